@@ -1,0 +1,120 @@
+"""The learning algorithm, under RSL-RL's own names."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributionConfig:
+    """Action distribution of the actor."""
+
+    class_name: str = "GaussianDistribution"
+    """RSL-RL class, or package.module:Class."""
+
+    init_std: float = 1.0
+    """Standard deviation of the actions at the start, in units of the normalised action."""
+
+    std_type: Literal["scalar", "log"] = "scalar"
+    """Space in which the standard deviation is learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """One network."""
+
+    class_name: str = "MLPModel"
+    """RSL-RL class, or package.module:Class."""
+
+    hidden_dims: tuple[int, ...] = (256, 128)
+    """Width of each hidden layer."""
+
+    activation: str = "elu"
+    """Activation function between layers."""
+
+    obs_normalization: bool = True
+    """Normalise observations by their running mean and standard deviation."""
+
+    distribution_cfg: DistributionConfig | None = None
+    """Output distribution; None for a deterministic output, as the critic has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoConfig:
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
+
+    class_name: str = "mjtrain.rl.ppo:Ppo"
+    """RSL-RL algorithm class, or package.module:Class."""
+
+    num_learning_epochs: int = 5
+    """Passes over each rollout."""
+
+    num_mini_batches: int = 4
+    """Mini-batches per pass."""
+
+    learning_rate: float = 1e-3
+    """Step size of the optimiser at the start."""
+
+    schedule: Literal["adaptive", "fixed"] = "adaptive"
+    """adaptive: follow desired_kl; fixed: keep learning_rate."""
+
+    desired_kl: float = 0.01
+    """KL divergence per update that the adaptive schedule aims at, in nats."""
+
+    gamma: float = 0.99
+    """Discount per env step."""
+
+    lam: float = 0.95
+    """Lambda of generalised advantage estimation."""
+
+    clip_param: float = 0.2
+    """Clipping range of the probability ratio, and of the value function."""
+
+    use_clipped_value_loss: bool = True
+    """Clip the change of the value function per update."""
+
+    value_loss_coef: float = 1.0
+    """Weight of the value loss."""
+
+    entropy_coef: float = 0.005
+    """Weight of the entropy bonus."""
+
+    max_grad_norm: float = 1.0
+    """Gradient norm above which gradients are scaled down."""
+
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    """Optimiser."""
+
+    normalize_advantage_per_mini_batch: bool = False
+    """Normalise advantages per mini-batch and not per rollout."""
+
+    use_mixed_precision: bool = False
+    """Compute the losses in bfloat16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Networks, algorithm and rollout."""
+
+    num_steps_per_env: int = 24
+    """Env steps per environment in one rollout."""
+
+    save_interval: int = 50
+    """Iterations between checkpoints; the last iteration is always saved."""
+
+    experiment_name: str = ""
+    """Folder of the runs below the log root. Default: the task's name."""
+
+    actor: ModelConfig = field(default_factory=lambda: ModelConfig(distribution_cfg=DistributionConfig()))
+    """The policy."""
+
+    critic: ModelConfig = field(default_factory=ModelConfig)
+    """The value function."""
+
+    algorithm: PpoConfig = field(default_factory=PpoConfig)
+    """The update."""
+
+    obs_groups: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"actor": ("actor",), "critic": ("critic",)})
+    """Observation groups of the environment that actor and critic read."""
+
+    torch_compile_mode: str | None = None
+    """Mode of torch.compile for the networks, such as "default"; None leaves them as they are."""

@@ -1,0 +1,36 @@
+"""Which processes run where."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
+"""Indices into the visible GPUs, all of them, the first one if there is one ("auto"), or None for the CPU."""
+
+Backend = Literal["auto", "gloo", "nccl"]
+"""Library that carries the collectives between ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """How a function is spread over processes."""
+
+    gpu_ids: GpuIds = "auto"
+    """GPUs to train on, one rank each: indices into the visible devices (CUDA_VISIBLE_DEVICES if set), "all", or
+    None for the CPU. Left out: the first visible GPU, or the CPU with a notice where there is none."""
+
+    num_workers: int | None = None
+    """CPU ranks, synchronised over gloo; only on the CPU. Default: 1."""
+
+    num_threads: int | None = None
+    """CPU threads of each rank, for native physics and for torch. Default: the usable cores of this host divided by
+    the ranks on it."""
+
+    seed: int = 0
+    """Seed of the run; every rank uses seed + rank."""
+
+    backend: Backend = "auto"
+    """Collectives between ranks. auto: nccl on GPUs, gloo on the CPU."""
+
+    torchrunx_log_dir: str | None = None
+    """Where the log files of a multi-process run go. Default: {run}/torchrunx; "" writes none. The variable
+    TORCHRUNX_LOG_DIR wins over this flag."""

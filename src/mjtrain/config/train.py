@@ -1,0 +1,73 @@
+"""What is trained, for how long, and where the results go."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mjtrain.config.agent import AgentConfig
+from mjtrain.config.env import EnvConfig
+
+EngineName = Literal["auto", "native", "warp"]
+LoggerName = Literal["tensorboard", "wandb", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """What a task factory returns: the MDP, an agent that learns it, and how much of both by default."""
+
+    env: EnvConfig
+    """The MDP."""
+
+    agent: AgentConfig
+    """Networks, algorithm and rollout."""
+
+    num_envs: int
+    """Environments per rank unless asked otherwise."""
+
+    max_iterations: int
+    """Iterations of a run unless asked otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How much is trained, on which engine, and where the results go."""
+
+    num_envs: int = 1024
+    """Environments per rank. Each task has its own default."""
+
+    max_iterations: int = 300
+    """Stop when the run has this many iterations. Each task has its own default."""
+
+    engine: EngineName = "auto"
+    """Physics engine. auto: native on the CPU, warp on a GPU."""
+
+    log_root: str = "logs"
+    """Folder below which runs live, as {log_root}/{experiment}/{date}_{time}[_{run_name}]."""
+
+    run_name: str = ""
+    """Appended to the name of the run directory."""
+
+    load: str | None = None
+    """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
+
+    logger: LoggerName = "tensorboard"
+    """Where metrics go besides metrics.jsonl."""
+
+    wandb_project: str = "mjtrain"
+    """W&B project, with --logger wandb. Without an API key the W&B run stays on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run, complete. The processes it runs in are not part of it; LaunchConfig holds those."""
+
+    task: str
+    """Name of the task as the catalogue spells it, or the path of its factory."""
+
+    env: EnvConfig
+    """The MDP."""
+
+    agent: AgentConfig
+    """Networks, algorithm and rollout."""
+
+    run: RunConfig
+    """How much, on which engine, and where the results go."""

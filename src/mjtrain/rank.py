@@ -1,0 +1,42 @@
+"""What one process of a job knows about itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankContext:
+    """Frozen identity of a rank; all that training code ever learns about distribution."""
+
+    rank: int = 0
+    """Index over all nodes, 0 to world_size - 1."""
+
+    local_rank: int = 0
+    """Index on this node, 0 to local_world_size - 1."""
+
+    world_size: int = 1
+    """Ranks in the job."""
+
+    local_world_size: int = 1
+    """Ranks on this node."""
+
+    node_rank: int = 0
+    """Index of this node."""
+
+    device: str = "cpu"
+    """Torch device of this rank, "cpu" or "cuda:N"."""
+
+    seed: int = 0
+    """Seed of this rank: the run's seed plus the rank."""
+
+    num_threads: int = 1
+    """CPU threads this rank may use."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank writes files and speaks for the job."""
+        return self.rank == 0
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there is anybody to synchronise with."""
+        return self.world_size > 1
