@@ -1,0 +1,55 @@
+"""Start a function on every rank of a job."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import LaunchConfig
+from mjtrain.launcher.failure import RankFailedError
+from mjtrain.launcher.in_process import run_in_process
+from mjtrain.launcher.plan import LaunchPlan, resolve_plan
+
+__all__ = ["LaunchPlan", "RankFailedError", "count_gpus", "launch", "make_plan", "resolve_plan", "run_plan"]
+
+
+def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = None) -> Any:
+    """Call fn(context, *args) on every rank.
+
+    Args:
+        fn: Any function; its first argument is the rank's `RankContext`. With several ranks, it and its arguments
+            travel by cloudpickle.
+        *args: Further arguments, the same for every rank.
+        launch: Which ranks; by default the first visible GPU, or the CPU.
+
+    Returns:
+        What rank 0 returned.
+
+    Raises:
+        ValueError: The launch cannot be met on this machine.
+        Exception: The first exception raised by any rank.
+        RankFailedError: A rank ended without one.
+    """
+    return run_plan(make_plan(launch or LaunchConfig()), fn, *args)
+
+
+def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
+    """Resolve a launch against this machine, see `resolve_plan`."""
+    num_gpus = 0 if config.gpu_ids is None else count_gpus()
+    return resolve_plan(config, os.environ, num_gpus, num_cores=len(os.sched_getaffinity(0)), run_dir=run_dir)
+
+
+def run_plan(plan: LaunchPlan, fn: Callable[..., Any], *args: Any, crash_dir: Path | None = None) -> Any:
+    """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned."""
+    if plan.mode == "in_process":
+        return run_in_process(plan, fn, args)
+    from mjtrain.launcher.spawn import run_spawned
+
+    return run_spawned(plan, fn, args, crash_dir)
+
+
+def count_gpus() -> int:
+    """Count the GPUs that CUDA sees under the variables of this process."""
+    import torch
+
+    return torch.cuda.device_count()

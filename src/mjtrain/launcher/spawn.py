@@ -1,0 +1,108 @@
+"""Several ranks on this host, each in a process of its own, through torchrunx."""
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mjtrain.launcher.failure import RankFailedError, read_first_failure, write_report
+from mjtrain.launcher.plan import LaunchPlan
+
+HOST = "localhost"
+
+
+def run_spawned(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], crash_dir: Path | None) -> Any:
+    """Call fn(context, *args) in one new process per rank.
+
+    Args:
+        plan: The ranks, their environment and where their logs go.
+        fn: Any function that cloudpickle can carry.
+        args: Its arguments after the context.
+        crash_dir: Where a failing rank leaves its traceback; None keeps it out of sight.
+
+    Returns:
+        What rank 0 returned.
+
+    Raises:
+        Exception: The first exception that any rank raised.
+        RankFailedError: A rank ended without one.
+    """
+    import torchrunx
+
+    launcher = torchrunx.Launcher(
+        hostnames=[HOST],
+        workers_per_host=len(plan.ranks),
+        backend=None,  # the ranks own their process group
+        copy_env_vars=(),  # a process started on this host inherits the environment; what is copied shows in `ps`
+        extra_env_vars=plan.environ,
+    ).set_logging_handlers(partial(_make_handlers, plan.log_dir, len(plan.ranks)))
+    with tempfile.TemporaryDirectory(prefix="mjtrain-") as scratch, _loopback_host_name():
+        reports = crash_dir or Path(scratch)
+        try:
+            return launcher.run(_rank_main, plan, fn, args, reports).rank(0)
+        except Exception as error:
+            failure = read_first_failure(reports)
+            if failure is None:
+                raise RankFailedError(f"a rank ended without a Python exception: {error}") from error
+            raise failure from None
+
+
+def _rank_main(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], reports: Path) -> Any:
+    """What each spawned process runs."""
+    for handler in logging.root.handlers:  # torchrunx ships every record of every library, down to DEBUG
+        handler.addFilter(lambda record: record.name == "root" or record.levelno >= logging.WARNING)
+    context = plan.ranks[int(os.environ["RANK"])]
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    try:
+        from mjtrain.worker import rank_scope
+
+        with rank_scope(context, plan.backend):
+            value = fn(context, *args)
+        return value if context.is_main else None
+    except BaseException as error:
+        # torchrunx waits for all ranks when one returns an exception, and the others may wait in a collective for
+        # this one. A process that dies is noticed.
+        write_report(reports, context.rank, error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+@contextmanager
+def _loopback_host_name() -> Iterator[None]:
+    """Have torchrunx meet its agents on loopback.
+
+    It asks the resolver for this machine's own name, which hangs where there is no such name, and would listen for
+    pickles on the address behind it.
+    """
+    original = socket.getfqdn
+    socket.getfqdn = lambda name="": "127.0.0.1"  # noqa: ARG005
+    try:
+        yield
+    finally:
+        socket.getfqdn = original
+
+
+def _make_handlers(log_dir: str | None, num_ranks: int) -> list[logging.Handler]:
+    from torchrunx.utils.log_handling import file_handlers
+
+    files = file_handlers([HOST], [num_ranks], log_dir=log_dir, log_level=logging.INFO) if log_dir else []
+    return [_ConsoleHandler(), *files]
+
+
+class _ConsoleHandler(logging.Handler):
+    """Rank 0's lines as they are, warnings of the other ranks with their rank before them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        local_rank = getattr(record, "local_rank", None)
+        stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        if local_rank == 0:
+            print(record.getMessage(), file=stream, flush=True)
+        elif local_rank is not None and record.levelno >= logging.WARNING:
+            print(f"[rank {local_rank}] {record.getMessage()}", file=stream, flush=True)

@@ -1,0 +1,63 @@
+"""Enter and leave a rank: threads, seeds, device, process group."""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import warp as wp
+
+from mjtrain.rank import RankContext
+
+
+@contextmanager
+def rank_scope(context: RankContext, backend: str | None) -> Iterator[None]:
+    """Make this process the rank that the context describes, for the length of a with block.
+
+    Args:
+        context: The rank. More than one rank expects MASTER_ADDR and MASTER_PORT in the environment.
+        backend: Backend of the process group; None for no group.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(context.num_threads)
+    _seed(context.seed)
+    _init_warp(on_cpu=context.device == "cpu")
+    with wp.ScopedDevice(context.device):
+        if context.device != "cpu":
+            torch.cuda.set_device(context.device)
+        if backend is not None:
+            dist.init_process_group(backend, rank=context.rank, world_size=context.world_size)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(num_threads)
+            if backend is not None:
+                dist.destroy_process_group()
+
+
+def _init_warp(*, on_cpu: bool) -> None:
+    """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver."""
+    wp.config.log_level = wp.LOG_WARNING
+    if not on_cpu:
+        wp.init()
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        wp.init()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(nowhere)
+        os.close(stderr)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # every CUDA device included
