@@ -1,0 +1,58 @@
+"""Physics: two engines behind one protocol. Importing this package imports neither of them."""
+
+from typing import TYPE_CHECKING, Literal
+
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.config import EngineName, EnvConfig
+    from mjtrain.engines.base import Engine
+
+
+def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]:
+    """Decide which engine runs on a device.
+
+    Args:
+        name: What was asked for.
+        device: Torch device of the rank.
+
+    Raises:
+        RequestError: That engine cannot run on that device.
+    """
+    if name == "auto":
+        return "native" if device == "cpu" else "warp"
+    if name == "native" and device != "cpu":
+        raise RequestError(
+            f"--engine native: runs on the CPU only, not on {device}; use --engine warp or --gpu-ids None"
+        )
+    return name
+
+
+def make_engine(
+    name: Literal["native", "warp"], config: "EnvConfig", num_envs: int, device: str, num_threads: int
+) -> "Engine":
+    """Compile the robot's model and put it into an engine.
+
+    Args:
+        name: Which engine.
+        config: Holds the path of the MJCF file and the buffer sizes of the warp engine.
+        num_envs: Number of worlds.
+        device: Torch device of the worlds; the native engine is on the CPU only.
+        num_threads: Threads of the native engine.
+
+    Raises:
+        RequestError: The MJCF file is missing or is no valid model.
+    """
+    import mujoco
+
+    try:
+        model = mujoco.MjModel.from_xml_path(config.robot)
+    except ValueError as error:
+        raise RequestError(f"--env.robot {config.robot}: {error}") from error
+    if name == "native":
+        from mjtrain.engines.native import NativeEngine
+
+        return NativeEngine(model, num_envs, num_threads=num_threads)
+    from mjtrain.engines.warp import WarpEngine
+
+    return WarpEngine(model, num_envs, device=device, nconmax=config.warp.nconmax, njmax=config.warp.njmax)

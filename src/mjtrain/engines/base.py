@@ -1,0 +1,78 @@
+"""What a physics engine is to the environment."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from mjtrain.engines.layout import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The worlds as torch tensors on the engine's device; the same storage for the engine's whole life.
+
+    float32 unless the engine was made otherwise. Units are MuJoCo's: m, rad, s, N, N m. After a step, `sensordata`
+    describes the state before the last physics step's integration, as it does after `mujoco.mj_step`; after a reset
+    it describes the new state.
+    """
+
+    qpos: torch.Tensor
+    """Generalised positions. Shape (num_envs, nq)."""
+
+    qvel: torch.Tensor
+    """Generalised velocities. Shape (num_envs, nv)."""
+
+    act: torch.Tensor
+    """Actuator activations. Shape (num_envs, na)."""
+
+    ctrl: torch.Tensor
+    """Controls of the last step, zero after a reset. Shape (num_envs, nu)."""
+
+    sensordata: torch.Tensor
+    """All sensors, in the order of the model. Shape (num_envs, nsensordata)."""
+
+    time: torch.Tensor
+    """Simulated time since the last reset, in seconds. Shape (num_envs,)."""
+
+
+class Engine(Protocol):
+    """Steps a batch of worlds of one model."""
+
+    num_envs: int
+    """Number of worlds."""
+
+    device: torch.device
+    """Where the state lives."""
+
+    layout: Layout
+    """Where the named parts of the model lie in the state."""
+
+    state: State
+    """The worlds. Read it freely; only the engine writes it."""
+
+    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
+        """Advance every world.
+
+        Args:
+            ctrl: Controls, held constant. Shape (num_envs, nu).
+            num_substeps: Number of physics steps.
+        """
+        ...
+
+    def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Start the masked worlds anew and leave the others untouched.
+
+        Time, activations and controls of the masked worlds become zero and their sensors are computed for the new
+        state.
+
+        Args:
+            mask: Which worlds. Boolean, shape (num_envs,).
+            qpos: New positions; rows outside the mask are not read. Shape (num_envs, nq).
+            qvel: New velocities, likewise. Shape (num_envs, nv).
+        """
+        ...
+
+    def close(self) -> None:
+        """Give threads and buffers back."""
+        ...
