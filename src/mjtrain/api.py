@@ -1,0 +1,139 @@
+"""Train from Python."""
+
+import dataclasses
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
+from mjtrain.engines import resolve_engine
+from mjtrain.errors import RequestError
+from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
+from mjtrain.rank import RankContext
+from mjtrain.run_dir import make_run_dir, save_params
+
+if TYPE_CHECKING:
+    from mjtrain.training import TrainResult
+
+RECORDED_PACKAGES = ("mjtrain", "torch", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torchrunx")
+
+
+def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
+    """Train a policy.
+
+    Args:
+        task: Name of a task, path of a factory (see `catalog.load_task`), or a task itself.
+        launch: Which ranks; by default the first visible GPU, or the CPU.
+        **options: `env` and `agent` replace those of the task; anything else is a field of `RunConfig`, such as
+            num_envs or max_iterations.
+
+    Returns:
+        Where the run lives, its last checkpoint and its last metrics.
+
+    Raises:
+        RequestError: The request cannot be met.
+        Exception: The first exception raised by any rank.
+    """
+    return start_training(make_train_config(task, **options), launch or LaunchConfig())
+
+
+def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
+    """Complete a task to a run; arguments as those of `train`."""
+    defaults = load_task(task) if isinstance(task, str) else task
+    name = resolve_task_name(task) if isinstance(task, str) else "custom"
+    env, agent = options.pop("env", defaults.env), options.pop("agent", defaults.agent)
+    run = RunConfig(num_envs=defaults.num_envs, max_iterations=defaults.max_iterations)
+    known = [field.name for field in dataclasses.fields(run)]
+    for option in options:
+        if option not in known:
+            raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
+    return TrainConfig(task=name, env=env, agent=agent, run=dataclasses.replace(run, **options))
+
+
+def resolve_training(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
+    """Check a run against this machine without starting or writing anything.
+
+    Raises:
+        RequestError: The request cannot be met; the message names the flag, the value and what would be right.
+    """
+    plan = make_plan(launch)
+    for flag, value in (
+        ("--num-envs", config.run.num_envs),
+        ("--max-iterations", config.run.max_iterations),
+        ("--env.decimation", config.env.decimation),
+        ("--agent.num-steps-per-env", config.agent.num_steps_per_env),
+        ("--agent.save-interval", config.agent.save_interval),
+    ):
+        if value < 1:
+            raise RequestError(f"{flag} {value}: must be at least 1")
+    resolve_engine(config.run.engine, plan.ranks[0].device)
+    for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
+        if path is not None and not Path(path).is_file():
+            raise RequestError(f"{flag} {path}: no such file")
+    return plan
+
+
+def preflight(config: TrainConfig) -> dict[str, Any]:
+    """Find out what a run would meet on this machine, without writing anything.
+
+    Returns:
+        Usable cores, visible GPUs, versions of the packages that matter, and whether the log root can be written.
+    """
+    log_root = Path(config.run.log_root).absolute()
+    existing = next(folder for folder in (log_root, *log_root.parents) if folder.exists())
+    return {
+        "num_cores": len(os.sched_getaffinity(0)),
+        "num_visible_gpus": count_gpus(),
+        "log_root": str(log_root),
+        "log_root_writable": existing.is_dir() and os.access(existing, os.W_OK),
+        "packages": _package_versions(),
+    }
+
+
+def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
+    """Train as configured and return what the main rank returns; raises as `train` does."""
+    resolve_training(config, launch)
+    run_dir = make_run_dir(config)
+    plan = make_plan(launch, run_dir)
+    save_params(
+        run_dir,
+        env=to_plain(config.env),
+        agent=to_plain(config.agent),
+        launch={
+            "task": config.task,
+            "run": to_plain(config.run),
+            "launch": to_plain(launch),
+            "plan": to_plain(plan),
+            "packages": _package_versions(),
+        },
+    )
+    for line in (*plan.notices, *describe(config, plan), f"run directory: {run_dir}"):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+    return run_plan(plan, _train_rank, config, run_dir, crash_dir=run_dir / "crash")
+
+
+def _package_versions() -> dict[str, str]:
+    return {package: version(package) for package in RECORDED_PACKAGES}
+
+
+def describe(config: TrainConfig, plan: LaunchPlan) -> list[str]:
+    """Say in words what will run."""
+    world_size = len(plan.ranks)
+    num_envs_total = config.run.num_envs * world_size
+    device = plan.ranks[0].device
+    engine = resolve_engine(config.run.engine, device)
+    ranks = f"1 rank on {device}" if world_size == 1 else f"{world_size} ranks on {device.partition(':')[0]}"
+    return [
+        f"{config.task}: {ranks}, {engine} engine, {num_envs_total:,} envs, "
+        f"{num_envs_total * config.agent.num_steps_per_env:,} env steps per iteration, "
+        f"{config.run.max_iterations:,} iterations"
+    ]
+
+
+def _train_rank(context: RankContext, config: TrainConfig, run_dir: Path) -> "TrainResult":
+    from mjtrain.training import run_training  # seconds of imports, which only a rank needs
+
+    return run_training(context, config, run_dir)

@@ -1,0 +1,101 @@
+"""From a task's name to its factory, without importing what is not asked for."""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mjtrain.config import TaskConfig
+from mjtrain.errors import RequestError
+
+GROUP = "mjtrain.tasks"
+"""Entry-point group in which a package registers task factories."""
+
+
+def list_tasks() -> list[EntryPoint]:
+    """Return the registered tasks, sorted by name; nothing is imported."""
+    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name.lower())
+
+
+def resolve_task_name(task: str) -> str:
+    """Return the name of a registered task as the catalogue spells it; paths to factories stay as they are.
+
+    Raises:
+        RequestError: No task has this name; the message suggests similar ones.
+    """
+    return task if ":" in task else _find(task).name
+
+
+def load_task(task: str) -> TaskConfig:
+    """Call the factory of a task.
+
+    Args:
+        task: A name from `list_tasks` in any case, "package.module:factory" or "path/to/file.py:factory".
+
+    Raises:
+        RequestError: There is no such task, or its factory cannot be imported, fails, or returns no TaskConfig.
+    """
+    try:
+        factory = _load_factory(task)
+        config = factory()
+    except RequestError:
+        raise
+    except Exception as error:
+        raise RequestError(f"task {task}: {type(error).__name__}: {error}") from error
+    if not isinstance(config, TaskConfig):
+        raise RequestError(
+            f"task {task}: the factory returned {type(config).__name__}; it must return mjtrain.TaskConfig"
+        )
+    return config
+
+
+def _find(task: str) -> EntryPoint:
+    by_name = {entry.name.lower(): entry for entry in list_tasks()}
+    if task.lower() in by_name:
+        return by_name[task.lower()]
+    close = difflib.get_close_matches(task.lower(), by_name, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(by_name[name].name for name in close)}?" if close else "see list-tasks"
+    raise RequestError(f"unknown task {task}; {hint}")
+
+
+def _load_factory(task: str) -> Callable[[], Any]:
+    if ":" not in task:
+        return _find(task).load()
+    module_name, _, attribute = task.rpartition(":")
+    if not module_name or not attribute:
+        raise RequestError(f"task {task}: expected package.module:factory or path/to/file.py:factory")
+    module = _import_file(task, Path(module_name)) if module_name.endswith(".py") else None
+    if module is None:
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise RequestError(f"task {task}: {error}") from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        close = difflib.get_close_matches(attribute, there, n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise RequestError(f"task {task}: {module_name} has no function {attribute}{hint}")
+    return factory
+
+
+def _import_file(task: str, path: Path) -> ModuleType:
+    import cloudpickle
+
+    if not path.is_file():
+        raise RequestError(f"task {task}: no such file {path}")
+    path = path.resolve()
+    name = f"mjtrain_task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    cloudpickle.register_pickle_by_value(module)  # no other rank can import it by this name
+    spec.loader.exec_module(module)
+    return module

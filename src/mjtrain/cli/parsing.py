@@ -1,0 +1,111 @@
+"""How tyro reads mjtrain's configs."""
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+import tyro
+
+from mjtrain.config import GpuIds
+from mjtrain.errors import RequestError
+
+ConfigT = TypeVar("ConfigT")
+
+REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default: Any = None, **kwargs: Any) -> ConfigT:
+    """Read a config from arguments.
+
+    Args:
+        config_type: Dataclass to fill.
+        args: Arguments without the program's name.
+        prog: Program's name for help and errors.
+        default: Values for what the arguments leave out; by default those of the type.
+        **kwargs: Handed on to `tyro.cli`.
+
+    Raises:
+        RequestError: The arguments are wrong; one line says how.
+        SystemExit: Help was asked for and printed.
+    """
+    boxes = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(boxes):
+            return tyro.cli(
+                config_type,
+                args=args,
+                prog=prog,
+                registry=REGISTRY,
+                config=(tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
+                **({} if default is None else {"default": default}),
+                **kwargs,
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        _raise_usage_error(boxes.getvalue())
+
+
+def _raise_usage_error(boxes: str) -> NoReturn:
+    """Say in one line what tyro says in a box: a title, a message, perhaps suggestions, and where help is."""
+    sections = re.split(r"─{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
+    message, *more = [" ".join(section.split()) for section in sections[1:]]
+    if flags := re.match(r"Unrecognized options: (.*)", message):
+        words = [word for word in flags[1].split(", ") if word]
+        kind = "unknown flag" if words[0].startswith("-") else "unexpected argument"
+        message = f"{kind} {' '.join(words)}"
+    for section in more:
+        if section.startswith("Perhaps you meant"):
+            similar = dict.fromkeys(re.findall(r"--[a-z][a-z0-9.-]*", section))
+            similar.pop("--help", None)
+            message += f"; did you mean {' or '.join(similar)}?" if similar else ""
+    raise RequestError(message)
+
+
+@REGISTRY.primitive_rule
+def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Read --gpu-ids 0 1, all, or None."""
+    if info.type != GpuIds:
+        return None
+
+    def read(words: list[str]) -> GpuIds:
+        if len(words) == 1 and words[0].lower() in ("all", "auto", "none"):
+            word = words[0].lower()
+            return None if word == "none" else word  # pyright: ignore[reportReturnType]
+        try:
+            return tuple(int(word) for word in words)
+        except ValueError:
+            raise RequestError(f"{' '.join(words)}: give indices such as 0 1, all, or None for the CPU") from None
+
+    def show(value: GpuIds) -> list[str]:
+        return [str(index) for index in value] if isinstance(value, tuple) else [str(value)]
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="INDEX [INDEX ...]|all|None",
+        instance_from_str=read,
+        is_instance=lambda value: value in ("all", "auto", None) or isinstance(value, tuple),
+        str_from_instance=show,
+    )
+
+
+@REGISTRY.struct_rule
+def _term_params(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+    """Make every parameter of a term a flag of its own, of the type of its default."""
+    if info.type != dict[str, Any] or not isinstance(info.default, dict):
+        return None
+    return tyro.constructors.StructConstructorSpec(
+        instantiate=dict,
+        fields=tuple(
+            tyro.constructors.StructFieldSpec(name=name, type=_infer_type(value), default=value, helptext=None)
+            for name, value in info.default.items()
+        ),
+    )
+
+
+def _infer_type(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple[tuple(_infer_type(item) for item in value)]  # pyright: ignore[reportInvalidTypeArguments]
+    return dict[str, Any] if isinstance(value, dict) else type(value)

@@ -1,0 +1,96 @@
+"""The command train."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from mjtrain.cli.parsing import parse
+from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, to_plain
+from mjtrain.errors import RequestError
+
+USAGE = "train TASK [options]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """Train a policy on a task."""
+
+    launch: Annotated[LaunchConfig, tyro.conf.arg(name="")]
+    run: Annotated[RunConfig, tyro.conf.arg(name="")]
+    dry_run: bool = False
+    """Print the resolved plan as JSON and what was found out about this machine; start nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AllOptions(_Options):
+    """The same with every setting of the task and of the algorithm."""
+
+    env: EnvConfig
+    agent: AgentConfig
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1, 2 or 130."""
+    try:
+        _main(list(sys.argv[1:] if argv is None else argv))
+    except RequestError as error:
+        print(f"train: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("train: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _main(argv: list[str]) -> None:
+    if not argv or argv[0].startswith("-"):
+        _handle_missing_task(argv)
+        return
+    task, *args = argv
+    from mjtrain.api import make_train_config, preflight, resolve_training, start_training
+
+    defaults = make_train_config(task)
+    if {"-h", "--help"} & set(args):
+        _print_help(f"train {task}", defaults.run)
+    options = parse(
+        _AllOptions,
+        ["--help" if arg == "--help-all" else arg for arg in args],
+        prog=f"train {task}",
+        default=_AllOptions(launch=LaunchConfig(), run=defaults.run, env=defaults.env, agent=defaults.agent),
+    )
+    config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
+    if options.dry_run:
+        plan = resolve_training(config, options.launch)
+        print(
+            json.dumps({"config": to_plain(config), "plan": to_plain(plan), "preflight": preflight(config)}, indent=2)
+        )
+    else:
+        start_training(config, options.launch)
+
+
+def _handle_missing_task(argv: list[str]) -> None:
+    """Print the help that needs no task, or say that one is needed."""
+    if argv and argv[0] not in ("-h", "--help", "--help-all"):
+        raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
+    _print_help("train TASK", RunConfig())
+
+
+def _print_help(prog: str, run: RunConfig) -> None:
+    """Print the options that every task has, and leave."""
+    parse(
+        _Options,
+        ["--help"],
+        prog=prog,
+        default=_Options(launch=LaunchConfig(), run=run),
+        description="Train a policy. TASK is a name from list-tasks, package.module:factory or "
+        "path/to/file.py:factory. Every setting of the task (--env.…) and of the algorithm (--agent.…) is a flag too: "
+        "`train TASK --help-all` lists them.",
+    )
+
+
+if __name__ == "__main__":
+    main()

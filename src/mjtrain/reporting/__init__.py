@@ -1,0 +1,1 @@
+"""Metrics to files, services and the terminal; only the main rank has them."""

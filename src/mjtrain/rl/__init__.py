@@ -1,0 +1,1 @@
+"""Everything that touches RSL-RL. Its modules take seconds to import; this package does not."""

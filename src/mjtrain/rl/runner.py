@@ -1,0 +1,175 @@
+"""RSL-RL's runner on any device and backend, one iteration at a time."""
+
+import contextlib
+import io
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.runners import OnPolicyRunner
+
+from mjtrain.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.config import AgentConfig, to_plain
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+from mjtrain.rl.metrics import JobMetrics
+from mjtrain.rl.vec_env import VecEnvAdapter
+
+
+class Runner(OnPolicyRunner):
+    """Collects rollouts and learns from them.
+
+    Takes RSL-RL's networks, storage and algorithm, and brings its own loop: the numbers of the whole job instead of
+    rank 0's, no host sync per env step, and the caller decides after each iteration what to write and when to stop.
+    """
+
+    def __init__(self, context: RankContext, env: Env, config: AgentConfig) -> None:
+        """Build networks and algorithm.
+
+        Args:
+            context: This rank. With several ranks, the process group must be up.
+            env: This rank's environments.
+            config: Networks, algorithm and rollout.
+
+        Raises:
+            ValueError: The networks ask for an observation group that the environment does not have.
+        """
+        self._context = context
+        self.iteration = 0
+        """Iterations done."""
+        self.env_steps_total = 0
+        """Env steps done, summed over ranks."""
+        with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
+            super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
+        self._env = env
+        self._metrics = JobMetrics(context, env.statistics)
+        if context.is_distributed:
+            self.alg.broadcast_parameters()
+        env.stagger()
+
+    def iterate(self, max_iterations: int) -> Iterator[dict[str, Any]]:
+        """Do iterations until the run has so many, yielding the metrics of the whole job after each.
+
+        Raises:
+            FloatingPointError: A loss is not finite, so the networks are lost.
+        """
+        observations = self.env.get_observations()
+        self.alg.train_mode()
+        num_steps = self.cfg["num_steps_per_env"]
+        while self.iteration < max_iterations:
+            begin = self._now()
+            with torch.inference_mode(), _single_torch_thread():
+                for _ in range(num_steps):
+                    observations, rewards, dones, extras = self.env.step(self.alg.act(observations))
+                    self.alg.process_env_step(observations, rewards, dones, extras)
+                self.alg.compute_returns(observations)
+            collected = self._now()
+            losses = self.alg.update()
+            learned = self._now()
+            self.iteration += 1
+            self.env_steps_total += num_steps * self.env.num_envs * self._context.world_size
+            for name, loss in losses.items():
+                if not math.isfinite(loss):
+                    raise FloatingPointError(
+                        f"the {name} loss is {loss} in iteration {self.iteration}: lower "
+                        "--agent.algorithm.learning-rate, or look for rewards and observations without bounds"
+                    )
+            yield {
+                "iteration": self.iteration,
+                "env_steps_total": self.env_steps_total,
+                **self._metrics.collect(
+                    losses=losses,
+                    kl=self.alg.pop_kl() if hasattr(self.alg, "pop_kl") else None,  # pyright: ignore[reportAttributeAccessIssue]
+                    collect_time_s=collected - begin,
+                    learn_time_s=learned - collected,
+                    num_env_steps=num_steps * self.env.num_envs,
+                ),
+                "world_size": self._context.world_size,
+                "num_envs_total": self.env.num_envs * self._context.world_size,
+                "learning_rate": self.alg.learning_rate,
+                "action_std": self.alg.get_policy().output_std.mean().item(),
+            }
+
+    def save(self, path: Path, infos: dict | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Write a checkpoint of networks, normalisers, optimiser and counters, atomically.
+
+        Args:
+            path: Where it goes.
+            infos: Plain values to keep with it.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        save_checkpoint(
+            path,
+            {
+                **self.alg.save(),
+                "iter": self.iteration,
+                "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
+            },
+        )
+
+    def load_weights(self, path: Path) -> None:
+        """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
+
+        Every rank must call it; rank 0's file counts.
+
+        Raises:
+            ValueError: There is no valid checkpoint, or it is of other networks.
+        """
+        content = load_checkpoint(path, self.device)
+        try:
+            self.alg.load(content, {"actor": True, "critic": True}, strict=True)
+        except (RuntimeError, KeyError) as error:
+            raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
+        if self._context.is_distributed:
+            self.alg.broadcast_parameters()
+
+    def _configure_multi_gpu(self) -> None:
+        """Tell RSL-RL about the ranks. Its own version insists on CUDA, NCCL and making the process group itself."""
+        context = self._context
+        self.is_distributed = context.is_distributed
+        self.gpu_world_size, self.gpu_global_rank, self.gpu_local_rank = (
+            context.world_size,
+            context.rank,
+            context.local_rank,
+        )
+        self.cfg["multi_gpu"] = (
+            {"global_rank": context.rank, "local_rank": context.local_rank, "world_size": context.world_size}
+            if context.is_distributed
+            else None
+        )
+
+    def _now(self) -> float:
+        if self._env.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def _to_rsl_rl(config: AgentConfig) -> dict[str, Any]:
+    """Turn the typed config into the dictionary that RSL-RL reads."""
+    plain = to_plain(config)
+    return {
+        key: plain[key]
+        for key in ("num_steps_per_env", "actor", "critic", "algorithm", "obs_groups", "torch_compile_mode")
+    }
+
+
+@contextlib.contextmanager
+def _single_torch_thread() -> Iterator[None]:
+    """Leave the cores to the physics while collecting.
+
+    After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants their
+    cores: on two cores that costs the native engine a third of its speed, far more than one thread costs the
+    small networks.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)

@@ -1,0 +1,43 @@
+"""The environment as RSL-RL wants to see it."""
+
+import torch
+from rsl_rl.env import VecEnv
+from tensordict import TensorDict
+
+from mjtrain.env.env import Env
+
+
+class VecEnvAdapter(VecEnv):
+    """Shows an `Env` to RSL-RL: observation groups as a TensorDict, terminated or truncated as dones and time_outs."""
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.num_actions = env.num_actions
+        self.max_episode_length = env.max_episode_steps
+        self.device = env.device
+        self.cfg = {}
+
+    @property
+    def episode_length_buf(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Env steps since each episode began. Shape (num_envs,)."""
+        return self.env.episode_step
+
+    def get_observations(self) -> TensorDict:
+        """Return the observation groups."""
+        return self._pack(self.env.observe())
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
+        """Advance by one env step.
+
+        Args:
+            actions: Shape (num_envs, num_actions).
+
+        Returns:
+            Observations, rewards and dones, shape (num_envs,), and extras with the time-outs.
+        """
+        observations, rewards, terminated, truncated = self.env.step(actions)
+        return self._pack(observations), rewards, terminated | truncated, {"time_outs": truncated}
+
+    def _pack(self, observations: dict[str, torch.Tensor]) -> TensorDict:
+        return TensorDict(observations, batch_size=[self.num_envs], device=self.device)  # pyright: ignore[reportArgumentType]
