@@ -1,0 +1,29 @@
+"""Reward terms of the cart and its pole."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def upright(env: "Env", *, sensor: str) -> torch.Tensor:
+    """Cosine of the pole's angle: 1 upright, -1 hanging. Shape (num_envs,).
+
+    Args:
+        env: The environment.
+        sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
+    """
+    return env.sensor(sensor)[:, 2]
+
+
+def centered(env: "Env", *, joint: str, width: float) -> torch.Tensor:
+    """How near the cart is to the middle of its rail, 1 there and 1/e at the width. Shape (num_envs,).
+
+    Args:
+        env: The environment.
+        joint: The cart's slide.
+        width: Distance, in m.
+    """
+    return torch.exp(-(env.qpos(joint)[:, 0] / width).square())

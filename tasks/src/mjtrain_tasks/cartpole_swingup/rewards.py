@@ -1,0 +1,35 @@
+"""Reward terms of the swing-up."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
+    """Height of the pole, from 0 hanging to 1 upright, less the further the cart is from the middle. Shape (num_envs,).
+
+    Args:
+        env: The environment.
+        sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
+        joint: The cart's slide.
+        width: Distance from the middle, in m, at which a factor of 1/2 + 1/(2e) is left.
+    """
+    height = (1.0 + env.sensor(sensor)[:, 2]) / 2
+    near = torch.exp(-(env.qpos(joint)[:, 0] / width).square())
+    return height * (1.0 + near) / 2
+
+
+def still_when_upright(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
+    """Height of the pole, less the faster it turns. Shape (num_envs,).
+
+    Args:
+        env: The environment.
+        sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
+        joint: The pole's hinge.
+        width: Angular speed, in rad/s, at which 1/e is left.
+    """
+    height = (1.0 + env.sensor(sensor)[:, 2]) / 2
+    return height * torch.exp(-(env.qvel(joint)[:, 0] / width).square())
