@@ -1,21 +1,19 @@
-"""MuJoCo's C engine on a pool of threads, through `mujoco.rollout`."""
-
-from itertools import pairwise
+"""MuJoCo's C engine on a pool of threads, through `mujoco.batch`."""
 
 import mujoco
 import numpy as np
 import torch
-from mujoco.rollout import Rollout
+from mujoco.batch import Batch
 
 from mjtrain.engines.base import State
 from mjtrain.engines.layout import make_layout
 
 
 class NativeEngine:
-    """Steps all worlds on CPU threads, in double precision.
+    """Steps all worlds on CPU threads, in double precision, bit for bit as a loop of `mj_step` would.
 
-    The worlds live here as MuJoCo's full-physics state (time, qpos, qvel, act, …); `state` holds copies in the
-    precision that was asked for.
+    The worlds live in the rows of a `Batch`, which also carry the solver's warm start from call to call
+    (`mujoco.rollout` drops it); `state` holds copies in the precision that was asked for.
     """
 
     def __init__(
@@ -24,22 +22,14 @@ class NativeEngine:
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self.layout = make_layout(model, self.device, dtype)
-        self._models = [model] * num_envs
-        self._data = [mujoco.MjData(model) for _ in range(num_threads)]
-        self._pool = Rollout(nthread=num_threads if num_threads > 1 else 0)
-        self._initial = _full_physics(model, self._data[0])
-        self._physics = np.tile(self._initial, (num_envs, 1))
-        self._trajectory = np.empty((num_envs, 0, self._initial.size))
-        self._sensors = np.empty((num_envs, 0, model.nsensordata))
-        self._ctrl = np.empty((num_envs, 0, model.nu))
-        ends = np.cumsum([1, model.nq, model.nv, model.na])
-        self._columns = tuple(slice(start, end) for start, end in pairwise(ends))
+        self._batch = Batch(model, num_envs, num_threads)
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
             **{name: torch.zeros(num_envs, width, dtype=dtype) for name, width in widths.items()},
             sensordata=torch.zeros(num_envs, model.nsensordata, dtype=dtype),
             time=torch.zeros(num_envs, dtype=dtype),
         )
+        self._mirrors = [(tensor.numpy(), self._batch.bind(name)) for name, tensor in vars(self.state).items()]
         everywhere = torch.ones(num_envs, dtype=torch.bool)
         self.reset(
             everywhere,
@@ -49,61 +39,23 @@ class NativeEngine:
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
-        if self._ctrl.shape[1] != num_substeps:
-            self._trajectory, self._sensors, self._ctrl = (
-                np.empty((self.num_envs, num_substeps, buffer.shape[2]))
-                for buffer in (self._trajectory, self._sensors, self._ctrl)
-            )
-        self.state.ctrl.copy_(ctrl)
-        self._ctrl[:] = self.state.ctrl.numpy()[:, None]
-        self._pool.rollout(
-            self._models,
-            self._data,
-            self._physics,
-            self._ctrl,
-            nstep=num_substeps,
-            state=self._trajectory,
-            sensordata=self._sensors,
-            skip_checks=True,
-        )
-        self._physics[:] = self._trajectory[:, -1]
-        self._publish(slice(None), self._sensors[:, -1])
+        self._batch.ctrl[:] = ctrl.numpy()
+        self._batch.step(nstep=num_substeps)
+        for copy, original in self._mirrors:
+            copy[:] = original
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Start the masked worlds anew; see `Engine.reset`."""
         worlds = np.flatnonzero(mask.numpy())
         if not worlds.size:
             return
-        positions, velocities, _ = self._columns
-        self._physics[worlds] = self._initial
-        self._physics[worlds, positions] = qpos.numpy()[worlds]
-        self._physics[worlds, velocities] = qvel.numpy()[worlds]
-        self.state.ctrl[worlds] = 0.0
-        # One step whose result is thrown away: its sensors describe the state it started from.
-        _, sensors = self._pool.rollout(
-            [self._models[world] for world in worlds],
-            self._data,
-            self._physics[worlds],
-            np.zeros((worlds.size, 1, self._ctrl.shape[2])),
-        )
-        self._publish(worlds, sensors[:, 0])
+        self._batch.reset(worlds, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.qpos[worlds] = qpos.numpy()[worlds]
+        self._batch.qvel[worlds] = qvel.numpy()[worlds]
+        self._batch.forward(worlds)
+        for copy, original in self._mirrors:
+            copy[worlds] = original[worlds]
 
     def close(self) -> None:
-        """Stop the threads."""
-        self._pool.close()
-
-    def _publish(self, worlds: slice | np.ndarray, sensors: np.ndarray) -> None:
-        """Copy worlds from the double-precision state to the tensors."""
-        state = self.state
-        for tensor, columns in zip((state.qpos, state.qvel, state.act), self._columns, strict=True):
-            tensor.numpy()[worlds] = self._physics[worlds, columns]
-        state.time.numpy()[worlds] = self._physics[worlds, 0]
-        state.sensordata.numpy()[worlds] = sensors
-
-
-def _full_physics(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-    mujoco.mj_resetData(model, data)
-    kind = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
-    state = np.empty(mujoco.mj_stateSize(model, kind))
-    mujoco.mj_getState(model, data, state, kind)
-    return state
+        """Stop the threads and give the worlds up."""
+        del self._batch, self._mirrors

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from mjtrain.launcher.failure import RankFailedError, read_first_failure, write_report
 from mjtrain.launcher.plan import LaunchPlan
 
@@ -40,20 +42,25 @@ def run_spawned(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...],
         workers_per_host=len(plan.ranks),
         backend=None,  # the ranks own their process group
         copy_env_vars=(),  # a process started on this host inherits the environment; what is copied shows in `ps`
-        extra_env_vars=plan.environ,
+        # The ranks find the modules that the caller finds, next to a script for instance.
+        extra_env_vars={**plan.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ).set_logging_handlers(partial(_make_handlers, plan.log_dir, len(plan.ranks)))
     with tempfile.TemporaryDirectory(prefix="mjtrain-") as scratch, _loopback_host_name():
         reports = crash_dir or Path(scratch)
         try:
-            return launcher.run(_rank_main, plan, fn, args, reports).rank(0)
+            # As bytes, so that only the ranks unpickle what is the caller's, and say so when that fails.
+            payload = cloudpickle.dumps((fn, args))
+            return cloudpickle.loads(launcher.run(_rank_main, plan, payload, reports).rank(0))
         except Exception as error:
             failure = read_first_failure(reports)
             if failure is None:
-                raise RankFailedError(f"a rank ended without a Python exception: {error}") from error
+                raise RankFailedError(
+                    f"a rank ended without a Python exception ({type(error).__name__}: {error})"
+                ) from error
             raise failure from None
 
 
-def _rank_main(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], reports: Path) -> Any:
+def _rank_main(plan: LaunchPlan, payload: bytes, reports: Path) -> bytes:
     """What each spawned process runs."""
     for handler in logging.root.handlers:  # torchrunx ships every record of every library, down to DEBUG
         handler.addFilter(lambda record: record.name == "root" or record.levelno >= logging.WARNING)
@@ -62,9 +69,10 @@ def _rank_main(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], 
     try:
         from mjtrain.worker import rank_scope
 
+        fn, args = cloudpickle.loads(payload)
         with rank_scope(context, plan.backend):
             value = fn(context, *args)
-        return value if context.is_main else None
+        return cloudpickle.dumps(value) if context.is_main else b""
     except BaseException as error:
         # torchrunx waits for all ranks when one returns an exception, and the others may wait in a collective for
         # this one. A process that dies is noticed.

@@ -1,0 +1,149 @@
+"""What the environment relies on, of both engines."""
+
+from collections.abc import Callable
+
+import mujoco
+import pytest
+import torch
+from models import ALL
+
+from mjtrain.config import EnvConfig
+from mjtrain.engines import make_engine, resolve_engine
+from mjtrain.engines.base import Engine
+from mjtrain.engines.native import NativeEngine
+from mjtrain.engines.warp import WarpEngine
+from mjtrain.errors import RequestError
+
+NUM_ENVS = 5
+
+ENGINES: dict[str, Callable[[mujoco.MjModel], Engine]] = {
+    "native": lambda model: NativeEngine(model, NUM_ENVS, num_threads=2),
+    "warp": lambda model: WarpEngine(model, NUM_ENVS, device="cpu"),
+}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return ENGINES[request.param](mujoco.MjModel.from_xml_string(ALL["contact_rich"]))
+
+
+def snapshot(engine: Engine) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in vars(engine.state).items()}
+
+
+def test_shapes_and_types(engine: Engine) -> None:
+    shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in vars(engine.state).items()}
+    assert shapes == {
+        "qpos": ((NUM_ENVS, 9), torch.float32),
+        "qvel": ((NUM_ENVS, 8), torch.float32),
+        "act": ((NUM_ENVS, 0), torch.float32),
+        "ctrl": ((NUM_ENVS, 2), torch.float32),
+        "sensordata": ((NUM_ENVS, 12), torch.float32),
+        "time": ((NUM_ENVS,), torch.float32),
+    }
+
+
+def test_the_state_keeps_its_storage(engine: Engine) -> None:
+    before = {name: tensor.data_ptr() for name, tensor in vars(engine.state).items()}
+    engine.step(torch.zeros(NUM_ENVS, 2), 3)
+    engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), engine.state.qpos.clone(), engine.state.qvel.clone())
+    assert {name: tensor.data_ptr() for name, tensor in vars(engine.state).items()} == before
+
+
+def test_a_masked_reset_leaves_the_other_worlds_untouched(engine: Engine) -> None:
+    engine.step(torch.full((NUM_ENVS, 2), 0.4), 5)
+    before = snapshot(engine)
+    mask = torch.tensor([False, True, False, True, False])
+    qpos = engine.layout.default_qpos.repeat(NUM_ENVS, 1)
+    qpos[:, 2] += 0.3
+    engine.reset(mask, qpos, torch.full((NUM_ENVS, 8), 0.1))
+    after = snapshot(engine)
+    for name in before:
+        assert torch.equal(after[name][~mask], before[name][~mask]), name
+    assert torch.equal(after["qpos"][mask], qpos[mask])
+    assert (after["qvel"][mask] == 0.1).all()
+    assert (after["time"][mask] == 0).all()
+    assert (after["ctrl"][mask] == 0).all()
+    assert torch.allclose(engine.state.sensordata[:, engine.layout.sensors["trunk_position"]][mask], qpos[mask, :3])
+
+
+def test_a_reset_does_not_change_how_the_other_worlds_go_on(engine: Engine) -> None:
+    model = mujoco.MjModel.from_xml_string(ALL["contact_rich"])
+    twin = ENGINES["native" if isinstance(engine, NativeEngine) else "warp"](model)
+    ctrl = torch.full((NUM_ENVS, 2), 0.4)
+    mask = torch.tensor([True, False, False, False, False])
+    for step in range(20):
+        engine.step(ctrl, 4)
+        twin.step(ctrl, 4)
+        if step == 10:
+            engine.reset(mask, engine.layout.default_qpos.repeat(NUM_ENVS, 1), torch.zeros(NUM_ENVS, 8))
+    assert torch.equal(engine.state.qpos[~mask], twin.state.qpos[~mask])
+    assert not torch.equal(engine.state.qpos[mask], twin.state.qpos[mask])
+
+
+def test_an_empty_mask_changes_nothing(engine: Engine) -> None:
+    engine.step(torch.full((NUM_ENVS, 2), 0.4), 5)
+    before = snapshot(engine)
+    engine.reset(torch.zeros(NUM_ENVS, dtype=torch.bool), engine.state.qpos * 0, engine.state.qvel * 0)
+    for name, tensor in snapshot(engine).items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    model = mujoco.MjModel.from_xml_string(ALL["contact_rich"])
+    one, two = (NativeEngine(model, NUM_ENVS, num_threads=num_threads) for num_threads in (1, 2))
+    for _ in range(50):
+        one.step(torch.full((NUM_ENVS, 2), 0.3), 4)
+        two.step(torch.full((NUM_ENVS, 2), 0.3), 4)
+    assert torch.equal(one.state.qpos, two.state.qpos)
+
+
+def test_layout_names_what_the_model_has() -> None:
+    layout = ENGINES["native"](mujoco.MjModel.from_xml_string(ALL["contact_rich"])).layout
+    assert layout.qpos == {"root": slice(0, 7), "front_hip": slice(7, 8), "rear_hip": slice(8, 9)}
+    assert layout.qvel == {"root": slice(0, 6), "front_hip": slice(6, 7), "rear_hip": slice(7, 8)}
+    assert layout.actuators == {"front_hip": 0, "rear_hip": 1}
+    assert layout.sensors["trunk_orientation"] == slice(6, 10)
+    assert layout.timestep_s == 0.002
+    with pytest.raises(RequestError, match="no sensor named 'nose'; it has gyro, "):
+        layout.sensors["nose"]
+
+
+def test_the_home_keyframe_is_the_default_pose() -> None:
+    layout = ENGINES["native"](mujoco.MjModel.from_xml_string(ALL["smooth"])).layout
+    assert torch.allclose(layout.default_qpos, torch.tensor([0.3, -0.5]))
+
+
+def test_which_engine_runs_where() -> None:
+    assert resolve_engine("auto", "cpu") == "native"
+    assert resolve_engine("auto", "cuda:1") == "warp"
+    assert resolve_engine("warp", "cpu") == "warp"
+    with pytest.raises(RequestError, match="--engine native"):
+        resolve_engine("native", "cuda:0")
+
+
+def test_a_broken_model_is_the_users_error(tmp_path) -> None:
+    robot = tmp_path / "robot.xml"
+    robot.write_text("<mujoco><worldbody><body><geom/></body></worldbody></mujoco>")
+    config = EnvConfig(
+        robot=str(robot), decimation=1, episode_length_s=1, actions={}, observations={}, rewards={}, terminations={}
+    )
+    with pytest.raises(RequestError, match=r"--env\.robot .*robot\.xml"):
+        make_engine("native", config, 1, "cpu", 1)
+
+
+@pytest.mark.gpu
+def test_the_cuda_graph_follows_the_cpu() -> None:
+    model = mujoco.MjModel.from_xml_string(ALL["contact_rich"])
+    gpu, cpu = WarpEngine(model, NUM_ENVS, device="cuda:0"), WarpEngine(model, NUM_ENVS, device="cpu")
+    ctrl = torch.full((NUM_ENVS, 2), 0.3)
+    mask = torch.tensor([True, False, False, True, False])
+    for step in range(20):
+        gpu.step(ctrl.cuda(), 4)
+        cpu.step(ctrl, 4)
+        if step == 10:
+            for engine in (gpu, cpu):
+                qpos = engine.layout.default_qpos.repeat(NUM_ENVS, 1)
+                engine.reset(mask.to(engine.device), qpos, torch.zeros(NUM_ENVS, 8, device=engine.device))
+    assert torch.allclose(gpu.state.qpos.cpu(), cpu.state.qpos, atol=1e-4)
+    assert torch.allclose(gpu.state.sensordata.cpu(), cpu.state.sensordata, atol=1e-2, rtol=1e-2)

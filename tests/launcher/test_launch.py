@@ -1,0 +1,119 @@
+"""mjtrain.launch with real processes."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import warp as wp
+
+import mjtrain
+from mjtrain.config import LaunchConfig
+from mjtrain.rank import RankContext
+
+CPU = LaunchConfig(gpu_ids=None)
+TWO = LaunchConfig(gpu_ids=None, num_workers=2, seed=10)
+
+
+def test_one_rank_runs_in_this_process() -> None:
+    def look(context: RankContext, word: str) -> tuple[int, RankContext, str, str]:
+        assert not dist.is_initialized()
+        return os.getpid(), context, str(wp.get_device()), word
+
+    pid, context, device, word = mjtrain.launch(look, "hello", launch=CPU)
+    assert pid == os.getpid()
+    assert (context.rank, context.world_size, context.device, context.seed) == (0, 1, "cpu", 0)
+    assert (device, word) == ("cpu", "hello")
+
+
+def test_an_exception_in_this_process_comes_as_it_is() -> None:
+    def fail(context: RankContext) -> None:
+        raise KeyError("here")
+
+    with pytest.raises(KeyError, match="here"):
+        mjtrain.launch(fail, launch=CPU)
+
+
+def test_the_seed_repeats_a_function() -> None:
+    def draw(context: RankContext) -> float:
+        return torch.rand(1).item()
+
+    first, again = (mjtrain.launch(draw, launch=LaunchConfig(gpu_ids=None, seed=3)) for _ in range(2))
+    assert first == again != mjtrain.launch(draw, launch=LaunchConfig(gpu_ids=None, seed=4))
+
+
+def test_the_callers_thread_count_comes_back() -> None:
+    before = torch.get_num_threads()
+    mjtrain.launch(lambda context: None, launch=LaunchConfig(gpu_ids=None, num_threads=before + 1))
+    assert torch.get_num_threads() == before
+
+
+def test_two_ranks_are_two_synchronised_processes() -> None:
+    def look(context: RankContext, offset: int) -> list[dict]:
+        ones = torch.tensor([float(context.rank + offset)])
+        dist.all_reduce(ones)
+        mine = {
+            "pid": os.getpid(),
+            "context": context,
+            "sum": ones.item(),
+            "draw": torch.rand(1).item(),
+            "threads": torch.get_num_threads(),
+            "backend": dist.get_backend(),
+            "visible": os.environ["CUDA_VISIBLE_DEVICES"],
+        }
+        everybody: list = [None] * context.world_size
+        dist.all_gather_object(everybody, mine)
+        return everybody
+
+    ranks = mjtrain.launch(look, 5, launch=TWO)
+    assert len({rank["pid"] for rank in ranks} | {os.getpid()}) == 3
+    assert [rank["context"].rank for rank in ranks] == [0, 1]
+    assert [rank["context"].seed for rank in ranks] == [10, 11]
+    assert [rank["sum"] for rank in ranks] == [11.0, 11.0]
+    assert ranks[0]["draw"] != ranks[1]["draw"]
+    assert {rank["backend"] for rank in ranks} == {"gloo"}
+    assert {rank["threads"] for rank in ranks} == {ranks[0]["context"].num_threads}
+    assert {rank["visible"] for rank in ranks} == {""}
+
+
+class _Failure(Exception):
+    pass
+
+
+def test_the_first_exception_of_any_rank_is_raised_here(tmp_path: Path) -> None:
+    def fail(context: RankContext, marker: Path) -> None:
+        marker.with_name(f"pid{context.rank}").write_text(str(os.getpid()))
+        if context.rank == 1:
+            raise _Failure("the arm fell off")
+        dist.barrier()  # never comes about
+
+    with pytest.raises(_Failure, match="the arm fell off") as caught:
+        mjtrain.launch(fail, tmp_path / "x", launch=TWO)
+    note = "".join(caught.value.__notes__)
+    assert f"on rank 1 ({socket.gethostname()})" in note
+    assert "the arm fell off" in note
+    for rank in (0, 1):
+        pid = int((tmp_path / f"pid{rank}").read_text())
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_exception_that_cannot_travel_is_described() -> None:
+    def fail(context: RankContext) -> None:
+        class Unpicklable(Exception):
+            def __reduce__(self) -> str:
+                raise TypeError("no")
+
+        raise Unpicklable("a socket inside")
+
+    with pytest.raises(mjtrain.RankFailedError, match="a socket inside"):
+        mjtrain.launch(fail, launch=TWO)
+
+
+@pytest.mark.gpu
+def test_a_gpu_rank_is_pinned() -> None:
+    def look(context: RankContext) -> tuple[str, int]:
+        return str(wp.get_device()), torch.cuda.current_device()
+
+    assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,))) == ("cuda:0", 0)

@@ -1,0 +1,124 @@
+"""The plan as one table: environment, flags, number of GPUs -> what runs where, or which words the error has."""
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+from mjtrain.config import LaunchConfig
+from mjtrain.errors import RequestError
+from mjtrain.launcher.plan import resolve_plan
+
+RUN = PurePosixPath("/runs/one")
+CVD = "CUDA_VISIBLE_DEVICES"
+LOGS = "TORCHRUNX_LOG_DIR"
+MIG = "MIG-c7c8e0a1-0000-5000-8000-000000000001"
+UUID = "GPU-2f1b7a30-0000-4000-9000-000000000002"
+
+# name, environ, flags, visible GPUs -> devices of the ranks, and further fields of the plan
+# fmt: off
+PLANS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str], dict[str, Any]]] = [
+    ("nothing asked, no GPU: CPU with a notice", {}, {}, 0, ["cpu"], {"mode": "in_process", "notice": "no GPU"}),
+    ("nothing asked, GPUs there: the first", {}, {}, 4, ["cuda:0"], {"mode": "in_process", "notice": None}),
+    ("nothing asked, GPUs hidden", {CVD: ""}, {}, 0, ["cpu"], {"notice": "no GPU"}),
+    ("the CPU by name, no notice", {}, {"gpu_ids": None}, 0, ["cpu"], {"mode": "in_process", "notice": None}),
+    ("the CPU by name where GPUs are", {}, {"gpu_ids": None}, 8, ["cpu"], {"mode": "in_process"}),
+    ("one worker is no spawn", {}, {"gpu_ids": None, "num_workers": 1}, 0, ["cpu"], {"mode": "in_process", "backend": None}),
+    ("two workers", {}, {"gpu_ids": None, "num_workers": 2}, 0, ["cpu"] * 2, {"mode": "spawn", "backend": "gloo"}),
+    ("two workers see no GPU", {CVD: "0,1"}, {"gpu_ids": None, "num_workers": 2}, 2, ["cpu"] * 2, {CVD: ""}),
+    ("workers where nothing is visible", {}, {"num_workers": 2}, 0, ["cpu"] * 2, {"mode": "spawn", "notice": "no GPU"}),
+    ("five workers on two cores", {}, {"gpu_ids": None, "num_workers": 5}, 0, ["cpu"] * 5, {"threads": 1}),
+    ("one rank takes all cores", {}, {"gpu_ids": None}, 0, ["cpu"], {"threads": 2}),
+    ("threads as asked", {}, {"gpu_ids": None, "num_threads": 7}, 0, ["cpu"], {"threads": 7}),
+    ("one GPU by index", {}, {"gpu_ids": (0,)}, 1, ["cuda:0"], {"mode": "in_process", "backend": None}),
+    ("the third GPU, in this process", {}, {"gpu_ids": (2,)}, 4, ["cuda:2"], {"mode": "in_process"}),
+    ("two GPUs", {}, {"gpu_ids": (0, 1)}, 2, ["cuda:0", "cuda:1"], {"mode": "spawn", "backend": "nccl", CVD: "0,1"}),
+    ("two GPUs of four", {}, {"gpu_ids": (1, 3)}, 4, ["cuda:0", "cuda:1"], {CVD: "1,3"}),
+    ("order is kept", {}, {"gpu_ids": (3, 1)}, 4, ["cuda:0", "cuda:1"], {CVD: "3,1"}),
+    ("all GPUs", {}, {"gpu_ids": "all"}, 4, [f"cuda:{index}" for index in range(4)], {CVD: "0,1,2,3"}),
+    ("all of one GPU is no spawn", {}, {"gpu_ids": "all"}, 1, ["cuda:0"], {"mode": "in_process"}),
+    ("indices count in the visible list", {CVD: "2,3"}, {"gpu_ids": (0, 1)}, 2, ["cuda:0", "cuda:1"], {CVD: "2,3"}),
+    ("second of the visible list, in this process", {CVD: "2,3"}, {"gpu_ids": (1,)}, 2, ["cuda:1"], {}),
+    ("all of the visible list", {CVD: "5,7,6"}, {"gpu_ids": "all"}, 3, [f"cuda:{i}" for i in range(3)], {CVD: "5,7,6"}),
+    ("spaces in the variable", {CVD: " 4 , 6 "}, {"gpu_ids": "all"}, 2, ["cuda:0", "cuda:1"], {CVD: "4,6"}),
+    ("a MIG slice", {CVD: MIG}, {"gpu_ids": (0,)}, 1, ["cuda:0"], {"mode": "in_process"}),
+    ("MIG and UUID pass through", {CVD: f"{MIG},{UUID}"}, {"gpu_ids": (1, 0)}, 2, ["cuda:0", "cuda:1"], {CVD: f"{UUID},{MIG}"}),
+    ("CUDA sees fewer than listed", {CVD: "0,1,9"}, {"gpu_ids": "all"}, 2, ["cuda:0", "cuda:1"], {CVD: "0,1"}),
+    ("gloo on GPUs", {}, {"gpu_ids": (0, 1), "backend": "gloo"}, 2, ["cuda:0", "cuda:1"], {"backend": "gloo"}),
+    ("seed plus rank", {}, {"gpu_ids": None, "num_workers": 3, "seed": 40}, 0, ["cpu"] * 3, {"seeds": [40, 41, 42]}),
+    ("logs go below the run", {}, {"gpu_ids": None, "num_workers": 2}, 0, ["cpu"] * 2, {"log_dir": "/runs/one/torchrunx"}),
+    ("an empty log folder writes none", {}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": ""}, 0, ["cpu"] * 2, {"log_dir": None}),
+    ("a log folder of one's own", {}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/l"}),
+    ("the variable wins over the flag", {LOGS: "/v"}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/v"}),
+    ("an empty variable wins too", {LOGS: ""}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": None}),
+    ("one rank writes no torchrunx logs", {LOGS: "/v"}, {"gpu_ids": None}, 0, ["cpu"], {"log_dir": None}),
+]
+
+# name, environ, flags, visible GPUs -> words of the one line that the user sees
+ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
+    ("an index where no GPU is", {}, {"gpu_ids": (0,)}, 0, ["--gpu-ids 0", "no GPU is visible", "--gpu-ids None"]),
+    ("all where no GPU is", {}, {"gpu_ids": "all"}, 0, ["--gpu-ids all", "no GPU is visible"]),
+    ("all where GPUs are hidden", {CVD: ""}, {"gpu_ids": "all"}, 0, ["--gpu-ids all", "no GPU is visible"]),
+    ("out of range", {}, {"gpu_ids": (2,)}, 2, ["--gpu-ids 2", "no GPU 2", "0 to 1"]),
+    ("out of range of one", {}, {"gpu_ids": (5,)}, 1, ["no GPU 5", "visible GPU is 0"]),
+    ("physical index outside the visible list", {CVD: "2,3"}, {"gpu_ids": (3,)}, 2, ["no GPU 3", "0 to 1"]),
+    ("negative", {}, {"gpu_ids": (-1,)}, 2, ["--gpu-ids -1", "negative"]),
+    ("repeated", {}, {"gpu_ids": (0, 1, 0)}, 2, ["--gpu-ids 0 1 0", "0 is repeated"]),
+    ("no index at all", {}, {"gpu_ids": ()}, 2, ["--gpu-ids", "0 1"]),
+    ("no worker", {}, {"gpu_ids": None, "num_workers": 0}, 0, ["--num-workers 0", "at least 1"]),
+    ("workers with GPUs", {}, {"gpu_ids": (0, 1), "num_workers": 2}, 2, ["--num-workers 2", "--gpu-ids None"]),
+    ("workers on the default GPU", {}, {"num_workers": 2}, 1, ["--num-workers 2", "--gpu-ids None"]),
+    ("workers with GPUs that are not there", {}, {"gpu_ids": "all", "num_workers": 2}, 0, ["--num-workers 2"]),
+    ("no thread", {}, {"gpu_ids": None, "num_threads": 0}, 0, ["--num-threads 0", "at least 1"]),
+    ("a negative seed", {}, {"gpu_ids": None, "seed": -3}, 0, ["--seed -3", "at least 0"]),
+    ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
+]
+
+# fmt: on
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "gpus", "devices", "more"), [row[1:] for row in PLANS], ids=[row[0] for row in PLANS]
+)
+def test_plan(
+    environ: dict[str, str], flags: dict[str, Any], gpus: int, devices: list[str], more: dict[str, Any]
+) -> None:
+    plan = resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2, run_dir=RUN)
+    assert [rank.device for rank in plan.ranks] == devices
+    assert [rank.rank for rank in plan.ranks] == [rank.local_rank for rank in plan.ranks] == list(range(len(devices)))
+    assert {rank.world_size for rank in plan.ranks} == {rank.local_world_size for rank in plan.ranks} == {len(devices)}
+    for key, expected in more.items():
+        if key == "notice":
+            assert plan.notices == () if expected is None else expected in plan.notices[0]
+        elif key == "threads":
+            assert {rank.num_threads for rank in plan.ranks} == {expected}
+        elif key == "seeds":
+            assert [rank.seed for rank in plan.ranks] == expected
+        elif key == CVD:
+            assert plan.environ[CVD] == expected
+        else:
+            assert getattr(plan, key) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "gpus", "words"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS]
+)
+def test_plan_error(environ: dict[str, str], flags: dict[str, Any], gpus: int, words: list[str]) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2, run_dir=RUN)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_plan_is_pure() -> None:
+    environ = {CVD: "1,2"}
+    config = LaunchConfig(gpu_ids="all")
+    assert resolve_plan(config, environ, 2) == resolve_plan(replace(config), dict(environ), 2)
+    assert environ == {CVD: "1,2"}
+
+
+def test_a_function_without_a_run_directory_writes_no_logs() -> None:
+    assert resolve_plan(LaunchConfig(gpu_ids=None, num_workers=2), {}, 0).log_dir is None
