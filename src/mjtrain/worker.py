@@ -35,8 +35,9 @@ def rank_scope(context: RankContext, backend: str | None) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(num_threads)
-            if backend is not None:
-                dist.destroy_process_group()
+        # Not after an exception: the others would see the connection go, and complain, before this rank has said why.
+        if backend is not None:
+            dist.destroy_process_group()
 
 
 def _init_warp(*, on_cpu: bool) -> None:

@@ -49,8 +49,11 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
 
 
 def _raise_usage_error(boxes: str) -> NoReturn:
-    """Say in one line what tyro says in a box: a title, a message, perhaps suggestions, and where help is."""
-    sections = re.split(r"─{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
+    """Say in one line what tyro says in a box: a title, a message, perhaps suggestions, and where help is.
+
+    The box is drawn in Unicode or, where the terminal has none, in ASCII.
+    """
+    sections = re.split(r"[─-]{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
     message, *more = [" ".join(section.split()) for section in sections[1:]]
     if flags := re.match(r"Unrecognized options: (.*)", message):
         words = [word for word in flags[1].split(", ") if word]

@@ -43,6 +43,11 @@ class Runner(OnPolicyRunner):
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
+        for name, groups in config.obs_groups.items():
+            for group in groups:
+                if group not in env.config.observations:
+                    there = ", ".join(env.config.observations)
+                    raise RequestError(f"--agent.obs-groups.{name} {group}: the environment observes {there}")
         with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
             super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
         self._env = env
@@ -55,7 +60,7 @@ class Runner(OnPolicyRunner):
         """Do iterations until the run has so many, yielding the metrics of the whole job after each.
 
         Raises:
-            FloatingPointError: A loss is not finite, so the networks are lost.
+            FloatingPointError: Rewards, values or losses are not finite, so the networks are or would be lost.
         """
         observations = self.env.get_observations()
         self.alg.train_mode()
@@ -68,15 +73,20 @@ class Runner(OnPolicyRunner):
                     self.alg.process_env_step(observations, rewards, dones, extras)
                 self.alg.compute_returns(observations)
             collected = self._now()
+            self.iteration += 1
+            if not self.alg.storage.returns.isfinite().all():
+                raise FloatingPointError(
+                    f"rewards or values are not finite in iteration {self.iteration}: look for a reward or an "
+                    "observation without bounds"
+                )
             losses = self.alg.update()
             learned = self._now()
-            self.iteration += 1
             self.env_steps_total += num_steps * self.env.num_envs * self._context.world_size
             for name, loss in losses.items():
                 if not math.isfinite(loss):
                     raise FloatingPointError(
                         f"the {name} loss is {loss} in iteration {self.iteration}: lower "
-                        "--agent.algorithm.learning-rate, or look for rewards and observations without bounds"
+                        "--agent.algorithm.learning-rate"
                     )
             yield {
                 "iteration": self.iteration,

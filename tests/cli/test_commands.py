@@ -1,0 +1,214 @@
+"""The commands as processes, as a user runs them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import mjtrain
+
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=cwd,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def only_run_below(folder: Path) -> Path:
+    (run_dir,) = folder.glob("logs/*/*")
+    return run_dir
+
+
+def read_metrics(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_list_tasks(tmp_path: Path) -> None:
+    done = run("list-tasks", cwd=tmp_path)
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["Cartpole-Balance", "Cartpole-Swingup"]
+
+
+def test_help_is_short_and_help_all_has_the_rest(tmp_path: Path) -> None:
+    general, short, everything = (
+        run("train", *arguments, cwd=tmp_path).stdout
+        for arguments in (["--help"], ["Cartpole-Balance", "--help"], ["Cartpole-Balance", "--help-all"])
+    )
+    for text in (general, short, everything):
+        assert "--gpu-ids" in text
+        assert "--torchrunx-log-dir" in text
+    assert len(short.splitlines()) <= 150
+    assert "--help-all" in short
+    assert "--env.rewards.upright.weight" not in short
+    for flag in (
+        "--env.rewards.upright.weight",
+        "--env.events.start-pole.params.position",
+        "--agent.num-steps-per-env",
+        "--agent.save-interval",
+        "--agent.actor.hidden-dims",
+    ):
+        assert flag in everything
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
+    done = run("train", "Cartpole-Balance", "--dry-run", "--gpu-ids", "None", "--num-workers", "2", cwd=tmp_path)
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)
+    assert [rank["seed"] for rank in answer["plan"]["ranks"]] == [0, 1]
+    assert answer["config"]["env"]["rewards"]["upright"]["weight"] == 1.0
+    assert answer["preflight"]["log_root_writable"] is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_leaves_a_complete_run(tmp_path: Path) -> None:
+    done = run(
+        "train", "Cartpole-Balance", "--num-envs", "32", "--max-iterations", "5", "--agent.save-interval", "2",
+        "--env.rewards.upright.weight", "2.0", "--env.rewards.centered.params.width", "0.25", "--seed", "3",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "no GPU is visible: running on the CPU" in done.stderr
+    assert [line.split(" | ")[0] for line in done.stdout.splitlines()] == [f"iteration {i}/5" for i in range(1, 6)]
+    for field in ("env steps/s", "reward", "episode length", "elapsed", "remaining"):
+        assert field in done.stdout.splitlines()[-1]
+
+    run_dir = only_run_below(tmp_path)
+    assert sorted(path.name for path in run_dir.glob("*.pt")) == ["model_2.pt", "model_4.pt", "model_5.pt"]
+    assert torch.load(run_dir / "model_5.pt", weights_only=True)["iter"] == 5
+    assert [row["iteration"] for row in read_metrics(run_dir)] == [1, 2, 3, 4, 5]
+    env, agent, launch = (
+        yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text()) for name in ("env", "agent", "launch")
+    )
+    assert env["rewards"]["upright"] == {
+        "func": "mjtrain_tasks.cartpole_balance.rewards:upright",
+        "weight": 2.0,
+        "params": {"sensor": "pole_axis"},
+    }
+    assert env["rewards"]["centered"]["params"] == {"joint": "slider", "width": 0.25}
+    assert agent["save_interval"] == 2
+    assert (launch["task"], launch["run"]["num_envs"], launch["launch"]["seed"]) == ("Cartpole-Balance", 32, 3)
+    (events,) = run_dir.glob("events.out.tfevents.*")
+    scalars = EventAccumulator(str(events)).Reload()
+    assert [event.step for event in scalars.Scalars("env_steps_total")] == [1, 2, 3, 4, 5]
+    assert not (run_dir / "torchrunx").exists()
+
+
+def test_two_workers_leave_one_set_of_files_and_a_log_each(tmp_path: Path) -> None:
+    done = run(
+        "train", "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", "2", "--num-envs", "32",
+        "--max-iterations", "3", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" | ")[0] for line in done.stdout.splitlines()] == [f"iteration {i}/3" for i in range(1, 4)]
+    run_dir = only_run_below(tmp_path)
+    assert [path.name for path in run_dir.glob("*.pt")] == ["model_3.pt"]
+    assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
+    rows = read_metrics(run_dir)
+    assert [row["iteration"] for row in rows] == [1, 2, 3]
+    assert {(row["world_size"], row["num_envs_total"]) for row in rows} == {(2, 64)}
+    logs = {path.name: path.read_text() for path in (run_dir / "torchrunx").rglob("*.log")}
+    assert {"localhost[0].log", "localhost[1].log"} <= set(logs)
+    assert "iteration 3/3" in logs["localhost[0].log"]
+    assert not list(run_dir.glob("crash/*"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "where"),
+    [("", None, None), ("mine", None, "mine"), ("mine", "theirs", "theirs"), ("mine", "", None)],
+)
+def test_where_the_logs_of_several_ranks_go(tmp_path: Path, flag: str, variable: str | None, where: str | None) -> None:
+    environ = {} if variable is None else {"TORCHRUNX_LOG_DIR": variable}
+    done = run(
+        "train", "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", "2", "--num-envs", "4",
+        "--max-iterations", "1", "--torchrunx-log-dir", flag, cwd=tmp_path, **environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    logs = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("localhost*.log")}
+    assert logs == (set() if where is None else {where})
+
+
+TASK_FILE = """
+from dataclasses import replace
+import torch
+from mjtrain import RewardTerm
+from mjtrain.catalog import load_task
+
+def one(env):
+    return torch.ones(env.num_envs)
+
+def failing(env):
+    raise RuntimeError("the gripper is stuck")
+
+def make():
+    task = load_task("Cartpole-Balance")
+    return replace(task, num_envs=8, env=replace(task.env, rewards={"one": RewardTerm(func=one, weight=50.0)}))
+
+def make_failing():
+    task = load_task("Cartpole-Balance")
+    return replace(task, num_envs=8, env=replace(task.env, rewards={"bad": RewardTerm(func=failing, weight=1.0)}))
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_task_of_ones_own_from_a_file(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "mine.py").write_text(TASK_FILE)
+    done = run(
+        "train", "mine.py:make", "--gpu-ids", "None", "--num-workers", workers, "--max-iterations", "2", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    run_dir = only_run_below(tmp_path)
+    assert run_dir.parent.name == "make"
+    last = read_metrics(run_dir)[-1]
+    assert last["mean_reward"] == pytest.approx(last["mean_episode_length"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_failure_keeps_its_traceback_and_ends_with_status_1(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "mine.py").write_text(TASK_FILE)
+    done = run("train", "mine.py:make_failing", "--gpu-ids", "None", "--num-workers", workers, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "RuntimeError: the gripper is stuck" in done.stderr
+    assert "mine.py" in done.stderr
+    if workers == "2":
+        assert "the gripper is stuck" in next(only_run_below(tmp_path).glob("crash/rank_*.txt")).read_text()
+
+
+def test_wandb_offline(tmp_path: Path) -> None:
+    done = run(
+        "train", "Cartpole-Balance", "--num-envs", "4", "--max-iterations", "2", "--logger", "wandb",
+        cwd=tmp_path, WANDB_MODE="offline", WANDB_SILENT="true",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (recording,) = only_run_below(tmp_path).glob("wandb/offline-run-*/*.wandb")
+    assert recording.stat().st_size > 0
+
+
+def test_no_logger_leaves_metrics_jsonl_only(tmp_path: Path) -> None:
+    run("train", "Cartpole-Balance", "--num-envs", "4", "--max-iterations", "2", "--logger", "none", cwd=tmp_path)
+    run_dir = only_run_below(tmp_path)
+    assert sorted(path.name for path in run_dir.iterdir()) == ["metrics.jsonl", "model_2.pt", "params"]
+
+
+def test_train_from_python(tmp_path: Path) -> None:
+    launch = mjtrain.LaunchConfig(gpu_ids=None)
+    result = mjtrain.train("cartpole-swingup", num_envs=8, max_iterations=2, log_root=str(tmp_path), launch=launch)
+    assert result.run_dir.parent == tmp_path / "cartpole_swingup"
+    assert result.checkpoint == result.run_dir / "model_2.pt"
+    assert result.checkpoint.is_file()
+    assert result.metrics["iteration"] == 2
+    with pytest.raises(ValueError, match="no option num_env;"):
+        mjtrain.train("Cartpole-Balance", num_env=8)

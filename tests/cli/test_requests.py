@@ -1,0 +1,62 @@
+"""What a user can get wrong: one line on standard error, status 2, nothing started."""
+
+from pathlib import Path
+
+import pytest
+
+from mjtrain.cli.train import main
+
+CASES = [
+    ("--gpu-ids 0", "the task comes first"),
+    ("Cartpole-Balnce", "unknown task Cartpole-Balnce; did you mean Cartpole-Balance"),
+    ("nofile.py:make", "no such file nofile.py"),
+    ("{file}:make", "SyntaxError"),
+    ("Cartpole-Balance --num-env 3", "unknown flag --num-env 3; did you mean --num-envs?"),
+    ("Cartpole-Balance --env.rewards.uprigt.weight 2", "did you mean --env.rewards.upright.weight"),
+    ("Cartpole-Balance --env.rewards.upright.weight x", "--env.rewards.upright.weight"),
+    ("Cartpole-Balance extra", "unexpected argument extra"),
+    ("Cartpole-Balance --engine", "--engine"),
+    ("Cartpole-Balance --engine fast", "'native', 'warp'"),
+    ("Cartpole-Balance --logger paper", "'tensorboard', 'wandb'"),
+    ("Cartpole-Balance --gpu-ids 5", "--gpu-ids 5: no GPU is visible here"),
+    ("Cartpole-Balance --gpu-ids all", "--gpu-ids all: no GPU is visible here"),
+    ("Cartpole-Balance --gpu-ids -1", "-1 is negative"),
+    ("Cartpole-Balance --gpu-ids 0 0", "0 is repeated"),
+    ("Cartpole-Balance --gpu-ids", "--gpu-ids: no index given"),
+    ("Cartpole-Balance --gpu-ids two", "--gpu-ids: two: give indices such as 0 1, all, or None"),
+    ("Cartpole-Balance --gpu-ids None --num-workers 0", "--num-workers 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids 0 1 --num-workers 2", "--num-workers 2: is for CPU ranks"),
+    ("Cartpole-Balance --gpu-ids None --num-envs 0", "--num-envs 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids None --num-envs many", "--num-envs"),
+    ("Cartpole-Balance --gpu-ids None --max-iterations 0", "--max-iterations 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids None --env.decimation 0", "--env.decimation 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids None --log-root {file}", "--log-root {file}: cannot be written"),
+    ("Cartpole-Balance --gpu-ids None --run-name a/b", "--run-name a/b"),
+    ("Cartpole-Balance --gpu-ids None --env.robot nowhere.xml", "--env.robot nowhere.xml: no such file"),
+    ("Cartpole-Balance --gpu-ids None --env.robot {file}", "--env.robot {file}"),
+    ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
+    ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
+    ("Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee", "no joint named 'knee'"),
+]
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(("command", "words"), CASES, ids=[command for command, _ in CASES])
+def test_one_line_and_status_2(
+    command: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = tmp_path / "broken.py"
+    broken.write_text("def make(:\n")
+    with pytest.raises(SystemExit) as stop:
+        main(command.format(file=broken).split())
+    assert stop.value.code == 2
+    *header, last = capsys.readouterr().err.strip().splitlines()
+    assert last.startswith("train: ")
+    assert words.format(file=broken) in last
+    # what could only be found out by starting comes after the run's header; nothing else is printed
+    assert all(line.startswith(("Cartpole-Balance: ", "run directory: ")) for line in header)

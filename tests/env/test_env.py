@@ -1,0 +1,210 @@
+"""One set of invariants for every task on every engine, and what is particular to the environment."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mjtrain.catalog import list_tasks, load_task
+from mjtrain.config import EnvConfig
+from mjtrain.engines import make_engine
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+
+NUM_ENVS = 6
+TASKS = [entry.name for entry in list_tasks()]
+
+
+def make_env(config: EnvConfig, *, engine: str = "native", seed: int = 0, num_envs: int = NUM_ENVS) -> Env:
+    assert engine in ("native", "warp")
+    return Env(config, make_engine(engine, config, num_envs, "cpu", num_threads=2), seed)
+
+
+@pytest.fixture(params=TASKS)
+def config(request: pytest.FixtureRequest) -> EnvConfig:
+    return load_task(request.param).env
+
+
+@pytest.fixture(params=["native", "warp"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def actions_for(env: Env, num_steps: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.rand(num_steps, env.num_envs, env.num_actions, generator=generator) - 1
+
+
+def trajectory(env: Env, num_steps: int = 30) -> list[torch.Tensor]:
+    out = [torch.cat(list(env.observe().values()), dim=1)]
+    for action in actions_for(env, num_steps):
+        observations, rewards, _, _ = env.step(action)
+        out += [torch.cat(list(observations.values()), dim=1), rewards]
+    return out
+
+
+def test_shapes_types_and_finite_values(config: EnvConfig, engine: str) -> None:
+    env = make_env(config, engine=engine)
+    sizes = {name: value.shape for name, value in env.observe().items()}
+    assert set(sizes) == set(config.observations)
+    for action in actions_for(env, 40):
+        observations, rewards, terminated, truncated = env.step(action)
+        assert {name: value.shape for name, value in observations.items()} == sizes
+        assert all(shape[0] == NUM_ENVS for shape in sizes.values())
+        assert all(value.dtype == torch.float32 and value.isfinite().all() for value in observations.values())
+        assert rewards.shape == (NUM_ENVS,)
+        assert rewards.isfinite().all()
+        assert terminated.shape == truncated.shape == (NUM_ENVS,)
+        assert terminated.dtype == truncated.dtype == torch.bool
+        assert not (terminated & truncated).any()
+
+
+def test_the_same_seed_gives_the_same_trajectory(config: EnvConfig, engine: str) -> None:
+    first, again = (trajectory(make_env(config, engine=engine, seed=7)) for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+
+
+def test_different_seeds_and_different_worlds_start_differently(config: EnvConfig, engine: str) -> None:
+    one, two = (make_env(config, engine=engine, seed=seed) for seed in (1, 2))
+    assert not torch.equal(one.state.qpos, two.state.qpos)
+    assert one.state.qpos.unique(dim=0).shape[0] == NUM_ENVS
+
+
+def test_every_episode_ends_in_time(config: EnvConfig, engine: str) -> None:
+    env = make_env(replace(config, episode_length_s=0.2), engine=engine)
+    assert env.max_episode_steps == round(0.2 / env.step_dt)
+    for step, action in enumerate(actions_for(env, env.max_episode_steps) * 0, start=1):
+        _, _, terminated, truncated = env.step(action)
+        assert not terminated.any()
+        assert truncated.all() == (step == env.max_episode_steps)
+    assert (env.episode_step == 0).all()
+
+
+def test_a_terminated_world_starts_anew_within_the_step(engine: str) -> None:
+    config = load_task("Cartpole-Balance").env
+    env = make_env(config, engine=engine)
+    for step in range(1, 200):
+        before = env.state.qpos[:, 1].clone()
+        observations, _, terminated, truncated = env.step(torch.ones(NUM_ENVS, 1))
+        assert not truncated.any()
+        if terminated.any():
+            assert step > 3
+            assert (before[terminated].abs() > 0.3).all()
+            assert (env.state.qpos[terminated, 1].abs() <= 0.1 + 1e-6).all()
+            assert (env.episode_step[terminated] == 0).all()
+            assert (env.episode_step[~terminated] == step).all()
+            assert torch.allclose(observations["actor"][:, 1], env.state.qpos[:, 1])
+            assert (env.last_action[terminated] == 0).all()
+            return
+    pytest.fail("no pole fell")
+
+
+def test_a_masked_reset_leaves_the_other_worlds_untouched(config: EnvConfig, engine: str) -> None:
+    env = make_env(config, engine=engine)
+    for action in actions_for(env, 3):
+        env.step(action)
+    before = {name: tensor.clone() for name, tensor in vars(env.state).items()}
+    mask = torch.tensor([True, False, True, False, False, False])
+    env.reset(mask)
+    for name, tensor in vars(env.state).items():
+        assert torch.equal(tensor[~mask], before[name][~mask]), name
+    assert not torch.equal(env.state.qpos[mask], before["qpos"][mask])
+    assert (env.episode_step == torch.where(mask, 0, 3)).all()
+
+
+def test_both_engines_see_the_same_task(config: EnvConfig) -> None:
+    """100 env steps with the same actions; the bound is that of single precision."""
+    native, warp = (make_env(config, engine=engine, seed=3) for engine in ("native", "warp"))
+    for action in actions_for(native, 100):
+        theirs, ours = native.step(action), warp.step(action)
+        for name, value in theirs[0].items():
+            assert torch.allclose(ours[0][name], value, atol=2e-3)
+        assert torch.allclose(ours[1], theirs[1], atol=1e-4)
+        assert torch.equal(ours[2], theirs[2])
+        assert torch.equal(ours[3], theirs[3])
+
+
+def test_reward_is_the_weighted_sum_per_second() -> None:
+    config = load_task("Cartpole-Balance").env
+    term = replace(config.rewards["upright"], weight=3.0)
+    env = make_env(replace(config, rewards={"upright": term}))
+    _, rewards, _, _ = env.step(torch.zeros(NUM_ENVS, 1))
+    # sensors describe the state one physics step before qpos, hence the tolerance
+    assert torch.allclose(rewards, 3.0 * env.state.qpos[:, 1].cos() * 0.02, atol=1e-4)
+
+
+def test_the_pole_sensor_points_up() -> None:
+    env = make_env(load_task("Cartpole-Balance").env)
+    axis = env.sensor("pole_axis")
+    angle = env.qpos("hinge")[:, 0]
+    assert torch.allclose(axis, torch.stack([angle.sin(), angle * 0, angle.cos()], dim=1), atol=1e-6)
+
+
+def test_actions_are_clipped_scaled_and_remembered() -> None:
+    config = load_task("Cartpole-Balance").env
+    push = replace(config.actions["push"], scale=0.5, offset=0.1, clip=(-1.0, 1.0))
+    env = make_env(replace(config, actions={"push": push}))
+    env.step(torch.full((NUM_ENVS, 1), 0.4))
+    assert torch.allclose(env.state.ctrl, torch.full((NUM_ENVS, 1), 0.1 + 0.5 * 0.4))
+    env.step(torch.full((NUM_ENVS, 1), -7.0))
+    assert torch.allclose(env.state.ctrl, torch.full((NUM_ENVS, 1), 0.1 - 0.5))
+    assert (env.action == -7.0).all()
+    assert torch.allclose(env.last_action, torch.full((NUM_ENVS, 1), 0.4))
+
+
+def test_observations_are_scaled_then_clipped() -> None:
+    config = load_task("Cartpole-Balance").env
+    term = replace(config.observations["actor"]["cart_position"], scale=10.0, clip=(-1.0, 2.0))
+    env = make_env(replace(config, observations={"actor": {"cart_position": term}}))
+    assert torch.equal(env.observe()["actor"], (env.qpos("slider") * 10.0).clamp(-1.0, 2.0))
+
+
+def test_unknown_names_are_the_users_error() -> None:
+    config = load_task("Cartpole-Balance").env
+    push = replace(config.actions["push"], actuators=("pull",))
+    with pytest.raises(RequestError, match=r"--env\.actions\.push\.actuators 'pull'.*push"):
+        make_env(replace(config, actions={"push": push}))
+    with pytest.raises(RequestError, match="same actuator"):
+        make_env(replace(config, actions={"one": config.actions["push"], "two": config.actions["push"]}))
+    event = replace(config.events["start_pole"], params={"joint": "knee", "position": (0.0, 0.0)})
+    with pytest.raises(RequestError, match="no joint named 'knee'; it has slider, hinge"):
+        make_env(replace(config, events={"start": event}))
+
+
+def test_statistics_count_whole_episodes_only() -> None:
+    config = replace(load_task("Cartpole-Swingup").env, episode_length_s=0.1)
+    env = make_env(config)
+    returns = torch.zeros(NUM_ENVS)
+    for _ in range(5):
+        _, rewards, _, _ = env.step(torch.zeros(NUM_ENVS, 1))
+        returns += rewards
+    summary = env.statistics.summarise(env.statistics.pop().tolist())
+    assert math.isclose(summary["mean_reward"], returns.mean().item(), rel_tol=1e-5)
+    assert summary["mean_episode_length"] == 5
+    assert summary["termination/time_out"] == 1
+    assert math.isclose(sum(summary[f"reward/{name}"] for name in config.rewards), summary["mean_reward"])
+    assert env.statistics.summarise(env.statistics.pop().tolist()) == {}
+
+    env.stagger()
+    assert 0 <= env.episode_step.min() <= env.episode_step.max() < 5
+    lengths = []
+    for _ in range(10):
+        env.step(torch.zeros(NUM_ENVS, 1))
+        lengths.append(env.statistics.summarise(env.statistics.pop().tolist()).get("mean_episode_length"))
+    assert set(lengths) <= {None, 5.0}
+    assert 5.0 in lengths
+
+
+def test_totals_of_two_ranks_add_up_to_the_true_mean() -> None:
+    config = replace(load_task("Cartpole-Swingup").env, episode_length_s=0.1)
+    small, large = make_env(config, num_envs=2), make_env(config, num_envs=9, seed=1)
+    means, totals = [], torch.zeros(0)
+    for env in (small, large):
+        for _ in range(5):
+            env.step(torch.zeros(env.num_envs, 1))
+        part = env.statistics.pop()
+        means.append(env.statistics.summarise(part.tolist())["mean_reward"])
+        totals = part if totals.numel() == 0 else totals + part
+    together = small.statistics.summarise(totals.tolist())["mean_reward"]
+    assert math.isclose(together, (2 * means[0] + 9 * means[1]) / 11, rel_tol=1e-6)

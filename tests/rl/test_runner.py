@@ -1,0 +1,172 @@
+"""The runner on real environments, in one process and in two."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import LaunchConfig, TrainConfig
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+from mjtrain.rl.runner import Runner
+from mjtrain.training import make_env
+
+CPU = LaunchConfig(gpu_ids=None)
+
+
+def small(task: str = "Cartpole-Balance", num_envs: int = 64) -> TrainConfig:
+    return make_train_config(task, num_envs=num_envs)
+
+
+def make_runner(context: RankContext, config: TrainConfig) -> Runner:
+    return Runner(context, make_env(context, config), config.agent)
+
+
+def fingerprint(runner: Runner) -> str:
+    """Hash parameters, normalisers and the state of the optimiser, bit for bit."""
+    digest = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in sorted(value, key=str):
+                digest.update(str(key).encode())
+                feed(value[key])
+        elif isinstance(value, list | tuple):
+            for item in value:
+                feed(item)
+        else:
+            digest.update(repr(value).encode())
+
+    feed(runner.alg.save())
+    return digest.hexdigest()
+
+
+def _look_at_two_ranks(context: RankContext, config: TrainConfig, num_iterations: int) -> list[dict[str, Any]]:
+    env = make_env(context, config)
+    start = env.state.qpos.clone()
+    runner = Runner(context, env, config.agent)
+    metrics = list(runner.iterate(num_iterations))
+    normaliser = runner.alg.actor.obs_normalizer
+    mine = {
+        "fingerprint": fingerprint(runner),
+        "start": start,
+        "seed": context.seed,
+        "now": env.state.qpos.clone(),
+        "metrics": metrics,
+        "normaliser_count": int(normaliser.count),  # pyright: ignore[reportArgumentType]
+    }
+    everybody: list[Any] = [None] * context.world_size
+    dist.all_gather_object(everybody, mine)
+    return everybody
+
+
+def test_two_ranks_stay_bit_identical_and_see_different_worlds() -> None:
+    config = small()
+    launch = LaunchConfig(gpu_ids=None, num_workers=2, seed=5)
+    zero, one = mjtrain.launch(_look_at_two_ranks, config, 20, launch=launch)
+    assert zero["fingerprint"] == one["fingerprint"]
+    assert zero["metrics"] == one["metrics"]
+    assert (zero["seed"], one["seed"]) == (5, 6)
+    assert not torch.equal(zero["start"], one["start"])
+    assert not torch.equal(zero["now"], one["now"])
+    steps = 20 * config.agent.num_steps_per_env * 64 * 2
+    assert zero["normaliser_count"] == steps
+    last = zero["metrics"][-1]
+    assert (last["iteration"], last["env_steps_total"]) == (20, steps)
+    assert (last["world_size"], last["num_envs_total"]) == (2, 128)
+
+
+def _train(context: RankContext, config: TrainConfig, num_iterations: int) -> tuple[str, list[dict[str, Any]]]:
+    runner = make_runner(context, config)
+    return fingerprint(runner), list(runner.iterate(num_iterations))
+
+
+TIMES = {"env_steps_per_second", "collect_time_s", "learn_time_s"}
+
+
+def test_a_seed_repeats_a_training() -> None:
+    config = small()
+    runs = [mjtrain.launch(_train, config, 4, launch=replace(CPU, seed=seed)) for seed in (1, 1, 2)]
+    values = [[{key: row[key] for key in row if key not in TIMES} for row in metrics] for _, metrics in runs]
+    assert runs[0][0] == runs[1][0] != runs[2][0]
+    assert values[0] == values[1] != values[2]
+
+
+def test_metrics_have_the_promised_keys() -> None:
+    config = small()
+    _, metrics = mjtrain.launch(_train, config, 3, launch=CPU)
+    promised = {
+        "iteration", "env_steps_total", "env_steps_per_second", "collect_time_s", "learn_time_s", "mean_reward",
+        "mean_episode_length", "world_size", "num_envs_total", "learning_rate", "kl",
+    }  # fmt: skip
+    assert [row["iteration"] for row in metrics] == [1, 2, 3]
+    assert promised <= set(metrics[-1])
+    assert {f"reward/{name}" for name in config.env.rewards} <= set(metrics[-1])
+    assert {f"termination/{name}" for name in config.env.terminations} <= set(metrics[-1])
+    assert {"loss/value", "loss/surrogate", "loss/entropy"} <= set(metrics[-1])
+    assert metrics[-1]["kl"] > 0
+
+
+def test_the_fixed_schedule_keeps_the_learning_rate_and_measures_no_kl() -> None:
+    config = small()
+    algorithm = replace(config.agent.algorithm, schedule="fixed", learning_rate=3e-4)
+    config = replace(config, agent=replace(config.agent, algorithm=algorithm))
+    _, metrics = mjtrain.launch(_train, config, 2, launch=CPU)
+    assert [row["learning_rate"] for row in metrics] == [3e-4, 3e-4]
+    assert metrics[-1]["kl"] is None
+
+
+def test_a_checkpoint_starts_another_run_with_its_weights(tmp_path: Path) -> None:
+    config = small()
+
+    def save(context: RankContext, path: Path) -> dict[str, torch.Tensor]:
+        runner = make_runner(context, config)
+        list(runner.iterate(2))
+        runner.save(path, {"task": config.task})
+        return runner.alg.get_policy().state_dict()
+
+    def load(context: RankContext, path: Path) -> tuple[dict[str, torch.Tensor], int]:
+        runner = make_runner(context, config)
+        runner.load_weights(path)
+        return runner.alg.get_policy().state_dict(), runner.iteration
+
+    path = tmp_path / "model_2.pt"
+    saved = mjtrain.launch(save, path, launch=CPU)
+    loaded, iteration = mjtrain.launch(load, path, launch=replace(CPU, seed=9))
+    assert iteration == 0
+    assert all(torch.equal(loaded[key], saved[key]) for key in saved)
+    content = load_checkpoint(path, "cpu")
+    assert content["iter"] == 2
+    assert content["infos"] == {"task": "Cartpole-Balance", "env_steps_total": 2 * 24 * 64}
+
+    other = make_train_config("Cartpole-Swingup", num_envs=8)
+    with pytest.raises(RequestError, match="does not fit the networks"):
+        mjtrain.launch(lambda context: make_runner(context, other).load_weights(path), launch=CPU)
+
+
+def _blow_up(env: Any) -> torch.Tensor:
+    return torch.full((env.num_envs,), float("inf"))
+
+
+def test_an_endless_reward_stops_the_run() -> None:
+    config = small()
+    rewards = {"endless": mjtrain.RewardTerm(func=_blow_up, weight=1.0)}
+    config = replace(config, env=replace(config.env, rewards=rewards))
+    with pytest.raises(FloatingPointError, match="not finite in iteration 1"):
+        mjtrain.launch(_train, config, 2, launch=CPU)
+
+
+def test_a_missing_observation_group_is_the_users_error() -> None:
+    config = small()
+    config = replace(config, agent=replace(config.agent, obs_groups={"actor": ("actor",), "critic": ("camera",)}))
+    with pytest.raises(RequestError, match=r"--agent\.obs-groups.*camera"):
+        mjtrain.launch(_train, config, 1, launch=CPU)

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from mjtrain.catalog import list_tasks, load_task, resolve_task_name
+from mjtrain.config import TaskConfig
+from mjtrain.errors import RequestError
+
+FACTORY = """
+from dataclasses import replace
+from mjtrain.catalog import load_task
+
+def make():
+    return replace(load_task("Cartpole-Balance"), num_envs=7)
+
+def wrong():
+    return 3
+
+def broken():
+    raise KeyError("nose")
+
+constant = 5
+"""
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_task.py"
+    path.write_text(FACTORY)
+    return path
+
+
+def test_the_built_in_tasks_are_listed() -> None:
+    assert [entry.name for entry in list_tasks()] == ["Cartpole-Balance", "Cartpole-Swingup"]
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert resolve_task_name("cartpole-BALANCE") == "Cartpole-Balance"
+    assert isinstance(load_task("CARTPOLE-balance"), TaskConfig)
+
+
+def test_a_factory_in_a_module() -> None:
+    assert load_task("mjtrain_tasks.cartpole_swingup:make_task") == load_task("Cartpole-Swingup")
+
+
+def test_a_factory_in_a_file(task_file: Path) -> None:
+    assert load_task(f"{task_file}:make").num_envs == 7
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("Cartpole-Balence", "did you mean Cartpole-Balance"),
+        ("Quux", "unknown task Quux; see list-tasks"),
+        ("no.such.module:make", "No module named 'no'"),
+        ("json:make", "json has no function make"),
+        (":make", "expected package.module:factory"),
+        ("json:", "expected package.module:factory"),
+        ("no/such/file.py:make", "no such file no/such/file.py"),
+        ("{file}:mak", "has no function mak; did you mean make"),
+        ("{file}:constant", "has no function constant"),
+        ("{file}:wrong", "returned int; it must return mjtrain.TaskConfig"),
+        ("{file}:broken", "KeyError: 'nose'"),
+    ],
+)
+def test_what_is_wrong_is_said(task: str, words: str, task_file: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        load_task(task.format(file=task_file))
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_no_python(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("def make(:\n")
+    with pytest.raises(RequestError, match="SyntaxError"):
+        load_task(f"{path}:make")
