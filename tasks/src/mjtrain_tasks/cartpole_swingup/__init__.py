@@ -25,7 +25,7 @@ HANGING_RAD = 3.141592653589793
 
 def make_task() -> TaskConfig:
     """Return the task; the entry point in pyproject.toml names this function."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, max_iterations=400)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, max_iterations=300)
 
 
 def make_env() -> EnvConfig:
@@ -43,16 +43,17 @@ def make_env() -> EnvConfig:
                 "pole_velocity": ObservationTerm(func=joint_vel, params={"joint": "hinge"}),
             }
         },
+        # A spinning pole is up half of the time, so most of the reward is for being up and slow.
         rewards={
             "upright": RewardTerm(
                 func=rewards.upright_and_centered,
-                weight=1.0,
+                weight=0.2,
                 params={"sensor": "pole_axis", "joint": "slider", "width": 1.0},
             ),
             "still": RewardTerm(
                 func=rewards.still_when_upright,
-                weight=0.5,
-                params={"sensor": "pole_axis", "joint": "hinge", "width": 1.0},
+                weight=1.0,
+                params={"sensor": "pole_axis", "joint": "hinge", "width": 4.0},
             ),
             "effort": RewardTerm(func=action_energy, weight=-0.02),
         },
@@ -79,6 +80,6 @@ def make_agent() -> AgentConfig:
     return AgentConfig(
         actor=ModelConfig(hidden_dims=(64, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(learning_rate=1e-3),
+        algorithm=PpoConfig(entropy_coef=0.01),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
     )

@@ -1,0 +1,123 @@
+"""Env steps per second of training, beside raw mujoco.rollout on the same model, states and threads in the same run.
+
+    uv run benchmarks/throughput.py                       # Cartpole-Balance: 1,024 envs, nets 64x64, 24 steps
+    uv run benchmarks/throughput.py --task Cartpole-Swingup --num-envs 4096 --num-threads 1
+    uv run benchmarks/throughput.py --gpu-ids 0           # warp engine with CUDA graphs
+
+Prints a table and writes JSON (--json). Rollout and training take turns, so that a machine whose speed drifts slows
+both.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from mujoco.rollout import Rollout
+
+from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
+from mjtrain.api import make_train_config
+from mjtrain.rl.runner import Runner
+from mjtrain.training import make_env
+
+
+class RawRollout:
+    """Steps the same worlds with nothing but mujoco.rollout."""
+
+    def __init__(self, config: TrainConfig, num_threads: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        model = mujoco.MjModel.from_xml_path(config.env.robot)
+        num_envs, decimation = config.run.num_envs, config.env.decimation
+        self.data = [mujoco.MjData(model) for _ in range(num_threads)]
+        kind = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
+        initial = np.empty(mujoco.mj_stateSize(model, kind))
+        mujoco.mj_getState(model, self.data[0], initial, kind)
+        self.states = np.tile(initial, (num_envs, 1))
+        self.states[:, 1 : 1 + model.nq] = qpos
+        self.states[:, 1 + model.nq : 1 + model.nq + model.nv] = qvel
+        self.models = [model] * num_envs
+        self.ctrl = np.zeros((num_envs, decimation, model.nu))
+        self.trajectory = np.empty((num_envs, decimation, initial.size))
+        self.sensors = np.empty((num_envs, decimation, model.nsensordata))
+        self.pool = Rollout(nthread=num_threads if num_threads > 1 else 0)
+
+    def env_steps_per_second(self, num_steps: int) -> float:
+        """Time so many env steps of every world, always from the same states."""
+        begin = time.perf_counter()
+        for _ in range(num_steps):
+            self.pool.rollout(
+                self.models,
+                self.data,
+                self.states,
+                self.ctrl,
+                nstep=self.ctrl.shape[1],
+                state=self.trajectory,
+                sensordata=self.sensors,
+                skip_checks=True,
+            )
+        return num_steps * len(self.models) / (time.perf_counter() - begin)
+
+
+def measure(context: RankContext, config: TrainConfig, num_threads: int, num_iterations: int) -> dict[str, list[float]]:
+    """Train, and between iterations time the raw physics."""
+    env = make_env(context, config)
+    runner = Runner(context, env, config.agent)
+    iterations = runner.iterate(num_iterations + 3)
+    for _ in range(3):  # kernels, caches, first allocations
+        next(iterations)
+    raw = RawRollout(config, num_threads, env.state.qpos.double().cpu().numpy(), env.state.qvel.double().cpu().numpy())
+    figures: dict[str, list[float]] = {"overall": [], "collect": [], "raw": [], "collect_share_of_raw": []}
+    num_env_steps = config.run.num_envs * config.agent.num_steps_per_env
+    for metrics in iterations:
+        raw_speed = raw.env_steps_per_second(config.agent.num_steps_per_env)
+        collect_speed = num_env_steps / metrics["collect_time_s"]
+        figures["overall"].append(metrics["env_steps_per_second"])
+        figures["collect"].append(collect_speed)
+        figures["raw"].append(raw_speed)
+        figures["collect_share_of_raw"].append(collect_speed / raw_speed)
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="Cartpole-Balance")
+    parser.add_argument("--num-envs", type=int, default=1024)
+    parser.add_argument("--num-threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--num-iterations", type=int, default=60)
+    parser.add_argument("--engine", default="auto", choices=["auto", "native", "warp"])
+    parser.add_argument("--gpu-ids", type=int, default=None, help="one GPU; left out: the CPU")
+    parser.add_argument("--json", type=Path, default=None)
+    arguments = parser.parse_args()
+    config = make_train_config(arguments.task, num_envs=arguments.num_envs, engine=arguments.engine)
+    where = LaunchConfig(
+        gpu_ids=None if arguments.gpu_ids is None else (arguments.gpu_ids,), num_threads=arguments.num_threads
+    )
+    figures = launch(measure, config, arguments.num_threads, arguments.num_iterations, launch=where)
+    agent = config.agent
+    ppo = agent.algorithm
+    print(
+        f"{config.task}: {config.run.num_envs} envs, decimation {config.env.decimation}, nets "
+        f"{agent.actor.hidden_dims}, {agent.num_steps_per_env} steps, "
+        f"{ppo.num_learning_epochs} epochs x {ppo.num_mini_batches} mini-batches, "
+        f"{arguments.num_threads} threads, engine {arguments.engine}"
+    )
+    print(f"{'':24}{'min':>12}{'median':>12}{'max':>12}")
+    rows = {
+        "overall, env steps/s": figures["overall"],
+        "collecting, env steps/s": figures["collect"],
+        "raw rollout, env steps/s": figures["raw"],
+        "collecting / raw, %": [100 * share for share in figures["collect_share_of_raw"]],
+    }
+    for name, values in rows.items():
+        print(f"{name:24}{min(values):12,.0f}{statistics.median(values):12,.0f}{max(values):12,.0f}")
+    if arguments.json is not None:
+        medians = {name: statistics.median(values) for name, values in figures.items()}
+        arguments.json.write_text(json.dumps({"task": config.task, "medians": medians, "runs": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
