@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mjtrain.amounts import resolve_amounts
 from mjtrain.catalog import load_task, resolve_task_name
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
@@ -53,27 +54,22 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
     return TrainConfig(task=name, env=env, agent=agent, run=dataclasses.replace(run, **options))
 
 
-def resolve_training(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
-    """Check a run against this machine without starting or writing anything.
+def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, LaunchPlan]:
+    """Resolve a run against this machine without starting or writing anything.
+
+    Returns:
+        The run with its totals resolved to what one rank does, and who runs where.
 
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
     plan = make_plan(launch)
-    for flag, value in (
-        ("--num-envs", config.run.num_envs),
-        ("--max-iterations", config.run.max_iterations),
-        ("--env.decimation", config.env.decimation),
-        ("--agent.num-steps-per-env", config.agent.num_steps_per_env),
-        ("--agent.save-interval", config.agent.save_interval),
-    ):
-        if value < 1:
-            raise RequestError(f"{flag} {value}: must be at least 1")
+    config = resolve_amounts(config, len(plan.ranks))
     resolve_engine(config.run.engine, plan.ranks[0].device)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
-    return plan
+    return config, plan
 
 
 def preflight(config: TrainConfig) -> dict[str, Any]:
@@ -95,7 +91,7 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
-    resolve_training(config, launch)
+    config, _ = resolve_training(config, launch)
     run_dir = make_run_dir(config)
     plan = make_plan(launch, run_dir)
     save_params(
@@ -110,7 +106,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             "packages": _package_versions(),
         },
     )
-    for line in (*plan.notices, *describe(config, plan), f"run directory: {run_dir}"):
+    for line in (*plan.notices, describe(config, plan), f"run directory: {_shorten(run_dir)}"):
         print(line, file=sys.stderr, flush=True)  # noqa: T201
     return run_plan(plan, _train_rank, config, run_dir, crash_dir=run_dir / "crash")
 
@@ -119,18 +115,28 @@ def _package_versions() -> dict[str, str]:
     return {package: version(package) for package in RECORDED_PACKAGES}
 
 
-def describe(config: TrainConfig, plan: LaunchPlan) -> list[str]:
-    """Say in words what will run."""
-    world_size = len(plan.ranks)
-    num_envs_total = config.run.num_envs * world_size
+def describe(config: TrainConfig, plan: LaunchPlan) -> str:
+    """Say in words what will run.
+
+    Args:
+        config: A run whose totals are resolved, see `resolve_training`.
+        plan: Who runs where.
+    """
+    world_size, num_envs, num_steps = len(plan.ranks), config.run.num_envs, config.agent.num_steps_per_env
     device = plan.ranks[0].device
     engine = resolve_engine(config.run.engine, device)
+    per_iteration = world_size * num_envs * num_steps
     ranks = f"1 rank on {device}" if world_size == 1 else f"{world_size} ranks on {device.partition(':')[0]}"
-    return [
-        f"{config.task}: {ranks}, {engine} engine, {num_envs_total:,} envs, "
-        f"{num_envs_total * config.agent.num_steps_per_env:,} env steps per iteration, "
-        f"{config.run.max_iterations:,} iterations"
-    ]
+    return (
+        f"{config.task}: {ranks} ({engine} engine) x {num_envs:,} envs x {num_steps} steps = {per_iteration:,} "
+        f"env steps per iteration; {config.run.max_iterations:,} iterations to come, "
+        f"{per_iteration * config.run.max_iterations:,} env steps in all"
+    )
+
+
+def _shorten(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run_dir: Path) -> "TrainResult":

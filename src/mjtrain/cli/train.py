@@ -64,7 +64,7 @@ def _main(argv: list[str]) -> None:
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     if options.dry_run:
-        plan = resolve_training(config, options.launch)
+        config, plan = resolve_training(config, options.launch)
         print(
             json.dumps({"config": to_plain(config), "plan": to_plain(plan), "preflight": preflight(config)}, indent=2)
         )

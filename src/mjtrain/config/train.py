@@ -37,6 +37,13 @@ class RunConfig:
     max_iterations: int = 300
     """Stop when the run has this many iterations. Each task has its own default."""
 
+    num_envs_total: int | None = None
+    """Environments of the whole job, split evenly over the ranks; takes the place of num_envs."""
+
+    total_env_steps: int | None = None
+    """Stop when the run has done this many env steps, summed over ranks, so more ranks finish sooner; takes the place
+    of max_iterations. Rounded up to whole iterations."""
+
     engine: EngineName = "auto"
     """Physics engine. auto: native on the CPU, warp on a GPU."""
 
@@ -48,6 +55,10 @@ class RunConfig:
 
     load: str | None = None
     """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
+
+    drift_check_interval: int = 50
+    """Iterations between comparisons of parameters, normalisers and optimiser state over ranks, bit for bit; also
+    before each save. 0 checks never."""
 
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
