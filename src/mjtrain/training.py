@@ -9,8 +9,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
 from mjtrain.rank import RankContext
-from mjtrain.reporting.console import ProgressDisplay
-from mjtrain.reporting.writers import make_writers
+from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
 from mjtrain.run_dir import checkpoint_path
 
@@ -47,27 +46,26 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     infos = {"task": config.task}
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
-        writers, display = [], None
-        if context.is_main:
-            writers = make_writers(config, run_dir)
-            for writer in writers:
-                stack.callback(writer.close)
-            display = stack.enter_context(ProgressDisplay(config.run.max_iterations))
+        report = stack.enter_context(RunReport(config, run_dir)) if context.is_main else None
         try:
             for metrics in runner.iterate(config.run.max_iterations):
-                if display is None:
-                    continue
-                display.update(metrics)
-                for writer in writers:
-                    writer.write(metrics)
-                if runner.iteration % config.agent.save_interval == 0:
+                if report is not None:
+                    report.update(metrics)
+                saves = _is_due(config.agent.save_interval, runner) or runner.iteration == config.run.max_iterations
+                if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
+                    runner.check_drift()
+                if saves and context.is_main:
                     runner.save(checkpoint_path(run_dir, runner.iteration), infos)
-        finally:  # also when the user has seen enough
-            last = checkpoint_path(run_dir, runner.iteration)
-            if context.is_main and runner.iteration and not last.exists():
-                runner.save(last, infos)
+        except KeyboardInterrupt:
+            if context.is_main and runner.iteration:
+                runner.save(checkpoint_path(run_dir, runner.iteration), infos)
+            raise
     env.engine.close()
-    return TrainResult(run_dir=run_dir, checkpoint=last, metrics=metrics)
+    return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
+
+
+def _is_due(interval: int, runner: Runner) -> bool:
+    return runner.iteration % interval == 0
 
 
 def make_env(context: RankContext, config: TrainConfig) -> Env:

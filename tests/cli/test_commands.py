@@ -212,3 +212,46 @@ def test_train_from_python(tmp_path: Path) -> None:
     assert result.metrics["iteration"] == 2
     with pytest.raises(ValueError, match="no option num_env;"):
         mjtrain.train("Cartpole-Balance", num_env=8)
+
+
+SLEEPING_TASK = """
+import os, time
+from dataclasses import replace
+import torch
+from mjtrain import RewardTerm
+from mjtrain.catalog import load_task
+
+def sleepy(env):
+    if os.environ.get("RANK") == "1":
+        time.sleep(0.01)
+    return torch.ones(env.num_envs)
+
+def make():
+    task = load_task("Cartpole-Balance")
+    return replace(task, num_envs=8, env=replace(task.env, rewards={"sleepy": RewardTerm(func=sleepy, weight=1.0)}))
+"""
+
+
+def test_a_rank_that_sleeps_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPING_TASK)
+    done = run(
+        "train", "sleepy.py:make", "--gpu-ids", "None", "--num-workers", "2", "--max-iterations", "15", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning: rank 1 is steadily slower than the others" in done.stdout
+    rows = read_metrics(only_run_below(tmp_path))
+    assert {row["slowest_rank"] for row in rows[2:]} == {1}
+    assert all(row["collect_time_max_s"] > row["collect_time_min_s"] + 0.1 for row in rows)
+
+
+def test_totals_are_for_the_whole_job(tmp_path: Path) -> None:
+    done = run(
+        "train", "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", "2", "--num-envs-total", "32",
+        "--total-env-steps", "2000", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    header = "2 ranks on cpu (native engine) x 16 envs x 24 steps = 768 env steps per iteration; 3 iterations to come"
+    assert header in done.stderr
+    rows = read_metrics(only_run_below(tmp_path))
+    assert [row["env_steps_total"] for row in rows] == [768, 1536, 2304]
+    assert {row["num_envs_total"] for row in rows} == {32}

@@ -52,6 +52,10 @@ class ProgressDisplay:
             table.add_row(f"[dim]{name}", value)
         self._live.update(table, refresh=True)
 
+    def warn(self, line: str) -> None:
+        """Print a line above the status."""
+        self._console.print(f"[yellow]warning: {line}", soft_wrap=True)
+
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"

@@ -3,56 +3,75 @@
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
+from mjtrain.rl.collectives import Collectives
+
+TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 
 
 class JobMetrics:
     """Adds up what the ranks saw in an iteration: one collective, one host sync."""
 
-    def __init__(self, context: RankContext, statistics: EpisodeStatistics) -> None:
+    def __init__(self, context: RankContext, statistics: EpisodeStatistics, collectives: Collectives) -> None:
         self._context = context
         self._statistics = statistics
+        self._collectives = collectives
         self._last_episodes: dict[str, Any] = {"mean_reward": None, "mean_episode_length": None}
 
     def collect(
         self,
         *,
-        losses: dict[str, float],
-        kl: float | None,
+        means: dict[str, torch.Tensor | float | None],
         collect_time_s: float,
         learn_time_s: float,
+        wait_time_s: float,
         num_env_steps: int,
     ) -> dict[str, Any]:
         """Reduce one iteration over ranks. Every rank must call it; all get the same answer.
 
         Args:
-            losses: This rank's mean losses.
-            kl: This rank's mean KL divergence, in nats.
+            means: This rank's means over its samples, of which all ranks have as many; None is left None.
             collect_time_s: Time this rank took to collect.
-            learn_time_s: Time this rank took to learn, waiting for the others included.
+            learn_time_s: Time from there to the end of the update, without waiting for other ranks.
+            wait_time_s: Time this rank waited for the others meanwhile.
             num_env_steps: Env steps of this rank.
 
         Returns:
-            Means over finished episodes (the last known ones where none finished), losses and times as means over
-            ranks, throughput of all ranks together.
+            Means over finished episodes (the last known ones where none finished), the means over all ranks, throughput
+            of all ranks together, and each time as mean, min and max over ranks with the rank that was slowest.
         """
+        context = self._context
         episodes = self._statistics.pop()
-        per_rank = [*losses.values(), kl or 0.0, collect_time_s, learn_time_s, float(num_env_steps)]
-        sums = torch.cat([episodes, torch.tensor(per_rank, dtype=torch.float64, device=episodes.device)])
-        if self._context.is_distributed:
-            dist.all_reduce(sums)
+        times = episodes.new_zeros(context.world_size, len(TIMES))
+        times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
+        sums = torch.cat([episodes, mine, times.flatten()])
+        if context.is_distributed:
+            self._collectives.sum(sums)
         values = sums.tolist()
-        *means, total_env_steps = values[len(episodes) :]
-        *mean_losses, mean_kl, mean_collect_s, mean_learn_s = (mean / self._context.world_size for mean in means)
         self._last_episodes |= self._statistics.summarise(values[: len(episodes)])
-        return {
-            "env_steps_per_second": total_env_steps / (mean_collect_s + mean_learn_s),
-            "collect_time_s": mean_collect_s,
-            "learn_time_s": mean_learn_s,
-            **self._last_episodes,
-            **{f"loss/{name}": loss for name, loss in zip(losses, mean_losses, strict=True)},
-            "kl": None if kl is None else mean_kl,
+        job_means = dict.fromkeys(means) | {
+            name: total / context.world_size for name, total in zip(known, values[len(episodes) :], strict=False)
         }
+        slots = range(len(episodes) + len(known), len(values), len(TIMES))
+        by_rank = [values[slot : slot + len(TIMES)] for slot in slots]
+        return {**_speed(by_rank, num_env_steps), **self._last_episodes, **job_means}
+
+
+def _speed(by_rank: list[list[float]], num_env_steps: int) -> dict[str, Any]:
+    """Summarise the times of all ranks."""
+    world_size = len(by_rank)
+    busy_s = [collect_s + learn_s for collect_s, learn_s, _ in by_rank]
+    iteration_s = sum(map(sum, by_rank)) / world_size
+    summary: dict[str, Any] = {"env_steps_per_second": world_size * num_env_steps / iteration_s}
+    for name, times in zip(TIMES, zip(*by_rank, strict=True), strict=True):
+        summary[name] = sum(times) / world_size
+        if world_size > 1:
+            stem = name.removesuffix("_s")
+            summary |= {f"{stem}_min_s": min(times), f"{stem}_max_s": max(times)}
+    if world_size > 1:
+        summary |= {"slowest_rank": busy_s.index(max(busy_s)), "busy_time_by_rank_s": busy_s}
+    return summary

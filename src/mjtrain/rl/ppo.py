@@ -1,18 +1,33 @@
-"""RSL-RL's PPO, which also says how far the policy moved."""
+"""RSL-RL's PPO, so that N ranks optimise what one rank with N times the environments would."""
 
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.storage import RolloutStorage
+
+from mjtrain.rl.collectives import Collectives
 
 
 class Ppo(PPO):
-    """PPO that remembers the KL divergence of its updates."""
+    """PPO whose advantages and learning rate are those of all ranks' samples together.
+
+    RSL-RL normalises advantages per rank, and decides the learning rate on rank 0 and broadcasts it per mini-batch.
+    Here the moments of the advantages are summed over ranks, and every rank decides the learning rate itself from the
+    same sum. Gradients are averaged by RSL-RL's own `reduce_parameters`. With one rank this is RSL-RL's PPO, bit for
+    bit.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take everything that PPO takes."""
         super().__init__(*args, **kwargs)
+        self.collectives = Collectives(self.gpu_world_size)
         self._divergences: list[torch.Tensor] = []
+        self._batch: RolloutStorage.Batch | None = None
+        self._adapts_here = self._normalises_mini_batches_here = False
+        if self.is_multi_gpu:
+            self._take_over()
         measure = self.actor.get_kl_divergence
 
         def measure_and_remember(*params: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -22,13 +37,80 @@ class Ppo(PPO):
 
         self.actor.get_kl_divergence = measure_and_remember  # pyright: ignore[reportAttributeAccessIssue]
 
-    def pop_kl(self) -> float | None:
+    def _take_over(self) -> None:
+        """Switch off what RSL-RL would do per rank, and remember to do it over all ranks."""
+        self._adapts_here = self.desired_kl is not None and self.schedule == "adaptive"
+        if self._adapts_here:
+            self.schedule = "fixed"
+        self._normalises_mini_batches_here = self.normalize_advantage_per_mini_batch
+        self.normalize_advantage_per_mini_batch = False
+        for name in ("mini_batch_generator", "recurrent_mini_batch_generator"):
+            setattr(self.storage, name, self._watch(getattr(self.storage, name)))
+
+    def compute_returns(self, obs: Any) -> None:
+        """Compute returns, and advantages normalised over all ranks."""
+        if not self.is_multi_gpu:
+            super().compute_returns(obs)
+            return
+        self.normalize_advantage_per_mini_batch = True  # so that the rank's own moments are not used
+        super().compute_returns(obs)
+        self.normalize_advantage_per_mini_batch = False
+        if not self._normalises_mini_batches_here:
+            self.storage.advantages = self._normalise(self.storage.advantages)
+
+    def reduce_parameters(self) -> None:
+        """Average the gradients over ranks as RSL-RL does, after deciding the learning rate of this mini-batch."""
+        if self._adapts_here:
+            self._adapt_learning_rate()
+        with self.collectives.waiting():
+            super().reduce_parameters()
+
+    def pop_kl(self) -> torch.Tensor | None:
         """Return this rank's mean KL divergence over the mini-batches since the last call, in nats.
 
         None with the fixed schedule, which does not measure it.
         """
         if not self._divergences:
             return None
-        mean = torch.stack(self._divergences).mean().item()
+        mean = torch.stack(self._divergences).mean()
         self._divergences.clear()
         return mean
+
+    def _watch(self, generate: Callable[..., Generator[Any]]) -> Callable[..., Generator[Any]]:
+        """Keep the mini-batch that is being learned from, for `reduce_parameters`."""
+
+        def watched(*args: Any, **kwargs: Any) -> Generator[Any]:
+            for batch in generate(*args, **kwargs):
+                if self._normalises_mini_batches_here:
+                    batch.advantages = self._normalise(batch.advantages)
+                self._batch = batch
+                yield batch
+            self._batch = None
+
+        return watched
+
+    @torch.no_grad()
+    def _normalise(self, advantages: torch.Tensor) -> torch.Tensor:
+        """Shift and scale to mean 0 and standard deviation 1 over the samples of all ranks."""
+        samples = advantages.double()
+        moments = torch.stack([samples.sum(), samples.square().sum(), samples.new_tensor(float(samples.numel()))])
+        total, total_of_squares, count = self.collectives.sum(moments)
+        mean = total / count
+        variance = (total_of_squares - count * mean.square()).clamp(min=0.0) / (count - 1)
+        return ((samples - mean) / (variance.sqrt() + 1e-8)).to(advantages.dtype)
+
+    @torch.no_grad()
+    def _adapt_learning_rate(self) -> None:
+        """Follow the desired KL divergence, by RSL-RL's rule and with the divergence of all ranks' samples."""
+        assert self._batch is not None
+        old = self._batch.old_distribution_params
+        assert old is not None
+        new = tuple(param[: len(old[0])].detach() for param in self.actor.output_distribution_params)
+        divergence = self.actor.get_kl_divergence(old, new).mean()  # pyright: ignore[reportArgumentType]
+        kl = self.collectives.sum(divergence).item() / self.gpu_world_size
+        if kl > self.desired_kl * 2.0:
+            self.learning_rate = max(1e-5, self.learning_rate / 1.5)
+        elif 0.0 < kl < self.desired_kl / 2.0:
+            self.learning_rate = min(1e-2, self.learning_rate * 1.5)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate

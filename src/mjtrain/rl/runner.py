@@ -16,7 +16,11 @@ from mjtrain.config import AgentConfig, to_plain
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
+from mjtrain.rl.collectives import Collectives
+from mjtrain.rl.drift import check_drift
 from mjtrain.rl.metrics import JobMetrics
+from mjtrain.rl.normalization import synchronise_normalisers
+from mjtrain.rl.ppo import Ppo
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
@@ -51,9 +55,13 @@ class Runner(OnPolicyRunner):
         with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
             super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
         self._env = env
-        self._metrics = JobMetrics(context, env.statistics)
+        collectives = self.alg.collectives if isinstance(self.alg, Ppo) else Collectives(context.world_size)
+        self._collectives = collectives
+        self._metrics = JobMetrics(context, env.statistics, collectives)
         if context.is_distributed:
             self.alg.broadcast_parameters()
+            if isinstance(self.alg, Ppo):
+                synchronise_normalisers(self.alg, collectives)
         env.stagger()
 
     def iterate(self, max_iterations: int) -> Iterator[dict[str, Any]]:
@@ -71,8 +79,10 @@ class Runner(OnPolicyRunner):
                 for _ in range(num_steps):
                     observations, rewards, dones, extras = self.env.step(self.alg.act(observations))
                     self.alg.process_env_step(observations, rewards, dones, extras)
-                self.alg.compute_returns(observations)
             collected = self._now()
+            self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
+            with torch.inference_mode():
+                self.alg.compute_returns(observations)
             self.iteration += 1
             if not self.alg.storage.returns.isfinite().all():
                 raise FloatingPointError(
@@ -80,7 +90,8 @@ class Runner(OnPolicyRunner):
                     "observation without bounds"
                 )
             losses = self.alg.update()
-            learned = self._now()
+            wait_time_s = self._collectives.pop_waited_s()
+            learn_time_s = self._now() - collected - wait_time_s
             self.env_steps_total += num_steps * self.env.num_envs * self._context.world_size
             for name, loss in losses.items():
                 if not math.isfinite(loss):
@@ -92,17 +103,30 @@ class Runner(OnPolicyRunner):
                 "iteration": self.iteration,
                 "env_steps_total": self.env_steps_total,
                 **self._metrics.collect(
-                    losses=losses,
-                    kl=self.alg.pop_kl() if hasattr(self.alg, "pop_kl") else None,  # pyright: ignore[reportAttributeAccessIssue]
+                    means={
+                        **{f"loss/{name}": loss for name, loss in losses.items()},
+                        "kl": self.alg.pop_kl() if isinstance(self.alg, Ppo) else None,
+                        "action_std": self.alg.get_policy().output_std.mean(),
+                    },
                     collect_time_s=collected - begin,
-                    learn_time_s=learned - collected,
+                    learn_time_s=learn_time_s,
+                    wait_time_s=wait_time_s,
                     num_env_steps=num_steps * self.env.num_envs,
                 ),
                 "world_size": self._context.world_size,
                 "num_envs_total": self.env.num_envs * self._context.world_size,
                 "learning_rate": self.alg.learning_rate,
-                "action_std": self.alg.get_policy().output_std.mean().item(),
             }
+
+    def check_drift(self) -> None:
+        """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.
+
+        Raises:
+            RanksDriftedError: Something differs; the message names the first tensor and the ranks.
+        """
+        if self._context.is_distributed:
+            state = {**self.alg.save(), "learning_rate": self.alg.learning_rate, "iteration": self.iteration}
+            check_drift(state, self._context.world_size, self.device)
 
     def save(self, path: Path, infos: dict | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Write a checkpoint of networks, normalisers, optimiser and counters, atomically.

@@ -1,0 +1,100 @@
+"""What staying in step costs: the collectives of an iteration, and their share of its time, ours beside RSL-RL's.
+
+    uv run benchmarks/sync.py                                      # nets of 512-256-128, two CPU ranks
+    uv run benchmarks/sync.py --hidden-dims 64 64 --num-envs 1024
+
+Two ranks over gloo, each with one thread. "RSL-RL" is its own PPO and its own normalisers in the same loop.
+"""
+
+import argparse
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+
+from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
+from mjtrain.api import make_train_config
+from mjtrain.rl.runner import Runner
+from mjtrain.training import make_env
+
+COLLECTIVES = ("all_reduce", "broadcast", "all_gather_into_tensor", "all_gather")
+WARM_UP = 3
+
+
+def measure(context: RankContext, config: TrainConfig, num_iterations: int) -> dict[str, Any]:
+    """Train, and count and time every collective."""
+    runner = Runner(context, make_env(context, config), config.agent)
+    iterations = runner.iterate(WARM_UP + num_iterations)
+    for _ in range(WARM_UP):
+        next(iterations)
+    counts: Counter[str] = Counter()
+    spent_s = 0.0
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            nonlocal spent_s
+            begin = time.perf_counter()
+            result = function(*args, **kwargs)
+            spent_s += time.perf_counter() - begin
+            counts[name] += 1
+            return result
+
+        return wrapper
+
+    for name in COLLECTIVES:
+        setattr(dist, name, counted(name, getattr(dist, name)))
+    shares, spent, totals = [], [], []
+    for _ in range(num_iterations):
+        before_s, begin = spent_s, time.perf_counter()
+        next(iterations)
+        total_s = time.perf_counter() - begin
+        shares.append((spent_s - before_s) / total_s)
+        spent.append(spent_s - before_s)
+        totals.append(total_s)
+    counts_per_iteration = {name: count / num_iterations for name, count in counts.items()}
+    before = time.perf_counter()
+    for _ in range(10):
+        runner.check_drift()
+    drift_s = (time.perf_counter() - before) / 10
+    return {
+        "counts": counts_per_iteration,
+        "share": statistics.median(shares),
+        "spent_s": statistics.median(spent),
+        "iteration_s": statistics.median(totals),
+        "drift_s": drift_s,
+    }
+
+
+def main() -> None:
+    """Measure both and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="Cartpole-Balance")
+    parser.add_argument("--num-envs", type=int, default=256)
+    parser.add_argument("--hidden-dims", type=int, nargs="+", default=[512, 256, 128])
+    parser.add_argument("--num-iterations", type=int, default=20)
+    arguments = parser.parse_args()
+    config = make_train_config(arguments.task, num_envs=arguments.num_envs)
+    actor, critic = (
+        replace(model, hidden_dims=tuple(arguments.hidden_dims)) for model in (config.agent.actor, config.agent.critic)
+    )
+    widths = {"collectives": 12, "in them, ms": 13, "iteration, ms": 15, "share, %": 10, "drift check, ms": 17, "%": 7}
+    print(" " * 10 + "".join(f"{title:>{width}}" for title, width in widths.items()))
+    for name, class_name in (("mjtrain", "mjtrain.rl.ppo:Ppo"), ("RSL-RL", "PPO")):
+        algorithm = replace(config.agent.algorithm, class_name=class_name)
+        agent = replace(config.agent, actor=actor, critic=critic, algorithm=algorithm)
+        where = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
+        result = launch(measure, replace(config, agent=agent), arguments.num_iterations, launch=where)
+        print(
+            f"{name:10}{sum(result['counts'].values()):12.0f}{1e3 * result['spent_s']:13.1f}"
+            f"{1e3 * result['iteration_s']:15.1f}{100 * result['share']:10.1f}"
+            f"{1e3 * result['drift_s']:17.2f}{100 * result['drift_s'] / result['iteration_s']:7.2f}"
+            f"   {', '.join(f'{count:.0f} {kind}' for kind, count in result['counts'].items())}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Sums over ranks, and how long this rank waits for them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+
+class Collectives:
+    """What the ranks of a job say to each other while they learn."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self._waited_s = 0.0
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Add a tensor up over ranks, in place; every rank gets the same bits."""
+        with self.waiting():
+            dist.all_reduce(tensor)
+        return tensor
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of a with block as waiting for the other ranks.
+
+        On a GPU a collective is only queued; the time until the slowest rank has arrived then shows where the host next
+        asks for a result.
+        """
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._waited_s += time.perf_counter() - begin
+
+    def pop_waited_s(self) -> float:
+        """Return the time this rank has waited since the last call, in seconds."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s

@@ -1,0 +1,69 @@
+"""Proof that the ranks still hold the same networks."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class RanksDriftedError(RuntimeError):
+    """The ranks do not hold the same parameters, normalisers or optimiser state any more."""
+
+
+def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
+    """Compare a nested state over ranks, bit for bit, by checksums and with one collective.
+
+    Args:
+        state: Tensors, numbers, and lists and dictionaries of them; of the same structure on every rank.
+        world_size: Ranks in the job. Every one of them must call this.
+        device: Where the process group communicates.
+
+    Raises:
+        RanksDriftedError: A tensor differs; the message names the first one and the ranks that differ from the most.
+    """
+    names, tensors = zip(*_walk("", state), strict=True)
+    mine = torch.stack([_checksum(tensor).to(device) for tensor in tensors])
+    gathered = mine.new_empty(world_size * len(names))
+    dist.all_gather_into_tensor(gathered, mine)
+    everybody = gathered.view(world_size, len(names))
+    same = (everybody == everybody[0]).all(dim=0)
+    if same.all():
+        return
+    first = int((~same).nonzero()[0])
+    by_rank = everybody[:, first].tolist()
+    most_common, _ = Counter(by_rank).most_common(1)[0]
+    different = [rank for rank, checksum in enumerate(by_rank) if checksum != most_common]
+    ranks = "rank " if len(different) == 1 else "ranks "
+    against = "rank 0" if world_size == 2 else "the other ranks"
+    raise RanksDriftedError(
+        f"{names[first]} differs between ranks: {ranks}{', '.join(map(str, different))} against {against} "
+        f"({int((~same).sum())} of {len(names)} tensors differ); the ranks do not train the same networks any more"
+    )
+
+
+def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor and number with its path."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(f"{name}.{key}" if name else str(key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _walk(f"{name}[{index}]", item)
+    elif isinstance(value, int | float):
+        yield name, torch.tensor(float(value), dtype=torch.float64)
+
+
+def _checksum(tensor: torch.Tensor) -> torch.Tensor:
+    """Sum the tensor's bits as integers, weighted by an odd number per place, modulo 2 ** 64.
+
+    One changed element always changes it, because an odd weight has an inverse modulo 2 ** 64.
+    """
+    bits = tensor.detach().contiguous().reshape(-1).view(_BITS[tensor.element_size()]).to(torch.int64)
+    weights = torch.arange(1, 2 * bits.numel() + 1, 2, device=bits.device)
+    return (bits * weights).sum()

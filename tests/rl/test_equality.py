@@ -1,0 +1,126 @@
+"""N ranks compute what one rank with N times the environments would."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, ModelConfig, PpoConfig
+from mjtrain.env.env import Env
+from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.rank import RankContext
+from mjtrain.rl.runner import Runner
+
+NUM_ENVS_TOTAL, NUM_ITERATIONS, NUM_STEPS, OBS_SIZE = 64, 10, 16, 7
+
+
+class RecordedEnv(Env):
+    """This rank's part of observations, rewards and episode ends that were drawn for all worlds beforehand."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.num_envs = NUM_ENVS_TOTAL // context.world_size
+        self.device = torch.device("cpu")
+        self.max_episode_steps = 100
+        self.config = SimpleNamespace(observations={"actor": {}})  # pyright: ignore[reportAttributeAccessIssue]
+        self.episode_step = torch.zeros(self.num_envs, dtype=torch.long)
+        self.statistics = EpisodeStatistics(("recorded",), ("end",), self.num_envs, self.device)
+        first = context.rank * self.num_envs
+        mine = slice(first, first + self.num_envs)
+        generator = torch.Generator().manual_seed(123)
+        shape = (NUM_ITERATIONS * NUM_STEPS + 1, NUM_ENVS_TOTAL)
+        # Worlds differ in scale and level, so that a rank's own statistics are not those of all.
+        level = torch.linspace(-3, 3, NUM_ENVS_TOTAL)[:, None]
+        self._observations = (torch.randn(*shape, OBS_SIZE, generator=generator) * (1 + level.abs()) + level)[:, mine]
+        self._rewards = (torch.randn(shape, generator=generator) + level[:, 0])[:, mine]
+        self._ends = (torch.rand(shape, generator=generator) < 0.05)[:, mine]
+        self._now = 0
+
+    num_actions = 3  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+    def observe(self) -> dict[str, torch.Tensor]:
+        return {"actor": self._observations[self._now]}
+
+    def step(self, action: torch.Tensor) -> Any:
+        rewards, ends = self._rewards[self._now], self._ends[self._now]
+        self._now += 1
+        self.statistics.update(rewards[:, None], ends[:, None], ends)
+        return self.observe(), rewards, ends, torch.zeros_like(ends)
+
+    def stagger(self) -> None:
+        pass
+
+
+def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], list[dict]]:
+    from shared_noise import SharedNoise
+
+    torch.set_default_dtype(dtype)
+    try:
+        env = RecordedEnv(context)
+        SharedNoise.first, SharedNoise.num_envs = context.rank * env.num_envs, env.num_envs
+        SharedNoise.num_envs_total = NUM_ENVS_TOTAL
+        SharedNoise.generator = torch.Generator().manual_seed(7)
+        torch.manual_seed(11)  # the same initial parameters, whatever the rank
+        runner = Runner(context, env, agent)
+        metrics = list(runner.iterate(NUM_ITERATIONS))
+        models = {"actor": runner.alg.actor, "critic": runner.alg.critic}
+        return {
+            f"{name}.{key}": value.clone()
+            for name, model in models.items()
+            for key, value in model.state_dict().items()
+        }, metrics
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def make_agent(**algorithm: Any) -> AgentConfig:
+    distribution = DistributionConfig(class_name="shared_noise:SharedNoise")
+    return AgentConfig(
+        num_steps_per_env=NUM_STEPS,
+        actor=ModelConfig(hidden_dims=(32, 32), distribution_cfg=distribution),
+        critic=ModelConfig(hidden_dims=(32, 32)),
+        algorithm=replace(PpoConfig(num_mini_batches=1), **algorithm),
+        obs_groups={"actor": ("actor",), "critic": ("actor",)},
+    )
+
+
+def relative_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference of any tensor, relative to the tensor's norm."""
+    assert one.keys() == other.keys()
+    return max(
+        float((one[key].double() - other[key].double()).norm() / one[key].double().norm().clamp(min=1e-12))
+        for key in one
+    )
+
+
+def train(world_size: int, dtype: torch.dtype, agent: AgentConfig) -> tuple[dict[str, torch.Tensor], list[dict]]:
+    launch = LaunchConfig(gpu_ids=None, num_workers=world_size, num_threads=1)
+    return mjtrain.launch(_train, agent, dtype, launch=launch)
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["single", "double"])
+def test_ranks_compute_what_one_large_rank_would(world_size: int, dtype: torch.dtype, bound: float) -> None:
+    agent = make_agent()
+    alone, alone_metrics = train(1, dtype, agent)
+    together, metrics = train(world_size, dtype, agent)
+    assert int(alone["actor.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
+    assert relative_difference(alone, together) < bound
+    for one, other in zip(alone_metrics, metrics, strict=True):
+        for key in ("mean_reward", "mean_episode_length", "learning_rate", "kl", "loss/value", "loss/entropy"):
+            assert other[key] == pytest.approx(one[key], rel=1e-4), key
+        assert other["env_steps_total"] == one["env_steps_total"]
+
+
+def test_mini_batches_are_normalised_over_all_ranks_too() -> None:
+    agent = make_agent(normalize_advantage_per_mini_batch=True)
+    assert relative_difference(train(1, torch.float64, agent)[0], train(2, torch.float64, agent)[0]) < 1e-10
+
+
+def test_with_rsl_rls_own_normalisation_the_parameters_part() -> None:
+    agent = make_agent()
+    plain = replace(agent, algorithm=replace(agent.algorithm, class_name="PPO"))
+    assert relative_difference(train(1, torch.float64, plain)[0], train(1, torch.float64, agent)[0]) == 0.0
+    assert relative_difference(train(1, torch.float64, plain)[0], train(2, torch.float64, plain)[0]) > 1e-3
