@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "rank": set(),
+    "amounts": set(),
     "catalog": set(),
     "worker": set(),
     "checkpoint": set(),
@@ -26,8 +27,9 @@ MAY_IMPORT = {
     "rl": {"env", "checkpoint"},
     "reporting": set(),
     "training": {"rl", "env", "engines", "reporting", "run_dir"},
-    "api": {"catalog", "engines", "launcher", "run_dir", "training"},
-    "cli": {"api", "catalog"},
+    "scaling": set(),
+    "api": {"amounts", "catalog", "engines", "launcher", "run_dir", "training"},
+    "cli": {"api", "catalog", "scaling"},
     "__init__": {"api", "launcher"},
 }
 
@@ -42,6 +44,7 @@ WALLS = {
     "wandb": {"reporting"},
     "rich": {"reporting"},
     "yaml": {"run_dir.py"},
+    "matplotlib": {"scaling.py"},
 }
 
 

@@ -1,0 +1,88 @@
+"""The command scaling."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mjtrain.cli.parsing import parse
+from mjtrain.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """How a task scales over ranks."""
+
+    ranks: tuple[int, ...] = (1, 2)
+    """Numbers of ranks to train with."""
+
+    mode: tuple[Literal["weak", "strong"], ...] = ("weak", "strong")
+    """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly."""
+
+    num_envs: int = 1024
+    """Environments, per rank or of the whole job."""
+
+    max_iterations: int = 60
+    """Iterations of each run."""
+
+    device: Literal["cpu", "gpu"] = "cpu"
+    """cpu: each rank is a worker with one thread. gpu: each rank has a GPU."""
+
+    out: str = "scaling"
+    """Folder for the table, scaling.json, scaling.png and the runs."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; flags after -- go to every run of train."""
+    try:
+        _main(list(sys.argv[1:] if argv is None else argv))
+    except RequestError as error:
+        print(f"scaling: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _main(argv: list[str]) -> None:
+    end = argv.index("--") if "--" in argv else len(argv)
+    task, *args = argv[:end] or ["--help"]
+    if task in ("-h", "--help"):
+        task, args = "TASK", ["--help"]
+    elif task.startswith("-"):
+        raise RequestError("the task comes first, as in scaling TASK [options] [-- train options]")
+    options = parse(
+        _Options,
+        args,
+        prog=f"scaling {task}",
+        description="Train a task with several numbers of ranks and compare: env steps per second, where an "
+        "iteration's time goes, efficiency against linear, and reward against wall time. Flags after -- go to every "
+        "run of train.",
+    )
+    if not options.ranks or min(options.ranks) < 1:
+        raise RequestError(f"--ranks {' '.join(map(str, options.ranks))}: give numbers from 1 up, such as 1 2 4")
+    from mjtrain.catalog import resolve_task_name
+    from mjtrain.scaling import ScalingStudy, run_study, write_results
+
+    study = ScalingStudy(
+        task=resolve_task_name(task),
+        ranks=tuple(sorted(set(options.ranks))),
+        modes=options.mode,
+        num_envs=options.num_envs,
+        max_iterations=options.max_iterations,
+        on_gpus=options.device == "gpu",
+        out_dir=_make_folder(options.out),
+        train_flags=tuple(argv[end + 1 :]),
+    )
+    print(write_results(run_study(study), study.out_dir))
+
+
+def _make_folder(name: str) -> Path:
+    folder = Path(name).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"--out {name}: cannot be written ({error.strerror})") from error
+    return folder
+
+
+if __name__ == "__main__":
+    main()

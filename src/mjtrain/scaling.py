@@ -1,0 +1,192 @@
+"""How a task scales over ranks: weak and strong scaling, as runs of the command train."""
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+from mjtrain.errors import RequestError
+
+Mode = Literal["weak", "strong"]
+
+WARM_UP_ITERATIONS = 5
+"""Iterations at the start of a run that do not count: first allocations, kernels, caches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingPoint:
+    """One run of a scaling experiment; times are medians over iterations, in seconds."""
+
+    mode: Mode
+    """weak: environments per rank fixed. strong: environments of the whole job fixed."""
+
+    num_ranks: int
+    num_envs_per_rank: int
+    env_steps_per_second: float
+    iteration_s: float
+    collect_s: float
+    learn_s: float
+    wait_s: float
+    efficiency: float
+    """Env steps per second, against so many times those of the fewest ranks in the experiment."""
+
+    final_reward: float | None
+    """Mean return of the last iteration."""
+
+    curve: list[tuple[float, float]]
+    """Wall seconds of training and mean return, for every iteration that has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingStudy:
+    """Which runs to compare."""
+
+    task: str
+    """What to train."""
+
+    ranks: tuple[int, ...]
+    """Numbers of ranks, ascending."""
+
+    modes: tuple[Mode, ...]
+    """Which experiments."""
+
+    num_envs: int
+    """Environments per rank for weak scaling, of the whole job for strong scaling."""
+
+    max_iterations: int
+    """Iterations of each run."""
+
+    on_gpus: bool
+    """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""
+
+    out_dir: Path
+    """An existing folder for the results and the runs."""
+
+    train_flags: tuple[str, ...] = ()
+    """Further flags for train."""
+
+
+def run_study(study: ScalingStudy) -> list[ScalingPoint]:
+    """Train once per mode and number of ranks.
+
+    Returns:
+        The points, by mode and number of ranks.
+
+    Raises:
+        RequestError: A run failed, with what it said last, or the environments cannot be split.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RequestError("scaling draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    if "strong" in study.modes:
+        for count in study.ranks:
+            if study.num_envs % count:
+                raise RequestError(f"--num-envs {study.num_envs}: strong scaling cannot split it over {count} ranks")
+    points = []
+    for mode in study.modes:
+        rows = {count: _train(study, mode, count) for count in study.ranks}
+        fewest = study.ranks[0]
+        base = _median(rows[fewest], "env_steps_per_second") / fewest
+        points += [_summarise(mode, count, metrics, base) for count, metrics in rows.items()]
+    return points
+
+
+def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
+    """Write scaling.json, scaling.md and scaling.png, and return the table as Markdown."""
+    (out_dir / "scaling.json").write_text(json.dumps([asdict(point) for point in points], indent=2))
+    _plot(points, out_dir / "scaling.png")
+    header = (
+        "| scaling | ranks | envs per rank | env steps/s | iteration, s | collect, s | learn, s | wait, s "
+        "| efficiency |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+    )
+    table = header + "\n".join(
+        f"| {point.mode} | {point.num_ranks} | {point.num_envs_per_rank:,} | {point.env_steps_per_second:,.0f} "
+        f"| {point.iteration_s:.3f} | {point.collect_s:.3f} | {point.learn_s:.3f} | {point.wait_s:.3f} "
+        f"| {100 * point.efficiency:.0f} % |"
+        for point in points
+    )
+    (out_dir / "scaling.md").write_text(table + "\n")
+    return table
+
+
+def _train(study: ScalingStudy, mode: Mode, num_ranks: int) -> list[dict[str, Any]]:
+    """Run the command train and return its metrics."""
+    where = (
+        ["--gpu-ids", *map(str, range(num_ranks))]
+        if study.on_gpus
+        else ["--gpu-ids", "None", "--num-workers", str(num_ranks), "--num-threads", "1"]
+    )
+    log_root = study.out_dir / f"{mode}_{num_ranks}"
+    amount = ["--num-envs" if mode == "weak" else "--num-envs-total", str(study.num_envs)]
+    command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, *amount, "--logger", "none"]
+    command += ["--max-iterations", str(study.max_iterations), "--log-root", str(log_root), *study.train_flags]
+    before = set(log_root.glob("*/*"))
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise RequestError(f"{mode} scaling with {num_ranks} ranks failed: {done.stderr.strip().splitlines()[-1]}")
+    (run_dir,) = set(log_root.glob("*/*")) - before
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def _median(rows: list[dict[str, Any]], key: str) -> float:
+    return statistics.median(row[key] for row in rows[min(WARM_UP_ITERATIONS, len(rows) - 1) :])
+
+
+def _iteration_s(row: dict[str, Any]) -> float:
+    return row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
+
+
+def _summarise(mode: Mode, num_ranks: int, rows: list[dict[str, Any]], base: float) -> ScalingPoint:
+    speed = _median(rows, "env_steps_per_second")
+    times = [{"iteration_s": _iteration_s(row)} for row in rows]
+    elapsed_s = accumulate(time["iteration_s"] for time in times)
+    return ScalingPoint(
+        mode=mode,
+        num_ranks=num_ranks,
+        num_envs_per_rank=rows[0]["num_envs_total"] // num_ranks,
+        env_steps_per_second=speed,
+        iteration_s=_median(times, "iteration_s"),
+        collect_s=_median(rows, "collect_time_s"),
+        learn_s=_median(rows, "learn_time_s"),
+        wait_s=_median(rows, "wait_time_s"),
+        efficiency=speed / (num_ranks * base),
+        final_reward=rows[-1]["mean_reward"],
+        curve=[
+            (time_s, row["mean_reward"])
+            for time_s, row in zip(elapsed_s, rows, strict=True)
+            if row["mean_reward"] is not None
+        ],
+    )
+
+
+def _plot(points: list[ScalingPoint], path: Path) -> None:
+    """Draw env steps per second against ranks, and reward against wall time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    speed_axes, reward_axes = figure.subplots(1, 2)
+    for mode in dict.fromkeys(point.mode for point in points):
+        mine = [point for point in points if point.mode == mode]
+        counts = [point.num_ranks for point in mine]
+        speeds = [point.env_steps_per_second for point in mine]
+        (line,) = speed_axes.plot(counts, speeds, marker="o", label=f"{mode} scaling")
+        linear = [speeds[0] * count / counts[0] for count in counts]
+        speed_axes.plot(counts, linear, linestyle=":", color=line.get_color(), label=f"{mode}, linear")
+        for point in mine:
+            if point.curve:
+                label = f"{mode}, {point.num_ranks} x {point.num_envs_per_rank:,} envs"
+                reward_axes.plot(*zip(*point.curve, strict=True), label=label)
+    speed_axes.set(
+        xlabel="ranks", ylabel="env steps per second", ylim=(0, None), xticks=sorted({p.num_ranks for p in points})
+    )
+    reward_axes.set(xlabel="wall time of training, s", ylabel="mean return")
+    for axes in (speed_axes, reward_axes):
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,74 @@
+"""The command scaling, with real trainings."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mjtrain.cli.scaling import main
+
+
+def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
+    command = [
+        "Cartpole-Balance",
+        "--ranks",
+        "1",
+        "2",
+        "--num-envs",
+        "64",
+        "--max-iterations",
+        "8",
+        "--out",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "scaling"), *command, "--", "--seed", "4"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("| weak", "| strong"))]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| weak", "1", "64"],
+        ["| weak", "2", "64"],
+        ["| strong", "1", "64"],
+        ["| strong", "2", "32"],
+    ]
+    assert (tmp_path / "scaling.md").read_text().strip() == done.stdout.strip()
+    points = json.loads((tmp_path / "scaling.json").read_text())
+    assert [point["num_envs_per_rank"] for point in points] == [64, 64, 64, 32]
+    for point in points:
+        parts = point["collect_s"] + point["learn_s"] + point["wait_s"]
+        assert point["iteration_s"] == pytest.approx(parts, rel=0.5)
+        assert point["env_steps_per_second"] > 0
+    assert [point["efficiency"] for point in points[::2]] == [1.0, 1.0]
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    seeds = {path.read_text().count("seed: 4\n") for path in tmp_path.rglob("launch.yaml")}
+    assert 0 not in seeds
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("--ranks 1", "the task comes first"),
+        ("Cartpole-Balence", "did you mean Cartpole-Balance"),
+        ("Cartpole-Balance --ranks 0 1", "--ranks 0 1: give numbers from 1 up"),
+        ("Cartpole-Balance --ranks 1 3 --num-envs 64 --mode strong", "cannot split it over 3 ranks"),
+        ("Cartpole-Balance --mode sideways", "'weak', 'strong'"),
+        ("Cartpole-Balance --ranks 1 --max-iterations 0", "--max-iterations 0: must be at least 1"),
+    ],
+)
+def test_one_line_and_status_2(
+    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(command.split())
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("scaling: ")
+    assert words in line
