@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class RanksDriftedError(RuntimeError):
@@ -25,8 +25,16 @@ def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
     Raises:
         RanksDriftedError: A tensor differs; the message names the first one and the ranks that differ from the most.
     """
-    names, tensors = zip(*_walk("", state), strict=True)
-    mine = torch.stack([_checksum(tensor).to(device) for tensor in tensors])
+    leaves = dict(_walk("", state))
+    tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+    numbers = {name: float(leaf) for name, leaf in leaves.items() if not isinstance(leaf, torch.Tensor)}
+    names = [*tensors, *numbers]
+    mine = torch.cat(
+        [
+            _checksums(list(tensors.values()), device),
+            _bits(torch.tensor(list(numbers.values()), dtype=torch.float64)).to(device),
+        ]
+    )
     gathered = mine.new_empty(world_size * len(names))
     dist.all_gather_into_tensor(gathered, mine)
     everybody = gathered.view(world_size, len(names))
@@ -45,9 +53,9 @@ def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
     )
 
 
-def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor | float]]:
     """Yield every tensor and number with its path."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | int | float):
         yield name, value
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -55,15 +63,23 @@ def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _walk(f"{name}[{index}]", item)
-    elif isinstance(value, int | float):
-        yield name, torch.tensor(float(value), dtype=torch.float64)
 
 
-def _checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """Sum the tensor's bits as integers, weighted by an odd number per place, modulo 2 ** 64.
+def _checksums(tensors: list[torch.Tensor], device: str) -> torch.Tensor:
+    """Sum each tensor's bits as integers, weighted by an odd number per place, modulo 2 ** 64.
 
-    One changed element always changes it, because an odd weight has an inverse modulo 2 ** 64.
+    One changed element always changes its tensor's sum, because an odd weight has an inverse modulo 2 ** 64.
+
+    Returns:
+        Shape (num_tensors,), int64.
     """
-    bits = tensor.detach().contiguous().reshape(-1).view(_BITS[tensor.element_size()]).to(torch.int64)
-    weights = torch.arange(1, 2 * bits.numel() + 1, 2, device=bits.device)
-    return (bits * weights).sum()
+    longest = max(tensor.numel() for tensor in tensors)
+    weights = torch.arange(1, 2 * longest + 1, 2, device=device)
+    sums = [(_bits(tensor).to(device) * weights[: tensor.numel()]).sum() for tensor in tensors]
+    return torch.stack(sums)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """View a tensor's elements as int64, without rounding. Shape (numel,)."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return flat.view(_INTEGERS[flat.element_size()]).to(torch.int64)
