@@ -49,6 +49,19 @@ def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: 
     assert str(caught.value) == words
 
 
+def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=1)
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=2))
+    with pytest.raises(RequestError, match=r"--agent\.algorithm\.num-mini-batches 4: .*only 2 samples"):
+        resolve_amounts(config, 1)
+
+
+@pytest.mark.parametrize(("field", "word"), [("engine", "Native"), ("logger", "tb")])
+def test_words_are_checked(field: str, word: str) -> None:
+    with pytest.raises(RequestError, match=f"--{field} {word}: give one of"):
+        resolve_amounts(make_train_config("Cartpole-Balance", **{field: word}), 1)
+
+
 def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:
     config = make_train_config("Cartpole-Balance")
     with pytest.raises(RequestError, match=r"--env\.decimation 0"):

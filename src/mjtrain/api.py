@@ -14,7 +14,7 @@ from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
 from mjtrain.rank import RankContext
-from mjtrain.run_dir import make_run_dir, save_params
+from mjtrain.run_dir import make_run_dir, name_run_dir, save_params
 
 if TYPE_CHECKING:
     from mjtrain.training import TrainResult
@@ -63,7 +63,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
-    plan = make_plan(launch)
+    plan = make_plan(launch, name_run_dir(config))
     config = resolve_amounts(config, len(plan.ranks))
     resolve_engine(config.run.engine, plan.ranks[0].device)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):

@@ -11,23 +11,30 @@ from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
 
 
+def name_run_dir(config: TrainConfig) -> Path:
+    """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute.
+
+    Raises:
+        RequestError: The run name is no file name.
+    """
+    if "/" in config.run.run_name:
+        raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    experiment = config.agent.experiment_name or experiment_name(config.task)
+    return (Path(config.run.log_root) / experiment / "_".join(filter(None, (stamp, config.run.run_name)))).absolute()
+
+
 def make_run_dir(config: TrainConfig) -> Path:
-    """Create {log_root}/{experiment}/{date}_{time}[_{run_name}] and return it, absolute.
+    """Create the run directory under a name that no other run has, and return it.
 
     Raises:
         RequestError: The log root cannot be written, or the run name is no file name.
     """
-    if "/" in config.run.run_name:
-        raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
-    parent = Path(config.run.log_root) / (config.agent.experiment_name or experiment_name(config.task))
     while True:
-        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-        run_dir = (parent / "_".join(filter(None, (stamp, config.run.run_name)))).absolute()
+        run_dir = name_run_dir(config)
         try:
             run_dir.mkdir(parents=True)
         except FileExistsError:
-            if not run_dir.is_dir():
-                raise RequestError(f"--log-root {config.run.log_root}: {parent} is not a folder") from None
             time.sleep(0.1)  # another run began in this second: names are unique by waiting for the next
             continue
         except OSError as error:

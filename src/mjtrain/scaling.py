@@ -78,8 +78,12 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         The points, by mode and number of ranks.
 
     Raises:
-        RequestError: A run failed, with what it said last, or the environments cannot be split.
+        RequestError: A run was refused, or the environments cannot be split.
+        RuntimeError: A run failed; the message is what it said.
     """
+    for flag in ("--dry-run", "--log-root", "--gpu-ids", "--num-workers", "--num-envs", "--max-iterations"):
+        if flag in study.train_flags:
+            raise RequestError(f"-- {flag}: is decided by scaling")
     if importlib.util.find_spec("matplotlib") is None:
         raise RequestError("scaling draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
     if "strong" in study.modes:
@@ -128,7 +132,8 @@ def _train(study: ScalingStudy, mode: Mode, num_ranks: int) -> list[dict[str, An
     before = set(log_root.glob("*/*"))
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise RequestError(f"{mode} scaling with {num_ranks} ranks failed: {done.stderr.strip().splitlines()[-1]}")
+        kind = RequestError if done.returncode == 2 else RuntimeError
+        raise kind(f"{mode} scaling with {num_ranks} ranks failed: {done.stderr.strip()}")
     (run_dir,) = set(log_root.glob("*/*")) - before
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 

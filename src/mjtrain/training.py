@@ -39,13 +39,14 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     Returns:
         The same on every rank.
     """
-    env = make_env(context, config)
-    runner = Runner(context, env, config.agent)
-    if config.run.load is not None:
-        runner.load_weights(Path(config.run.load))
     infos = {"task": config.task}
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
+        env = make_env(context, config)
+        stack.callback(env.engine.close)
+        runner = Runner(context, env, config.agent)
+        if config.run.load is not None:
+            runner.load_weights(Path(config.run.load))
         report = stack.enter_context(RunReport(config, run_dir)) if context.is_main else None
         try:
             for metrics in runner.iterate(config.run.max_iterations):
@@ -60,7 +61,6 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
             if context.is_main and runner.iteration:
                 runner.save(checkpoint_path(run_dir, runner.iteration), infos)
             raise
-    env.engine.close()
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
 
 

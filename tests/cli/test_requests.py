@@ -11,7 +11,7 @@ CASES = [
     ("Cartpole-Balnce", "unknown task Cartpole-Balnce; did you mean Cartpole-Balance"),
     ("nofile.py:make", "no such file nofile.py"),
     ("{file}:make", "SyntaxError"),
-    ("Cartpole-Balance --num-env 3", "unknown flag --num-env 3; did you mean --num-envs?"),
+    ("Cartpole-Balance --num-env 3", "unknown flag --num-env 3; did you mean --num-envs"),
     ("Cartpole-Balance --env.rewards.uprigt.weight 2", "did you mean --env.rewards.upright.weight"),
     ("Cartpole-Balance --env.rewards.upright.weight x", "--env.rewards.upright.weight"),
     ("Cartpole-Balance extra", "unexpected argument extra"),

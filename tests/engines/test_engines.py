@@ -109,6 +109,25 @@ def test_layout_names_what_the_model_has() -> None:
         layout.sensors["nose"]
 
 
+def test_an_actuator_without_a_name_is_the_users_error() -> None:
+    nameless = ALL["contact_rich"].replace('<position name="rear_hip"', "<position")
+    with pytest.raises(RequestError, match="an actuator of the robot has no name"):
+        ENGINES["native"](mujoco.MjModel.from_xml_string(nameless))
+
+
+def test_joints_and_sensors_without_a_name_are_left_out() -> None:
+    nameless = ALL["contact_rich"].replace('<gyro name="gyro"', "<gyro")
+    layout = ENGINES["native"](mujoco.MjModel.from_xml_string(nameless)).layout
+    assert set(layout.sensors) == {"trunk_position", "trunk_orientation", "front_touch", "front_angle"}
+    assert layout.sensors["trunk_position"] == slice(3, 6)
+
+
+def test_warp_refuses_what_its_reset_would_not_clear() -> None:
+    delayed = ALL["smooth"].replace('<motor name="shoulder"', '<motor nsample="4" delay="0.01" name="shoulder"')
+    with pytest.raises(RequestError, match="--engine warp: does not carry delays"):
+        ENGINES["warp"](mujoco.MjModel.from_xml_string(delayed))
+
+
 def test_the_home_keyframe_is_the_default_pose() -> None:
     layout = ENGINES["native"](mujoco.MjModel.from_xml_string(ALL["smooth"])).layout
     assert torch.allclose(layout.default_qpos, torch.tensor([0.3, -0.5]))

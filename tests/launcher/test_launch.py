@@ -2,7 +2,10 @@
 
 import os
 import socket
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ import warp as wp
 
 import mjtrain
 from mjtrain.config import LaunchConfig
+from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -109,6 +113,25 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
 
     with pytest.raises(mjtrain.RankFailedError, match="a socket inside"):
         mjtrain.launch(fail, launch=TWO)
+
+
+def test_an_argument_that_cannot_travel_is_the_callers_error() -> None:
+    with pytest.raises(TypeError, match="pickle"):
+        mjtrain.launch(lambda context, lock: None, threading.Lock(), launch=TWO)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_log_folder_that_cannot_be_written_is_found_before_anything_starts(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    launch = replace(TWO, torchrunx_log_dir=str(tmp_path / name))
+    with pytest.raises(RequestError, match=r"--torchrunx-log-dir .*cannot be written"):
+        mjtrain.launch(lambda context: None, launch=launch)
+
+
+@pytest.mark.parametrize("gpu_ids", [0, "0", "first", (0.5,)])
+def test_gpu_ids_of_another_kind_are_named(gpu_ids: Any) -> None:
+    with pytest.raises(RequestError, match=r"--gpu-ids .*give a tuple of indices"):
+        mjtrain.launch(lambda context: None, launch=LaunchConfig(gpu_ids=gpu_ids))
 
 
 @pytest.mark.gpu

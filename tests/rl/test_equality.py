@@ -104,7 +104,7 @@ def train(world_size: int, dtype: torch.dtype, agent: AgentConfig) -> tuple[dict
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["single", "double"])
 def test_ranks_compute_what_one_large_rank_would(world_size: int, dtype: torch.dtype, bound: float) -> None:
     agent = make_agent()
-    alone, alone_metrics = train(1, dtype, agent)
+    alone, alone_metrics = train(1, dtype, agent)  # in this process, in a second
     together, metrics = train(world_size, dtype, agent)
     assert int(alone["actor.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
     assert relative_difference(alone, together) < bound

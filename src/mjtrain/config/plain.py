@@ -14,6 +14,9 @@ def to_plain(value: Any) -> Any:
 
     Returns:
         The same content without Python types: functions and classes become "module:qualified.name", tuples lists.
+
+    Raises:
+        TypeError: Something in it is neither a number nor text nor a collection of them.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -25,4 +28,8 @@ def to_plain(value: Any) -> Any:
         return str(value)
     if callable(value):
         return f"{value.__module__}:{value.__qualname__}"
-    return value
+    if hasattr(value, "tolist"):  # numbers and arrays of numpy and torch
+        return to_plain(value.tolist())
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"a config holds {value!r} of type {type(value).__name__}; give numbers, strings and tuples")

@@ -46,7 +46,11 @@ class Layout:
 
 
 def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.dtype) -> Layout:
-    """Read the layout off a compiled model."""
+    """Read the layout off a compiled model; joints and sensors without a name are left out.
+
+    Raises:
+        RequestError: An actuator has no name.
+    """
     qpos_width = {
         mujoco.mjtJoint.mjJNT_FREE: (7, 6),
         mujoco.mjtJoint.mjJNT_BALL: (4, 3),
@@ -56,19 +60,25 @@ def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.
     qpos, qvel = {}, {}
     for index in range(model.njnt):
         joint = model.joint(index)
+        if not joint.name:
+            continue
         position_width, velocity_width = qpos_width[mujoco.mjtJoint(model.jnt_type[index])]
         qpos[joint.name] = slice(model.jnt_qposadr[index], model.jnt_qposadr[index] + position_width)
         qvel[joint.name] = slice(model.jnt_dofadr[index], model.jnt_dofadr[index] + velocity_width)
     sensors = {
         model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
         for index in range(model.nsensor)
+        if model.sensor(index).name
     }
     home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+    actuators = {model.actuator(index).name: index for index in range(model.nu)}
+    if "" in actuators:
+        raise RequestError("an actuator of the robot has no name; give each one a name in the MJCF file")
     return Layout(
         timestep_s=float(model.opt.timestep),
         qpos=Columns("joint", qpos),
         qvel=Columns("joint", qvel),
-        actuators={model.actuator(index).name: index for index in range(model.nu)},
+        actuators=actuators,
         sensors=Columns("sensor", sensors),
         default_qpos=torch.tensor(model.qpos0 if home < 0 else model.key_qpos[home], dtype=dtype, device=device),
         default_qvel=torch.zeros(model.nv, dtype=dtype, device=device)

@@ -9,6 +9,7 @@ import warp as wp
 
 from mjtrain.engines.base import State
 from mjtrain.engines.layout import make_layout
+from mjtrain.errors import RequestError
 
 
 class WarpEngine:
@@ -23,6 +24,11 @@ class WarpEngine:
         nconmax: int | None = None,
         njmax: int | None = None,
     ) -> None:
+        if model.nhistory or model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+            raise RequestError(
+                "--engine warp: does not carry delays of actuators and sensors, or sleep, over resets; use --engine "
+                "native, or a model without them"
+            )
         self.num_envs = num_envs
         self.device = torch.device(device)
         self.layout = make_layout(model, self.device, torch.float32)

@@ -42,7 +42,7 @@ def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
 def run_plan(plan: LaunchPlan, fn: Callable[..., Any], *args: Any, crash_dir: Path | None = None) -> Any:
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned."""
     if plan.mode == "in_process":
-        return run_in_process(plan, fn, args)
+        return run_in_process(plan, fn, args, crash_dir)
     from mjtrain.launcher.spawn import run_spawned
 
     return run_spawned(plan, fn, args, crash_dir)

@@ -27,9 +27,17 @@ class FailureReport:
     pickled_error: bytes | None
 
 
-def write_report(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave word of an exception, for the launcher and for people ({folder}/rank_{rank}.txt)."""
+def write_traceback(folder: Path, rank: int, error: BaseException) -> str:
+    """Write {folder}/rank_{rank}.txt, for people, and return what it says."""
     text = "".join(traceback.format_exception(error))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"rank_{rank}.txt").write_text(text)
+    return text
+
+
+def write_report(folder: Path, rank: int, error: BaseException) -> None:
+    """Leave word of an exception, for people and for the launcher."""
+    text = write_traceback(folder, rank, error)
     try:
         pickled = cloudpickle.dumps(error)
         pickle.loads(pickled)  # many exceptions can be pickled but not restored
@@ -38,8 +46,6 @@ def write_report(folder: Path, rank: int, error: BaseException) -> None:
     report = FailureReport(
         rank=rank, host=socket.gethostname(), time_ns=time.time_ns(), traceback=text, pickled_error=pickled
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"rank_{rank}.txt").write_text(text)
     partial = folder / f"rank_{rank}.partial"
     partial.write_bytes(cloudpickle.dumps(report))
     partial.rename(folder / f"rank_{rank}{REPORT_SUFFIX}")

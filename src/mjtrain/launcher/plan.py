@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal
+from typing import Literal, get_args
 
-from mjtrain.config import LaunchConfig
+from mjtrain.config import Backend, LaunchConfig
 from mjtrain.errors import RequestError
 from mjtrain.launcher.devices import resolve_gpu_ids, visible_gpus
 from mjtrain.rank import RankContext
@@ -93,6 +93,12 @@ def resolve_plan(
 
 def _check_request(config: LaunchConfig) -> None:
     """Refuse what is wrong on any machine."""
+    if config.gpu_ids not in (None, "all", "auto") and not (
+        isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
+    ):
+        raise RequestError(f"--gpu-ids {config.gpu_ids!r}: give a tuple of indices such as (0, 1), 'all', or None")
+    if config.backend not in get_args(Backend):
+        raise RequestError(f"--backend {config.backend}: give one of {', '.join(get_args(Backend))}")
     for flag, value, least in (
         ("--num-workers", config.num_workers, 1),
         ("--num-threads", config.num_threads, 1),

@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from mjtrain.errors import RequestError
 from mjtrain.launcher.failure import RankFailedError, read_first_failure, write_report
 from mjtrain.launcher.plan import LaunchPlan
 
@@ -37,6 +38,9 @@ def run_spawned(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...],
     """
     import torchrunx
 
+    _make_log_dir(plan.log_dir)
+    # As bytes, so that only the ranks unpickle what is the caller's, and say so when that fails.
+    payload = cloudpickle.dumps((fn, args))
     launcher = torchrunx.Launcher(
         hostnames=[HOST],
         workers_per_host=len(plan.ranks),
@@ -48,9 +52,7 @@ def run_spawned(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...],
     with tempfile.TemporaryDirectory(prefix="mjtrain-") as scratch, _loopback_host_name():
         reports = crash_dir or Path(scratch)
         try:
-            # As bytes, so that only the ranks unpickle what is the caller's, and say so when that fails.
-            payload = cloudpickle.dumps((fn, args))
-            return cloudpickle.loads(launcher.run(_rank_main, plan, payload, reports).rank(0))
+            value = launcher.run(_rank_main, plan, payload, reports).rank(0)
         except Exception as error:
             failure = read_first_failure(reports)
             if failure is None:
@@ -58,6 +60,7 @@ def run_spawned(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...],
                     f"a rank ended without a Python exception ({type(error).__name__}: {error})"
                 ) from error
             raise failure from None
+    return cloudpickle.loads(value)
 
 
 def _rank_main(plan: LaunchPlan, payload: bytes, reports: Path) -> bytes:
@@ -95,6 +98,21 @@ def _loopback_host_name() -> Iterator[None]:
         yield
     finally:
         socket.getfqdn = original
+
+
+def _make_log_dir(log_dir: str | None) -> None:
+    """Find out now: torchrunx opens the files in a process of its own, whose failure nobody would notice."""
+    if log_dir is None:
+        return
+    try:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=log_dir):
+            pass
+    except OSError as error:
+        raise RequestError(
+            f"--torchrunx-log-dir {log_dir}: cannot be written ({error.strerror}); the variable TORCHRUNX_LOG_DIR wins "
+            'over the flag, and "" writes no log files'
+        ) from error
 
 
 def _make_handlers(log_dir: str | None, num_ranks: int) -> list[logging.Handler]:

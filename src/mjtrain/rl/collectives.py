@@ -11,8 +11,9 @@ import torch.distributed as dist
 class Collectives:
     """What the ranks of a job say to each other while they learn."""
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, device: str | torch.device) -> None:
         self.world_size = world_size
+        self._on_gpu = torch.device(device).type == "cuda"
         self._waited_s = 0.0
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -23,16 +24,19 @@ class Collectives:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of a with block as waiting for the other ranks.
-
-        On a GPU a collective is only queued; the time until the slowest rank has arrived then shows where the host next
-        asks for a result.
-        """
+        """Count the time of a with block as waiting for the other ranks."""
+        self._finish_queue()
         begin = time.perf_counter()
         try:
             yield
+            self._finish_queue()
         finally:
             self._waited_s += time.perf_counter() - begin
+
+    def _finish_queue(self) -> None:
+        """Let a GPU catch up, where a collective is only queued; an update asks it for numbers as often anyway."""
+        if self._on_gpu:
+            torch.cuda.current_stream().synchronize()
 
     def pop_waited_s(self) -> float:
         """Return the time this rank has waited since the last call, in seconds."""

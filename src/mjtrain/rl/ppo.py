@@ -22,7 +22,7 @@ class Ppo(PPO):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take everything that PPO takes."""
         super().__init__(*args, **kwargs)
-        self.collectives = Collectives(self.gpu_world_size)
+        self.collectives = Collectives(self.gpu_world_size, self.device)
         self._divergences: list[torch.Tensor] = []
         self._batch: RolloutStorage.Batch | None = None
         self._adapts_here = self._normalises_mini_batches_here = False
@@ -59,11 +59,20 @@ class Ppo(PPO):
             self.storage.advantages = self._normalise(self.storage.advantages)
 
     def reduce_parameters(self) -> None:
-        """Average the gradients over ranks as RSL-RL does, after deciding the learning rate of this mini-batch."""
-        if self._adapts_here:
-            self._adapt_learning_rate()
-        with self.collectives.waiting():
-            super().reduce_parameters()
+        """Average the gradients over ranks as RSL-RL does; the KL divergence rides along in the same collective."""
+        if not self._adapts_here:
+            with self.collectives.waiting():
+                super().reduce_parameters()
+            return
+        passenger = torch.nn.Parameter(torch.zeros(1, device=self.device))
+        passenger.grad = self._measure_kl().reshape(1).to(passenger.dtype)
+        self._raw_critic.register_parameter("kl_passenger", passenger)
+        try:
+            with self.collectives.waiting():
+                super().reduce_parameters()
+        finally:
+            del self._raw_critic.kl_passenger
+        self._adapt_learning_rate(passenger.grad.item())
 
     def pop_kl(self) -> torch.Tensor | None:
         """Return this rank's mean KL divergence over the mini-batches since the last call, in nats.
@@ -100,14 +109,16 @@ class Ppo(PPO):
         return ((samples - mean) / (variance.sqrt() + 1e-8)).to(advantages.dtype)
 
     @torch.no_grad()
-    def _adapt_learning_rate(self) -> None:
-        """Follow the desired KL divergence, by RSL-RL's rule and with the divergence of all ranks' samples."""
+    def _measure_kl(self) -> torch.Tensor:
+        """Return how far the policy has moved on this rank's part of the mini-batch, in nats."""
         assert self._batch is not None
         old = self._batch.old_distribution_params
         assert old is not None
         new = tuple(param[: len(old[0])].detach() for param in self.actor.output_distribution_params)
-        divergence = self.actor.get_kl_divergence(old, new).mean()  # pyright: ignore[reportArgumentType]
-        kl = self.collectives.sum(divergence).item() / self.gpu_world_size
+        return self.actor.get_kl_divergence(old, new).mean()  # pyright: ignore[reportArgumentType]
+
+    def _adapt_learning_rate(self, kl: float) -> None:
+        """Follow the desired KL divergence, by RSL-RL's rule and with the divergence of all ranks' samples."""
         if kl > self.desired_kl * 2.0:
             self.learning_rate = max(1e-5, self.learning_rate / 1.5)
         elif 0.0 < kl < self.desired_kl / 2.0:

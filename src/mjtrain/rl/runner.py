@@ -55,8 +55,8 @@ class Runner(OnPolicyRunner):
         with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
             super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
         self._env = env
-        collectives = self.alg.collectives if isinstance(self.alg, Ppo) else Collectives(context.world_size)
-        self._collectives = collectives
+        own = Collectives(context.world_size, context.device)  # for an algorithm that brings none
+        collectives = self._collectives = self.alg.collectives if isinstance(self.alg, Ppo) else own
         self._metrics = JobMetrics(context, env.statistics, collectives)
         if context.is_distributed:
             self.alg.broadcast_parameters()
@@ -83,15 +83,15 @@ class Runner(OnPolicyRunner):
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
-            self.iteration += 1
             if not self.alg.storage.returns.isfinite().all():
                 raise FloatingPointError(
-                    f"rewards or values are not finite in iteration {self.iteration}: look for a reward or an "
+                    f"rewards or values are not finite in iteration {self.iteration + 1}: look for a reward or an "
                     "observation without bounds"
                 )
             losses = self.alg.update()
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
+            self.iteration += 1
             self.env_steps_total += num_steps * self.env.num_envs * self._context.world_size
             for name, loss in losses.items():
                 if not math.isfinite(loss):
