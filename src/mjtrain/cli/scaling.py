@@ -20,10 +20,10 @@ class _Options:
     mode: tuple[Literal["weak", "strong"], ...] = ("weak", "strong")
     """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly."""
 
-    num_envs: int = 1024
+    num_envs: int = 4096
     """Environments, per rank or of the whole job."""
 
-    max_iterations: int = 60
+    max_iterations: int = 25
     """Iterations of each run."""
 
     device: Literal["cpu", "gpu"] = "cpu"
