@@ -92,12 +92,13 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
     config, _ = resolve_training(config, launch)
+    env, agent = to_plain(config.env), to_plain(config.agent)  # what cannot be recorded is found before a run exists
     run_dir = make_run_dir(config)
     plan = make_plan(launch, run_dir)
     save_params(
         run_dir,
-        env=to_plain(config.env),
-        agent=to_plain(config.agent),
+        env=env,
+        agent=agent,
         launch={
             "task": config.task,
             "run": to_plain(config.run),

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from mjtrain.catalog import list_tasks, load_task
-from mjtrain.config import EnvConfig
+from mjtrain.config import EnvConfig, ObservationTerm, RewardTerm
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
+from mjtrain.env.observations import last_action
+from mjtrain.env.rewards import action_energy, action_rate, alive
 from mjtrain.errors import RequestError
 
 NUM_ENVS = 6
@@ -151,6 +153,22 @@ def test_actions_are_clipped_scaled_and_remembered() -> None:
     assert torch.allclose(env.state.ctrl, torch.full((NUM_ENVS, 1), 0.1 - 0.5))
     assert (env.action == -7.0).all()
     assert torch.allclose(env.last_action, torch.full((NUM_ENVS, 1), 0.4))
+
+
+def test_terms_about_the_action() -> None:
+    config = load_task("Cartpole-Balance").env
+    rewards = {
+        "alive": RewardTerm(func=alive, weight=50.0),
+        "rate": RewardTerm(func=action_rate, weight=50.0),
+        "energy": RewardTerm(func=action_energy, weight=50.0),
+    }
+    observations = {"actor": {"action": ObservationTerm(func=last_action)}}
+    env = make_env(replace(config, rewards=rewards, observations=observations))
+    assert (env.observe()["actor"] == 0).all()
+    env.step(torch.full((NUM_ENVS, 1), 0.5))
+    seen, reward, _, _ = env.step(torch.full((NUM_ENVS, 1), -0.2))
+    assert torch.allclose(seen["actor"], torch.full((NUM_ENVS, 1), -0.2))
+    assert torch.allclose(reward, torch.full((NUM_ENVS,), 1.0 + 0.7**2 + 0.2**2))
 
 
 def test_observations_are_scaled_then_clipped() -> None:

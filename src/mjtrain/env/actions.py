@@ -16,7 +16,7 @@ class Actions:
         """Find the actuators of each term.
 
         Raises:
-            ValueError: A pattern matches no actuator, or two terms claim the same one.
+            RequestError: A pattern matches no actuator, or two terms claim the same one.
         """
         columns: list[int] = []
         rows: list[tuple[float, float, float, float]] = []

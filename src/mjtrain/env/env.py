@@ -28,7 +28,7 @@ class Env:
             seed: Seed of everything random in the environment.
 
         Raises:
-            ValueError: A term names a joint, sensor or actuator that the robot does not have.
+            RequestError: A term names a joint, sensor or actuator that the robot does not have.
         """
         self.config = config
         self.engine = engine

@@ -26,7 +26,7 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         What rank 0 returned.
 
     Raises:
-        ValueError: The launch cannot be met on this machine.
+        RequestError: The launch cannot be met on this machine.
         Exception: The first exception raised by any rank.
         RankFailedError: A rank ended without one.
     """

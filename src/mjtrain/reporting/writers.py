@@ -22,7 +22,7 @@ class Writer(Protocol):
 
 
 class JsonlWriter:
-    """One JSON object per iteration, each line whole and on disk before the next iteration begins."""
+    """One JSON object per iteration, each line whole and with the operating system before the next iteration begins."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)

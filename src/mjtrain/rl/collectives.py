@@ -11,8 +11,7 @@ import torch.distributed as dist
 class Collectives:
     """What the ranks of a job say to each other while they learn."""
 
-    def __init__(self, world_size: int, device: str | torch.device) -> None:
-        self.world_size = world_size
+    def __init__(self, device: str | torch.device) -> None:
         self._on_gpu = torch.device(device).type == "cuda"
         self._waited_s = 0.0
 

@@ -22,7 +22,7 @@ class Ppo(PPO):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take everything that PPO takes."""
         super().__init__(*args, **kwargs)
-        self.collectives = Collectives(self.gpu_world_size, self.device)
+        self.collectives = Collectives(self.device)
         self._divergences: list[torch.Tensor] = []
         self._batch: RolloutStorage.Batch | None = None
         self._adapts_here = self._normalises_mini_batches_here = False

@@ -40,7 +40,7 @@ class Runner(OnPolicyRunner):
             config: Networks, algorithm and rollout.
 
         Raises:
-            ValueError: The networks ask for an observation group that the environment does not have.
+            RequestError: The networks ask for an observation group that the environment does not have.
         """
         self._context = context
         self.iteration = 0
@@ -55,7 +55,7 @@ class Runner(OnPolicyRunner):
         with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
             super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
         self._env = env
-        own = Collectives(context.world_size, context.device)  # for an algorithm that brings none
+        own = Collectives(context.device)  # for an algorithm that brings none
         collectives = self._collectives = self.alg.collectives if isinstance(self.alg, Ppo) else own
         self._metrics = JobMetrics(context, env.statistics, collectives)
         if context.is_distributed:
@@ -153,7 +153,7 @@ class Runner(OnPolicyRunner):
         Every rank must call it; rank 0's file counts.
 
         Raises:
-            ValueError: There is no valid checkpoint, or it is of other networks.
+            RequestError: There is no valid checkpoint, or it is of other networks.
         """
         content = load_checkpoint(path, self.device)
         try:
