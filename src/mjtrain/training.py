@@ -8,6 +8,7 @@ from typing import Any
 from mjtrain.config import TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
+from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
@@ -34,7 +35,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     Args:
         context: This rank.
         config: What to train.
-        run_dir: An existing folder. Only the main rank writes there.
+        run_dir: An existing folder. Only the main rank writes there, but for worlds that broke.
 
     Returns:
         The same on every rank.
@@ -52,6 +53,9 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
             for metrics in runner.iterate(config.run.max_iterations):
                 if report is not None:
                     report.update(metrics)
+                if metrics["nan_resets"]:
+                    env.dump_broken_worlds(run_dir / "nan", f"iteration_{runner.iteration}_rank_{context.rank}")
+                    check_nan_resets(metrics, config.env.nan_guard)
                 saves = _is_due(config.agent.save_interval, runner) or runner.iteration == config.run.max_iterations
                 if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
                     runner.check_drift()

@@ -105,7 +105,7 @@ def test_layout_names_what_the_model_has() -> None:
     assert layout.actuators == {"front_hip": 0, "rear_hip": 1}
     assert layout.sensors["trunk_orientation"] == slice(6, 10)
     assert layout.timestep_s == 0.002
-    with pytest.raises(RequestError, match="no sensor named 'nose'; it has gyro, "):
+    with pytest.raises(RequestError, match="no sensor 'nose'; it has gyro, "):
         layout.sensors["nose"]
 
 

@@ -18,8 +18,14 @@ class ActionTerm:
     offset: float = 0.0
     """Ctrl at action zero, in the actuator's unit."""
 
+    from_home: bool = False
+    """Add the controls of the robot's keyframe "home" to the offset: joint targets relative to its stance."""
+
     clip: tuple[float, float] = (-1.0, 1.0)
     """Bounds of the action before it is scaled."""
+
+    delay: tuple[int, int] = (0, 0)
+    """Least and most env steps until an action takes effect; drawn for each episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +39,39 @@ class ObservationTerm:
     """Keyword arguments of the function."""
 
     scale: float = 1.0
-    """Factor, applied before the clip."""
+    """Factor, applied after the noise and before the clip."""
 
     clip: tuple[float, float] | None = None
     """Bounds, after scaling."""
+
+    noise: float = 0.0
+    """Uniform noise of up to so much to either side, in the unit of the function; off with observation_noise."""
+
+    history: int = 1
+    """How many env steps the policy sees at once, oldest first."""
+
+    delay: tuple[int, int] = (0, 0)
+    """Least and most env steps until a reading arrives; drawn for each episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTerm:
+    """Something the policy is asked to do, drawn anew from time to time."""
+
+    func: Callable[..., Any]
+    """func(env, **params) -> tensor of shape (num_envs, size): a new draw for every world."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    resampling_s: tuple[float, float] = (10.0, 10.0)
+    """Bounds of the time until the next draw, in seconds; an episode begins with a draw."""
+
+    refine: Callable[..., Any] | None = None
+    """refine(env, drawn, **refine_params) -> what terms see as the command, each env step. None: what was drawn."""
+
+    refine_params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of refine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +107,73 @@ class EventTerm:
     """Something that happens to worlds from outside the policy."""
 
     func: Callable[..., Any]
-    """func(env, start, **params); changes start.qpos and start.qvel of whole batches in place."""
+    """func(env, worlds, **params); changes worlds.qpos and worlds.qvel of whole batches, or the model, in place."""
 
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    mode: Literal["reset"] = "reset"
-    """When it happens. reset: when an episode starts."""
+    mode: Literal["startup", "reset", "interval"] = "reset"
+    """When it happens: once at the start, when an episode starts, or from time to time."""
+
+    interval_s: tuple[float, float] = (10.0, 15.0)
+    """Mode interval: bounds of the time until it happens next, in seconds, drawn for each world."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumTerm:
+    """A level of difficulty that every world has, moved at the end of its episodes."""
+
+    func: Callable[..., Any]
+    """func(env, level, **params) -> the next level of every world, shape (num_envs,); read at the end of episodes."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    initial: tuple[float, float] = (0.0, 0.0)
+    """Bounds of the first levels, drawn for each world."""
+
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """Least and highest level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TerrainConfig:
+    """The ground."""
+
+    kind: Literal["robot", "flat", "generated"] = "robot"
+    """robot: what the MJCF file has; flat: a plane is added; generated: a height field is added."""
+
+    kinds: tuple[str, ...] = ("rough", "slope_up", "slope_down", "stairs_up", "stairs_down", "obstacles")
+    """Kinds of generated ground, a column of patches each; these six are known."""
+
+    num_levels: int = 10
+    """Patches of rising difficulty per kind."""
+
+    patch_m: float = 8.0
+    """Side of a patch, in m."""
+
+    cell_m: float = 0.1
+    """Distance of the height field's points, in m."""
+
+    seed: int = 0
+    """Seed of the generated ground, the same on every rank."""
+
+    friction: float = 1.0
+    """Sliding friction of the added ground; MuJoCo takes the larger of the two touching geoms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NanGuardConfig:
+    """What happens to worlds whose state stops being finite: they start anew and are counted as nan_resets."""
+
+    max_fraction: float = 0.1
+    """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
+
+    history_s: float = 2.0
+    """How much of a broken world is written to {run}/nan, in seconds."""
+
+    max_dumps: int = 5
+    """Broken worlds written per rank and run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +212,23 @@ class EnvConfig:
     terminations: dict[str, TerminationTerm]
     """Termination terms by name."""
 
+    commands: dict[str, CommandTerm] = field(default_factory=dict)
+    """Command terms by name."""
+
     events: dict[str, EventTerm] = field(default_factory=dict)
-    """Event terms by name."""
+    """Event terms by name, in the order in which they happen."""
+
+    curriculum: dict[str, CurriculumTerm] = field(default_factory=dict)
+    """Curriculum terms by name."""
+
+    observation_noise: bool = True
+    """Whether observations carry the noise of their terms; play turns it off."""
+
+    terrain: TerrainConfig = field(default_factory=TerrainConfig)
+    """The ground."""
+
+    nan_guard: NanGuardConfig = field(default_factory=NanGuardConfig)
+    """What happens to worlds that break."""
 
     warp: WarpConfig = field(default_factory=WarpConfig)
     """Buffer sizes of the warp engine."""

@@ -35,7 +35,7 @@ def make_engine(
 
     Args:
         name: Which engine.
-        config: Holds the path of the MJCF file and the buffer sizes of the warp engine.
+        config: Holds the path of the MJCF file, the ground, and the buffer sizes of the warp engine.
         num_envs: Number of worlds.
         device: Torch device of the worlds; the native engine is on the CPU only.
         num_threads: Threads of the native engine.
@@ -43,16 +43,20 @@ def make_engine(
     Raises:
         RequestError: The MJCF file is missing or is no valid model.
     """
-    import mujoco
+    from mjtrain.engines.model import load_model
 
-    try:
-        model = mujoco.MjModel.from_xml_path(config.robot)
-    except ValueError as error:
-        raise RequestError(f"--env.robot {config.robot}: {error}") from error
+    model, height_field = load_model(config)
     if name == "native":
         from mjtrain.engines.native import NativeEngine
 
-        return NativeEngine(model, num_envs, num_threads=num_threads)
+        return NativeEngine(model, num_envs, num_threads=num_threads, height_field=height_field)
     from mjtrain.engines.warp import WarpEngine
 
-    return WarpEngine(model, num_envs, device=device, nconmax=config.warp.nconmax, njmax=config.warp.njmax)
+    return WarpEngine(
+        model,
+        num_envs,
+        device=device,
+        nconmax=config.warp.nconmax,
+        njmax=config.warp.njmax,
+        height_field=height_field,
+    )

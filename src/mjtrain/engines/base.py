@@ -1,11 +1,24 @@
 """What a physics engine is to the environment."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from mjtrain.engines.layout import Layout
+
+MODEL_FIELDS = {
+    "body_mass": True,
+    "body_inertia": True,
+    "body_ipos": True,
+    "dof_armature": True,
+    "dof_damping": False,
+    "geom_friction": False,
+    "actuator_gainprm": False,
+    "actuator_biasprm": False,
+    "gravity": False,
+}
+"""Fields of the model that may differ between worlds, and whether constants follow from them (`refresh_model`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +83,47 @@ class Engine(Protocol):
             mask: Which worlds. Boolean, shape (num_envs,).
             qpos: New positions; rows outside the mask are not read. Shape (num_envs, nq).
             qvel: New velocities, likewise. Shape (num_envs, nv).
+        """
+        ...
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; their sensors follow with the next step.
+
+        Args:
+            mask: Which worlds. Boolean, shape (num_envs,).
+            qvel: New velocities; rows outside the mask are not read. Shape (num_envs, nv).
+        """
+        ...
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model.
+
+        Args:
+            field: One of MODEL_FIELDS, named as in `mujoco.MjModel` ("gravity" as in `MjOption`).
+
+        Returns:
+            The values, live: write into them in place, and call `refresh_model` after those from which constants
+            follow. float32 or float64; shape (num_envs, ...).
+        """
+        ...
+
+    def refresh_model(self, mask: torch.Tensor) -> None:
+        """Compute anew what follows from the model's fields in the masked worlds, as `mujoco.mj_setConst` does.
+
+        Args:
+            mask: Which worlds at least. Boolean, shape (num_envs,).
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all that the future of the worlds depends on, for `load_state_dict`; plain tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state that an engine of the same kind, model and num_envs gave.
+
+        Raises:
+            ValueError: It is of another engine or of other sizes.
         """
         ...
 

@@ -1,27 +1,75 @@
 """Names of a model and where they lie in the state."""
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import mujoco
 import torch
 
+from mjtrain.engines.height_field import HeightField
 from mjtrain.errors import RequestError
+
+
+def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
+    """Find names by regular expressions, matched whole.
+
+    Returns:
+        Matches in the order of the patterns, and for each pattern in the order of names; none twice.
+
+    Raises:
+        RequestError: A pattern matches nothing.
+    """
+    names = list(names)
+    matched: dict[str, None] = {}
+    for pattern in patterns:
+        hits = [name for name in names if re.fullmatch(pattern, name)]
+        if not hits:
+            raise RequestError(f"the robot has no {kind} {pattern!r}; it has {', '.join(names) or 'none'}")
+        matched.update(dict.fromkeys(hits))
+    return list(matched)
 
 
 class Columns(dict[str, slice]):
     """Columns by name; asking for a name that is not there says which are."""
 
-    def __init__(self, kind: str, columns: dict[str, slice]) -> None:
+    def __init__(self, kind: str, columns: dict[str, slice], device: torch.device | str) -> None:
         super().__init__(columns)
         self._kind = kind
+        self._device = device
+        self._selected: dict[tuple[str, ...], slice | torch.Tensor] = {}
 
     def __missing__(self, name: str) -> slice:
-        raise RequestError(f"the robot has no {self._kind} named {name!r}; it has {', '.join(self) or 'none'}")
+        raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
+
+    def select(self, names: str | Sequence[str]) -> slice | torch.Tensor:
+        """Return what indexes the columns of one name, or of several side by side.
+
+        Args:
+            names: One name, or several regular expressions, matched whole, in the order that is wanted.
+
+        Returns:
+            A slice where the columns lie side by side, so that indexing copies nothing; else a tensor of indices.
+
+        Raises:
+            RequestError: A name or a pattern matches nothing.
+        """
+        if isinstance(names, str):
+            return self[names]
+        key = tuple(names)
+        if key not in self._selected:
+            parts = [self[name] for name in match_names(key, self, self._kind)]
+            columns = [column for part in parts for column in range(part.start, part.stop)]
+            adjacent = columns == list(range(columns[0], columns[0] + len(columns)))
+            self._selected[key] = (
+                slice(columns[0], columns[-1] + 1) if adjacent else torch.tensor(columns, device=self._device)
+            )
+        return self._selected[key]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Addresses of named joints, actuators and sensors, and the model's own constants."""
+    """Addresses of named parts of a model, and the model's own constants."""
 
     timestep_s: float
     """Physics step, in seconds."""
@@ -38,15 +86,35 @@ class Layout:
     sensors: Columns
     """Columns of each sensor in sensordata."""
 
+    bodies: dict[str, int]
+    """Row of each named body in the body_* fields of the model."""
+
+    geoms: dict[str, int]
+    """Row of each named geom in the geom_* fields of the model."""
+
     default_qpos: torch.Tensor
     """Positions of keyframe "home" if the model has it, else its reference pose. Shape (nq,)."""
 
     default_qvel: torch.Tensor
     """Velocities of the same. Shape (nv,)."""
 
+    default_ctrl: torch.Tensor
+    """Controls of the same, zero without the keyframe. Shape (nu,)."""
 
-def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.dtype) -> Layout:
-    """Read the layout off a compiled model; joints and sensors without a name are left out.
+    joint_range: dict[str, tuple[float, float]]
+    """Range of each slide and hinge that has one, in m or rad."""
+
+    height_field: HeightField | None
+    """The generated ground, if there is one."""
+
+
+def make_layout(
+    model: mujoco.MjModel,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    height_field: HeightField | None = None,
+) -> Layout:
+    """Read the layout off a compiled model; parts without a name are left out.
 
     Raises:
         RequestError: An actuator has no name.
@@ -57,7 +125,7 @@ def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.
         mujoco.mjtJoint.mjJNT_SLIDE: (1, 1),
         mujoco.mjtJoint.mjJNT_HINGE: (1, 1),
     }
-    qpos, qvel = {}, {}
+    qpos, qvel, joint_range = {}, {}, {}
     for index in range(model.njnt):
         joint = model.joint(index)
         if not joint.name:
@@ -65,23 +133,33 @@ def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.
         position_width, velocity_width = qpos_width[mujoco.mjtJoint(model.jnt_type[index])]
         qpos[joint.name] = slice(model.jnt_qposadr[index], model.jnt_qposadr[index] + position_width)
         qvel[joint.name] = slice(model.jnt_dofadr[index], model.jnt_dofadr[index] + velocity_width)
+        if position_width == 1 and model.jnt_limited[index]:
+            low, high = model.jnt_range[index]
+            joint_range[joint.name] = (float(low), float(high))
     sensors = {
         model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
         for index in range(model.nsensor)
         if model.sensor(index).name
     }
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
     actuators = {model.actuator(index).name: index for index in range(model.nu)}
     if "" in actuators:
         raise RequestError("an actuator of the robot has no name; give each one a name in the MJCF file")
+    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+
+    def default(key: object, otherwise: object) -> torch.Tensor:
+        return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
+
     return Layout(
         timestep_s=float(model.opt.timestep),
-        qpos=Columns("joint", qpos),
-        qvel=Columns("joint", qvel),
+        qpos=Columns("joint", qpos, device),
+        qvel=Columns("joint", qvel, device),
         actuators=actuators,
-        sensors=Columns("sensor", sensors),
-        default_qpos=torch.tensor(model.qpos0 if home < 0 else model.key_qpos[home], dtype=dtype, device=device),
-        default_qvel=torch.zeros(model.nv, dtype=dtype, device=device)
-        if home < 0
-        else torch.tensor(model.key_qvel[home], dtype=dtype, device=device),
+        sensors=Columns("sensor", sensors, device),
+        bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
+        geoms={model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name},
+        default_qpos=default(model.key_qpos, model.qpos0),
+        default_qvel=default(model.key_qvel, [0.0] * model.nv),
+        default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
+        joint_range=joint_range,
+        height_field=height_field,
     )

@@ -1,12 +1,18 @@
 """MuJoCo's C engine on a pool of threads, through `mujoco.batch`."""
 
+import copy
+from typing import Any
+
 import mujoco
 import numpy as np
 import torch
 from mujoco.batch import Batch
 
-from mjtrain.engines.base import State
+from mjtrain.engines.base import MODEL_FIELDS, State
+from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import make_layout
+
+_ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
 
 
 class NativeEngine:
@@ -17,12 +23,22 @@ class NativeEngine:
     """
 
     def __init__(
-        self, model: mujoco.MjModel, num_envs: int, *, num_threads: int, dtype: torch.dtype = torch.float32
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        num_threads: int,
+        dtype: torch.dtype = torch.float32,
+        height_field: HeightField | None = None,
     ) -> None:
         self.num_envs = num_envs
         self.device = torch.device("cpu")
-        self.layout = make_layout(model, self.device, dtype)
+        self.layout = make_layout(model, self.device, dtype, height_field)
+        model = copy.copy(model)
+        # A world that blows up is the environment's to find; MuJoCo would quietly put it back to its reference pose.
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._batch = Batch(model, num_envs, num_threads)
+        self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
             **{name: torch.zeros(num_envs, width, dtype=dtype) for name, width in widths.items()},
@@ -41,8 +57,8 @@ class NativeEngine:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         self._batch.ctrl[:] = ctrl.numpy()
         self._batch.step(nstep=num_substeps)
-        for copy, original in self._mirrors:
-            copy[:] = original
+        for mirror, original in self._mirrors:
+            mirror[:] = original
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Start the masked worlds anew; see `Engine.reset`."""
@@ -53,9 +69,55 @@ class NativeEngine:
         self._batch.qpos[worlds] = qpos.numpy()[worlds]
         self._batch.qvel[worlds] = qvel.numpy()[worlds]
         self._batch.forward(worlds)
-        for copy, original in self._mirrors:
-            copy[worlds] = original[worlds]
+        for mirror, original in self._mirrors:
+            mirror[worlds] = original[worlds]
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
+        worlds = np.flatnonzero(mask.numpy())
+        self._batch.qvel[worlds] = qvel.numpy()[worlds]
+        self.state.qvel.numpy()[worlds] = self._batch.qvel[worlds]
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model; see `Engine.expand`."""
+        if field not in self._expanded:
+            assert field in MODEL_FIELDS, field
+            name = "opt.gravity" if field == "gravity" else field
+            self._expanded[field] = torch.from_numpy(self._batch.expand(name))
+        return self._expanded[field]
+
+    def refresh_model(self, mask: torch.Tensor) -> None:
+        """Compute the constants of the masked worlds anew; see `Engine.refresh_model`."""
+        worlds = np.flatnonzero(mask.numpy())
+        if worlds.size:
+            self._batch.set_const(worlds)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the worlds; see `Engine.state_dict`."""
+        return {
+            "engine": "native",
+            "rows": {name: torch.from_numpy(np.array(self._batch.bind(name))) for name in _ROWS},
+            "sensordata": self.state.sensordata.clone(),
+            "model": {name: values.clone() for name, values in self._expanded.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; see `Engine.load_state_dict`."""
+        if state["engine"] != "native" or state["rows"]["qpos"].shape != self._batch.qpos.shape:
+            raise ValueError(
+                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
+                f"not of native with {self._batch.qpos.shape}"
+            )
+        for name, values in state["model"].items():
+            self.expand(name).copy_(values)
+        if any(MODEL_FIELDS[name] for name in state["model"]):
+            self._batch.set_const()
+        for name, values in state["rows"].items():
+            self._batch.bind(name)[:] = values.numpy()
+        for name, tensor in vars(self.state).items():
+            tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
 
     def close(self) -> None:
         """Stop the threads and give the worlds up."""
+        self._expanded.clear()
         del self._batch, self._mirrors

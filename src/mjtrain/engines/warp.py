@@ -1,15 +1,20 @@
 """MuJoCo Warp: a CUDA graph of kernels on a GPU, the same kernels one after another on a CPU."""
 
 from collections.abc import Callable
+from typing import Any
 
 import mujoco
 import mujoco_warp as mjw
 import torch
 import warp as wp
 
-from mjtrain.engines.base import State
+from mjtrain.engines.base import MODEL_FIELDS, State
+from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import make_layout
 from mjtrain.errors import RequestError
+
+_CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
+"""What `mjw.set_const` computes from masses and inertias; it needs an axis of worlds as soon as those have one."""
 
 
 class WarpEngine:
@@ -23,6 +28,7 @@ class WarpEngine:
         device: str,
         nconmax: int | None = None,
         njmax: int | None = None,
+        height_field: HeightField | None = None,
     ) -> None:
         if model.nhistory or model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
             raise RequestError(
@@ -31,7 +37,7 @@ class WarpEngine:
             )
         self.num_envs = num_envs
         self.device = torch.device(device)
-        self.layout = make_layout(model, self.device, torch.float32)
+        self.layout = make_layout(model, self.device, torch.float32, height_field)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
             self._model = mjw.put_model(model)
@@ -45,6 +51,7 @@ class WarpEngine:
             sensordata=wp.to_torch(self._data.sensordata),
             time=wp.to_torch(self._data.time),
         )
+        self._expanded: dict[str, torch.Tensor] = {}
         self._graphs: dict[tuple[str, int], wp.Graph] = {}
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self.reset(
@@ -72,6 +79,58 @@ class WarpEngine:
         others = state.sensordata.clone()
         self._run("forward", mjw.forward, 1)  # sensors of all worlds, of which only the masked ones are wanted
         state.sensordata.copy_(torch.where(column, state.sensordata, others))
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
+        self.state.qvel.copy_(torch.where(mask[:, None], qvel, self.state.qvel))
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model; see `Engine.expand`."""
+        if field not in self._expanded:
+            assert field in MODEL_FIELDS, field
+            self._expanded[field] = self._expand(self._model.opt if field == "gravity" else self._model, field)
+            if MODEL_FIELDS[field]:
+                for constant in _CONSTANTS:
+                    if constant not in self._expanded:
+                        self._expanded[constant] = self._expand(self._model, constant)
+            self._graphs.clear()  # they point at the shared values
+        return self._expanded[field]
+
+    def _expand(self, owner: mjw.Model | mjw.Option, field: str) -> torch.Tensor:
+        """Give an array of the model, which all worlds share, a leading axis of worlds."""
+        shared = getattr(owner, field)
+        values = wp.to_torch(shared)[:1].repeat(self.num_envs, *[1] * (wp.to_torch(shared).ndim - 1)).contiguous()
+        setattr(owner, field, wp.from_torch(values, dtype=shared.dtype))
+        return values
+
+    def refresh_model(self, mask: torch.Tensor) -> None:  # noqa: ARG002
+        """Compute the constants of all worlds anew; see `Engine.refresh_model`."""
+        with wp.ScopedDevice(self._wp_device):
+            mjw.set_const(self._model, self._data)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the worlds; see `Engine.state_dict`."""
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        return {
+            "engine": "warp",
+            "rows": {name: tensor.clone() for name, tensor in rows.items()},
+            "model": {name: values.clone() for name, values in self._expanded.items() if name in MODEL_FIELDS},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; see `Engine.load_state_dict`."""
+        if state["engine"] != "warp" or state["rows"]["qpos"].shape != self.state.qpos.shape:
+            raise ValueError(
+                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
+                f"not of warp with {tuple(self.state.qpos.shape)}"
+            )
+        for name, values in state["model"].items():
+            self.expand(name).copy_(values)
+        if any(MODEL_FIELDS[name] for name in state["model"]):
+            self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        for name, tensor in rows.items():
+            tensor.copy_(state["rows"][name])
 
     def close(self) -> None:
         """Drop the captured graphs."""

@@ -1,29 +1,40 @@
 """From the policy's output to the actuators."""
 
-import re
+from typing import TYPE_CHECKING
 
 import torch
 
 from mjtrain.config import ActionTerm
-from mjtrain.engines.layout import Layout
+from mjtrain.engines.layout import match_names
+from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
 
 
 class Actions:
     """Evaluates the action terms and remembers the last two actions."""
 
-    def __init__(self, terms: dict[str, ActionTerm], layout: Layout, num_envs: int, device: torch.device) -> None:
+    def __init__(self, terms: dict[str, ActionTerm], env: "Env") -> None:
         """Find the actuators of each term.
 
         Raises:
             RequestError: A pattern matches no actuator, or two terms claim the same one.
         """
+        layout, num_envs, device = env.engine.layout, env.num_envs, env.device
         columns: list[int] = []
         rows: list[tuple[float, float, float, float]] = []
+        self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
-            matched = _match(name, term, layout)
+            check_delay(f"--env.actions.{name}.delay", term.delay)
+            matched = sorted(layout.actuators[hit] for hit in match_names(term.actuators, layout.actuators, "actuator"))
+            if term.delay[1]:
+                part = slice(len(columns), len(columns) + len(matched))
+                self._lines[name] = (part, DelayLine(term.delay, len(matched), env))
             columns += matched
-            rows += [(term.scale, term.offset, *term.clip)] * len(matched)
+            home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
+            rows += [(term.scale, term.offset + at_home, *term.clip) for at_home in home]
         if len(set(columns)) < len(columns):
             raise RequestError("--env.actions: two terms drive the same actuator; give each actuator to one term")
         self.size = len(columns)
@@ -44,23 +55,26 @@ class Actions:
         """
         self.previous.copy_(self.current)
         self.current.copy_(action)
-        values = self._offset + self._scale * torch.clamp(self.current, self._low, self._high)
+        arrived = self.current
+        if self._lines:
+            arrived = arrived.clone()
+            for part, line in self._lines.values():
+                arrived[:, part] = line.push(self.current[:, part])
+        values = self._offset + self._scale * torch.clamp(arrived, self._low, self._high)
         return self._ctrl.index_copy_(1, self._columns, values)
 
-    def reset(self, mask: torch.Tensor) -> None:
+    def reset(self, env: "Env", mask: torch.Tensor) -> None:
         """Forget the actions of the masked worlds."""
         self.current.masked_fill_(mask[:, None], 0.0)
         self.previous.masked_fill_(mask[:, None], 0.0)
+        for part, line in self._lines.values():
+            line.begin(mask, self.current[:, part], env)
 
-
-def _match(name: str, term: ActionTerm, layout: Layout) -> list[int]:
-    matched: dict[int, None] = {}
-    for pattern in term.actuators:
-        hits = [column for actuator, column in layout.actuators.items() if re.fullmatch(pattern, actuator)]
-        if not hits:
-            raise RequestError(
-                f"--env.actions.{name}.actuators {pattern!r}: matches no actuator; the robot has "
-                f"{', '.join(layout.actuators) or 'none'}"
-            )
-        matched.update(dict.fromkeys(hits))
-    return sorted(matched)
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what lives from step to step."""
+        lines = {
+            f"{name}.{key}": tensor
+            for name, (_, line) in self._lines.items()
+            for key, tensor in (("ring", line.ring), ("lag", line.lag))
+        }
+        return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **lines}

@@ -1,13 +1,22 @@
 """The batched MDP."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.engines.base import Engine, State
 from mjtrain.env.actions import Actions
+from mjtrain.env.commands import Commands
+from mjtrain.env.curriculum import Curriculum
 from mjtrain.env.events import Events
+from mjtrain.env.ground import Ground
+from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
 from mjtrain.env.rewards import Rewards
+from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.terminations import Terminations
 
@@ -15,8 +24,9 @@ from mjtrain.env.terminations import Terminations
 class Env:
     """Steps `num_envs` copies of a task at once; worlds whose episode ends start anew within the same step.
 
-    Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `action`, `last_action`, `episode_step`.
-    Every function on the way of a step works on whole batches; nothing waits for the device.
+    Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`, `ground`,
+    `action`, `last_action`, `episode_step`. Every function on the way of a step works on whole batches; nothing waits
+    for the device.
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
@@ -28,8 +38,9 @@ class Env:
             seed: Seed of everything random in the environment.
 
         Raises:
-            RequestError: A term names a joint, sensor or actuator that the robot does not have.
+            RequestError: A term names a joint, sensor, actuator, body or geom that the robot does not have.
         """
+        check_robot_names(config, engine.layout)
         self.config = config
         self.engine = engine
         self.num_envs = engine.num_envs
@@ -42,16 +53,26 @@ class Env:
         """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         """Env steps since the episode began. Shape (num_envs,)."""
+        self.start_qpos = engine.state.qpos.clone()
+        """Where the running episode began. Shape (num_envs, nq)."""
+        self.ground = Ground(engine.layout.height_field, self.device)
+        """Heights of the ground."""
 
-        self._actions = Actions(config.actions, engine.layout, self.num_envs, self.device)
-        self._observations = Observations(config.observations)
-        self._rewards = Rewards(config.rewards, self.step_dt)
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self._actions = Actions(config.actions, self)
+        self._rewards = Rewards(config.rewards, self)
         self._terminations = Terminations(config.terminations)
-        self._events = Events(config.events)
+        self._events = Events(config.events, self)
+        self._curriculum = Curriculum(config.curriculum, self)
+        self._nan_guard = NanGuard(config.nan_guard, self)
         self.statistics = EpisodeStatistics(
-            tuple(config.rewards), tuple(config.terminations), self.num_envs, self.device
+            tuple(config.rewards), tuple(config.terminations), self.num_envs, self.device, self._curriculum.levels
         )
-        self.reset(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
+        self._events.start(self)
+        self._begin_episodes(everywhere)
+        self._commands = Commands(config.commands, self)
+        self._observations = Observations(config.observations, self)
+        self._seen = self._observations.compute(self, everywhere)
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance every world by one env step.
@@ -63,15 +84,20 @@ class Env:
             Observations by group, each of shape (num_envs, size), of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
         """
-        ctrl = self._actions.apply(action)
-        self.engine.step(ctrl, self.config.decimation)
+        self._events.pass_time(self)
+        self.engine.step(self._actions.apply(action), self.config.decimation)
         self.episode_step += 1
-        rewards = self._rewards.compute(self)
+        broken = self._nan_guard.check(self.state)
+        rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
         terminated, truncated, causes = self._terminations.compute(self)
+        terminated, truncated = terminated | broken, truncated & ~broken
         done = terminated | truncated
-        self.statistics.update(rewards, causes, done)
-        self.reset(done)
-        return self.observe(), rewards.sum(dim=1), terminated, truncated
+        self._curriculum.update(self, done & ~broken)
+        self.statistics.update(rewards, causes, done, broken)
+        self._begin_episodes(done)
+        self._commands.update(self, done)
+        self._seen = self._observations.compute(self, done)
+        return self._seen, rewards.sum(dim=1), terminated, truncated
 
     def reset(self, mask: torch.Tensor) -> None:
         """Start a new episode in the masked worlds.
@@ -79,14 +105,14 @@ class Env:
         Args:
             mask: Boolean, shape (num_envs,).
         """
-        qpos, qvel = self._events.sample_start(self)
-        self.engine.reset(mask, qpos, qvel)
-        self._actions.reset(mask)
-        self.episode_step.masked_fill_(mask, 0)
+        self._begin_episodes(mask)
+        self._commands.begin(self, mask)
+        begun = self._observations.compute(self, mask, advance=False)
+        self._seen = {name: torch.where(mask[:, None], begun[name], seen) for name, seen in self._seen.items()}
 
     def observe(self) -> dict[str, torch.Tensor]:
-        """Return the observations by group, each of shape (num_envs, size)."""
-        return self._observations.compute(self)
+        """Return the observations by group, each of shape (num_envs, size), as the last step or reset left them."""
+        return self._seen
 
     def stagger(self) -> None:
         """Let the running episodes end at different times, as if they had begun at random moments.
@@ -95,6 +121,37 @@ class Env:
         """
         self.episode_step.random_(self.max_episode_steps, generator=self.rng)
         self.statistics.skip_running()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all that the future of the environment depends on; tensors and plain values."""
+        return {
+            "engine": self.engine.state_dict(),
+            "rng": self.rng.get_state(),
+            "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
+            "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state that an environment of the same config, engine and num_envs gave.
+
+        Raises:
+            ValueError: It is of another environment.
+        """
+        buffers = self._buffers()
+        theirs = {name: tuple(tensor.shape) for name, tensor in state["buffers"].items()}
+        ours = {name: tuple(tensor.shape) for name, tensor in buffers.items()}
+        if theirs != ours:
+            differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+            raise ValueError(f"the state is of another environment: {', '.join(differing)} differ")
+        self.engine.load_state_dict(state["engine"])
+        self.rng.set_state(state["rng"].cpu())
+        for name, tensor in buffers.items():
+            tensor.copy_(state["buffers"][name])
+        self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
+
+    def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
+        """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
+        return self._nan_guard.dump(folder, name, self)
 
     @property
     def num_actions(self) -> int:
@@ -116,14 +173,52 @@ class Env:
         """Action of the step before, zero at the start. Shape (num_envs, num_actions)."""
         return self._actions.previous
 
-    def qpos(self, joint: str) -> torch.Tensor:
-        """Position of a joint: m or rad; 7 columns for a free joint. Shape (num_envs, 1, 4 or 7)."""
-        return self.state.qpos[:, self.engine.layout.qpos[joint]]
+    def qpos(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Positions of one joint by its name, or of several by regular expressions matched whole, in their order.
 
-    def qvel(self, joint: str) -> torch.Tensor:
-        """Velocity of a joint: m/s or rad/s; 6 columns for a free joint. Shape (num_envs, 1, 3 or 6)."""
-        return self.state.qvel[:, self.engine.layout.qvel[joint]]
+        In m or rad; a free joint has 7 columns: position and quaternion (w, x, y, z). Shape (num_envs, size).
+        """
+        return self.state.qpos[:, self.engine.layout.qpos.select(joints)]
 
-    def sensor(self, name: str) -> torch.Tensor:
-        """Reading of a sensor of the robot's MJCF, in the sensor's unit and frame. Shape (num_envs, size)."""
-        return self.state.sensordata[:, self.engine.layout.sensors[name]]
+    def qvel(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Velocities of joints, named as for `qpos`, in m/s or rad/s.
+
+        A free joint has 6 columns: linear velocity in the world's frame, angular velocity in the body's. Shape
+        (num_envs, size).
+        """
+        return self.state.qvel[:, self.engine.layout.qvel.select(joints)]
+
+    def sensor(self, names: str | Sequence[str]) -> torch.Tensor:
+        """Readings of sensors of the robot's MJCF, named as for `qpos`, in their own units and frames.
+
+        Shape (num_envs, size).
+        """
+        return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
+
+    def command(self, name: str) -> torch.Tensor:
+        """What a command term asks for now. Shape (num_envs, size)."""
+        return self._commands.values[name]
+
+    def level(self, name: str) -> torch.Tensor:
+        """Level of a curriculum term. Shape (num_envs,)."""
+        return self._curriculum.levels[name]
+
+    def _begin_episodes(self, mask: torch.Tensor) -> None:
+        qpos, qvel = self._events.sample_start(self, mask)
+        self.engine.reset(mask, qpos, qvel)
+        self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
+        self._actions.reset(self, mask)
+        self.episode_step.masked_fill_(mask, 0)
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        """Return every tensor that lives from step to step, by name."""
+        own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos}
+        parts = {
+            "actions": self._actions,
+            "commands": self._commands,
+            "curriculum": self._curriculum,
+            "events": self._events,
+            "observations": self._observations,
+            "statistics": self.statistics,
+        }
+        return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain.config import EventTerm
+from mjtrain.env import rotations
+from mjtrain.env.commands import draw_steps
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartState:
-    """Where the next episodes begin; event terms change it in place."""
+class Worlds:
+    """The worlds that an event happens to; event terms change qpos and qvel of whole batches in place.
+
+    Only the masked worlds are read afterwards. When an episode starts, qpos and qvel are where it will; in mode
+    interval they are the running ones, of which only qvel may change.
+    """
+
+    mask: torch.Tensor
+    """Which worlds. Boolean, shape (num_envs,)."""
 
     qpos: torch.Tensor
     """Shape (num_envs, nq)."""
@@ -25,27 +34,65 @@ class StartState:
 class Events:
     """Evaluates the event terms."""
 
-    def __init__(self, terms: dict[str, EventTerm]) -> None:
-        self._terms = [(term.func, term.params) for term in terms.values()]
+    def __init__(self, terms: dict[str, EventTerm], env: "Env") -> None:
+        self._by_mode = {
+            mode: {name: term for name, term in terms.items() if term.mode == mode}
+            for mode in ("startup", "reset", "interval")
+        }
+        self._left = {name: draw_steps(term.interval_s, env) for name, term in self._by_mode["interval"].items()}
 
-    def sample_start(self, env: "Env") -> tuple[torch.Tensor, torch.Tensor]:
+    def start(self, env: "Env") -> None:
+        """Let the events of mode startup happen, once, to every world."""
+        if self._by_mode["startup"]:
+            everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+            worlds = Worlds(mask=everywhere, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
+            for term in self._by_mode["startup"].values():
+                term.func(env, worlds, **term.params)
+
+    def sample_start(self, env: "Env", mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw a start for every world, from the robot's default pose and the reset events.
+
+        Args:
+            env: The environment.
+            mask: Worlds that will start there. Boolean, shape (num_envs,).
 
         Returns:
             qpos, shape (num_envs, nq), and qvel, shape (num_envs, nv).
         """
         layout = env.engine.layout
-        start = StartState(
-            qpos=layout.default_qpos.repeat(env.num_envs, 1), qvel=layout.default_qvel.repeat(env.num_envs, 1)
+        worlds = Worlds(
+            mask=mask,
+            qpos=layout.default_qpos.repeat(env.num_envs, 1),
+            qvel=layout.default_qvel.repeat(env.num_envs, 1),
         )
-        for func, params in self._terms:
-            func(env, start, **params)
-        return start.qpos, start.qvel
+        for term in self._by_mode["reset"].values():
+            term.func(env, worlds, **term.params)
+        return worlds.qpos, worlds.qvel
+
+    def pass_time(self, env: "Env") -> None:
+        """Let an env step pass, and the events of mode interval happen where they are due."""
+        for name, term in self._by_mode["interval"].items():
+            left = self._left[name]
+            due = left <= 1
+            left.copy_(torch.where(due, draw_steps(term.interval_s, env), left - 1))
+            worlds = Worlds(mask=due, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
+            term.func(env, worlds, **term.params)
+            env.engine.set_qvel(due, worlds.qvel)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what lives from step to step."""
+        return {f"{name}.left": left for name, left in self._left.items()}
+
+
+def uniform(env: "Env", bounds: tuple[float, float], *size: int) -> torch.Tensor:
+    """Draw from bounds[0] to bounds[1] for every world. Shape (num_envs, *size)."""
+    noise = torch.rand(env.num_envs, *size, generator=env.rng, device=env.device)
+    return bounds[0] + (bounds[1] - bounds[0]) * noise
 
 
 def add_uniform_joint_offset(
     env: "Env",
-    start: StartState,
+    worlds: Worlds,
     *,
     joint: str,
     position: tuple[float, float],
@@ -55,12 +102,85 @@ def add_uniform_joint_offset(
 
     Args:
         env: The environment.
-        start: What is changed.
+        worlds: What is changed.
         joint: Name of the joint.
         position: Bounds of the offset, in m or rad.
         velocity: Bounds of the velocity's offset, in m/s or rad/s.
     """
     layout = env.engine.layout
     noise = torch.rand(env.num_envs, 2, generator=env.rng, device=env.device)
-    start.qpos[:, layout.qpos[joint]] += position[0] + (position[1] - position[0]) * noise[:, :1]
-    start.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
+    worlds.qpos[:, layout.qpos[joint]] += position[0] + (position[1] - position[0]) * noise[:, :1]
+    worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
+
+
+def scale_joint_positions(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+    """Multiply each joint's default position by a factor of its own.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joints: Regular expressions over slides and hinges.
+        factor: Bounds of the factor.
+    """
+    columns = env.engine.layout.qpos.select(joints)
+    positions = worlds.qpos[:, columns]
+    worlds.qpos[:, columns] = positions * uniform(env, factor, positions.shape[1])
+
+
+def random_base_pose(
+    env: "Env",
+    worlds: Worlds,
+    *,
+    joint: str,
+    xy: tuple[float, float] = (0.0, 0.0),
+    yaw: tuple[float, float] = (-3.1416, 3.1416),
+    linear_velocity: tuple[float, float] = (0.0, 0.0),
+    angular_velocity: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Place a free body at random around its default.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        xy: Bounds of the offset along x and along y, in m.
+        yaw: Bounds of the turn about the world's z, in rad.
+        linear_velocity: Bounds of each component, in m/s, in the world's frame.
+        angular_velocity: Bounds of each component, in rad/s, in the body's frame.
+    """
+    layout = env.engine.layout
+    pose, motion = layout.qpos[joint], layout.qvel[joint]
+    worlds.qpos[:, pose.start : pose.start + 2] += uniform(env, xy, 2)
+    turn = rotations.from_yaw(uniform(env, yaw))
+    quaternion = slice(pose.start + 3, pose.start + 7)
+    worlds.qpos[:, quaternion] = rotations.multiply(turn, worlds.qpos[:, quaternion])
+    worlds.qvel[:, motion.start : motion.start + 3] += uniform(env, linear_velocity, 3)
+    worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, angular_velocity, 3)
+
+
+def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -> None:
+    """Move a free body onto the patch of its level, worlds spread evenly over the kinds of ground.
+
+    Args:
+        env: The environment; its ground must be generated.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        curriculum: Name of the curriculum term whose level counts, rounded down.
+    """
+    start = env.engine.layout.qpos[joint].start
+    worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
+
+
+def push(env: "Env", worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
+    """Give a free body a kick; for mode interval.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        linear: Largest change of the velocity along x and along y, in m/s.
+        angular: Largest change of the angular velocity about each axis, in rad/s.
+    """
+    motion = env.engine.layout.qvel[joint]
+    worlds.qvel[:, motion.start : motion.start + 2] += uniform(env, (-linear, linear), 2)
+    worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, (-angular, angular), 3)

@@ -1,34 +1,121 @@
 """What the policy sees: groups of named terms."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mjtrain.config import ObservationTerm
+from mjtrain.env.delay import DelayLine, check_delay
+from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
 class Observations:
-    """Evaluates the observation groups."""
+    """Evaluates the observation groups; a function that several groups share is asked once per env step."""
 
-    def __init__(self, groups: dict[str, dict[str, ObservationTerm]]) -> None:
-        self._groups = groups
+    def __init__(self, groups: dict[str, dict[str, ObservationTerm]], env: "Env") -> None:
+        """Measure the terms.
 
-    def compute(self, env: "Env") -> dict[str, torch.Tensor]:
-        """Return one tensor per group, its terms side by side in order. Shape (num_envs, size) each."""
+        Raises:
+            RequestError: A history or a delay makes no sense.
+        """
+        for name, terms in groups.items():
+            for term_name, term in terms.items():
+                flag = f"--env.observations.{name}.{term_name}"
+                check_delay(f"{flag}.delay", term.delay)
+                if term.history < 1:
+                    raise RequestError(f"{flag}.history {term.history}: give at least 1")
+        cache: dict[Any, torch.Tensor] = {}
+        self._groups = {name: _Group(terms, env, cache) for name, terms in groups.items()}
+
+    def compute(self, env: "Env", fresh: torch.Tensor, advance: bool = True) -> dict[str, torch.Tensor]:
+        """Observe.
+
+        Args:
+            env: The environment.
+            fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
+            advance: Whether an env step has passed for the others.
+
+        Returns:
+            One tensor per group, its terms side by side in order. Shape (num_envs, size) each.
+        """
+        cache: dict[Any, torch.Tensor] = {}
+        return {name: group.compute(env, fresh, advance, cache) for name, group in self._groups.items()}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what lives from step to step."""
         return {
-            name: torch.cat([_evaluate(term, env) for term in terms.values()], dim=1)
-            for name, terms in self._groups.items()
+            f"{name}.{key}": tensor for name, group in self._groups.items() for key, tensor in group.buffers().items()
         }
 
 
-def _evaluate(term: ObservationTerm, env: "Env") -> torch.Tensor:
-    value = term.func(env, **term.params)
-    if term.scale != 1.0:
-        value = value * term.scale
-    return value if term.clip is None else value.clamp(*term.clip)
+class _Group:
+    """Terms side by side: noise, scale and clip are applied to all of them at once."""
+
+    def __init__(self, terms: dict[str, ObservationTerm], env: "Env", cache: dict[Any, torch.Tensor]) -> None:
+        self._sources = [_Source(term) for term in terms.values()]
+        widths = [source.read(env, cache).shape[1] for source in self._sources]
+
+        def row(values: list[float]) -> torch.Tensor:
+            columns = [value for value, width in zip(values, widths, strict=True) for _ in range(width)]
+            return torch.tensor(columns, device=env.device)
+
+        all_terms = list(terms.values())
+        noise = row([term.noise for term in all_terms])
+        scale = row([term.scale for term in all_terms])
+        self._noise = noise if env.config.observation_noise and noise.any() else None
+        self._scale = scale if (scale != 1.0).any() else None
+        bounds = [term.clip or (-torch.inf, torch.inf) for term in all_terms]
+        self._clips = any(term.clip for term in all_terms)
+        self._low, self._high = (row([bound[side] for bound in bounds]) for side in (0, 1))
+        self._widths = widths
+        self._lines = {
+            name: DelayLine(term.delay, width, env, history=term.history)
+            for (name, term), width in zip(terms.items(), widths, strict=True)
+            if term.delay[1] or term.history > 1
+        }
+        self._names = list(terms)
+
+    def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        value = torch.cat([source.read(env, cache) for source in self._sources], dim=1)
+        if self._noise is not None:
+            noise = torch.rand(value.shape, generator=env.rng, device=env.device)
+            value = value + self._noise * (2 * noise - 1)
+        if self._scale is not None:
+            value = value * self._scale
+        if self._clips:
+            value = value.clamp(self._low, self._high)
+        if not self._lines:
+            return value
+        parts = dict(zip(self._names, value.split(self._widths, dim=1), strict=True))
+        for name, line in self._lines.items():
+            line.begin(fresh, parts[name], env)
+            parts[name] = line.push(parts[name], advance)
+        return torch.cat(list(parts.values()), dim=1)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{name}.{key}": tensor
+            for name, line in self._lines.items()
+            for key, tensor in (("ring", line.ring), ("lag", line.lag))
+        }
+
+
+class _Source:
+    """A function with its parameters."""
+
+    def __init__(self, term: ObservationTerm) -> None:
+        self._func: Callable[..., torch.Tensor] = term.func
+        self._params = term.params
+        self._key = (term.func, repr(sorted(term.params.items())))
+
+    def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        if self._key not in cache:
+            cache[self._key] = self._func(env, **self._params)
+        return cache[self._key]
 
 
 def joint_pos(env: "Env", *, joint: str) -> torch.Tensor:
@@ -47,6 +134,50 @@ def joint_cos_sin(env: "Env", *, joint: str) -> torch.Tensor:
     return torch.cat([angle.cos(), angle.sin()], dim=1)
 
 
+def joints_from_home(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Positions of slides and hinges relative to the robot's home, in m or rad. Shape (num_envs, num_joints)."""
+    return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
+
+
+def joint_velocities(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Velocities of slides and hinges, in m/s or rad/s. Shape (num_envs, num_joints)."""
+    return env.qvel(joints)
+
+
+def sensor(env: "Env", *, sensor: str) -> torch.Tensor:
+    """Reading of a sensor, in its own unit and frame. Shape (num_envs, size)."""
+    return env.sensor(sensor)
+
+
+def sensors(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+    """Readings of several sensors side by side. Shape (num_envs, size)."""
+    return env.sensor(sensors)
+
+
+def command(env: "Env", *, command: str) -> torch.Tensor:
+    """What a command term asks for. Shape (num_envs, size)."""
+    return env.command(command)
+
+
 def last_action(env: "Env") -> torch.Tensor:
     """The policy's output of the step that led here, zero at the start. Shape (num_envs, num_actions)."""
     return env.action
+
+
+def height_scan(
+    env: "Env", *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], offset: float
+) -> torch.Tensor:
+    """Height of a free body above points of the ground around it, less an offset, in m.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint.
+        x: First and last point ahead of the body in m, and how many; the grid turns with the body's heading.
+        y: First and last point to its left, likewise.
+        offset: Subtracted, in m; the height of the standing body makes flat ground read zero.
+
+    Returns:
+        Shape (num_envs, x[2] * y[2]), rows of equal y.
+    """
+    pose = env.qpos(joint)
+    return pose[:, 2:3] - offset - env.ground.scan(pose, x, y)

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 class Rewards:
     """Evaluates the reward terms."""
 
-    def __init__(self, terms: dict[str, RewardTerm], step_dt: float) -> None:
-        self._terms = [(term.func, term.params, term.weight * step_dt) for term in terms.values()]
+    def __init__(self, terms: dict[str, RewardTerm], env: "Env") -> None:
+        self._terms = [(term.func, term.params) for term in terms.values()]
+        self._weights = torch.tensor([term.weight * env.step_dt for term in terms.values()], device=env.device)
 
     def compute(self, env: "Env") -> torch.Tensor:
         """Return weight * func * step_dt of every term, in order. Shape (num_envs, num_terms)."""
-        return torch.stack([func(env, **params) * weight for func, params, weight in self._terms], dim=1)
+        return torch.stack([func(env, **params) for func, params in self._terms], dim=1) * self._weights
 
 
 def alive(env: "Env") -> torch.Tensor:
@@ -34,3 +35,24 @@ def action_rate(env: "Env") -> torch.Tensor:
 def action_energy(env: "Env") -> torch.Tensor:
     """Squared action, summed over actions. Shape (num_envs,)."""
     return env.action.square().sum(dim=1)
+
+
+def joint_speed(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Squared velocity, summed over joints, in (rad/s)^2. Shape (num_envs,)."""
+    return env.qvel(joints).square().sum(dim=1)
+
+
+def sensors_squared(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+    """Squared readings, summed over sensors: torques, say. Shape (num_envs,)."""
+    return env.sensor(sensors).square().sum(dim=1)
+
+
+def joint_deviation(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Squared distance from the robot's home, summed over joints, in rad^2. Shape (num_envs,)."""
+    columns = env.engine.layout.qpos.select(joints)
+    return (env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]).square().sum(dim=1)
+
+
+def contacts(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+    """How many of the touch or contact sensors read more than zero. Shape (num_envs,)."""
+    return (env.sensor(sensors) > 0).float().sum(dim=1)

@@ -11,24 +11,45 @@ class EpisodeStatistics:
     """
 
     def __init__(
-        self, rewards: tuple[str, ...], terminations: tuple[str, ...], num_envs: int, device: torch.device
+        self,
+        rewards: tuple[str, ...],
+        terminations: tuple[str, ...],
+        num_envs: int,
+        device: torch.device,
+        levels: dict[str, torch.Tensor] | None = None,
     ) -> None:
+        """Start at zero.
+
+        Args:
+            rewards: Names of the reward terms.
+            terminations: Names of the termination terms.
+            num_envs: Number of worlds.
+            device: Where the sums live.
+            levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
+        """
         self._rewards = rewards
         self._terminations = terminations
+        self._levels = levels or {}
         # Columns of a row: the return of each reward term, then the length in env steps.
         self._running = torch.zeros(num_envs, len(rewards) + 1, device=device)
         self._ones = torch.ones(num_envs, 1, device=device)
         self._counted = torch.ones(num_envs, dtype=torch.bool, device=device)
         self._totals = torch.zeros(len(rewards) + 1 + len(terminations) + 1, dtype=torch.float64, device=device)
+        self._broken = torch.zeros((), dtype=torch.float64, device=device)
 
-    def update(self, rewards: torch.Tensor, causes: torch.Tensor, done: torch.Tensor) -> None:
+    def update(
+        self, rewards: torch.Tensor, causes: torch.Tensor, done: torch.Tensor, broken: torch.Tensor | None = None
+    ) -> None:
         """Take in one env step.
 
         Args:
             rewards: Reward of every term. Shape (num_envs, num_rewards).
             causes: What every termination term said. Shape (num_envs, num_terminations).
             done: Episodes that end with this step. Boolean, shape (num_envs,).
+            broken: Those among them that end because their world broke. Boolean, shape (num_envs,).
         """
+        if broken is not None:
+            self._broken += broken.sum()
         self._running += torch.cat([rewards, self._ones], dim=1)
         finished = (done & self._counted).to(self._running.dtype)
         row = torch.cat([self._running, causes.to(self._running.dtype), self._ones], dim=1)
@@ -40,20 +61,50 @@ class EpisodeStatistics:
         """Leave the episodes that are under way out of the totals."""
         self._counted.zero_()
 
+    def episode_return(self, reward: str) -> torch.Tensor:
+        """Return of a reward term in the running episode so far. Shape (num_envs,)."""
+        return self._running[:, self._rewards.index(reward)]
+
+    def episode_steps(self) -> torch.Tensor:
+        """Env steps of the running episode so far, those skipped by `Env.stagger` left out. Shape (num_envs,)."""
+        return self._running[:, -1]
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what lives from step to step."""
+        return {
+            "running": self._running,
+            "counted": self._counted,
+            "totals": self._totals,
+            "broken": self._broken,
+        }
+
     def pop(self) -> torch.Tensor:
         """Return the totals since the last call, for `summarise`. Shape (num_totals,), float64."""
-        totals = self._totals.clone()
+        levels = [level.sum(dtype=torch.float64) for level in self._levels.values()]
+        worlds = torch.full_like(self._broken, self._running.shape[0])
+        totals = torch.cat([self._totals, torch.stack([*levels, worlds, self._broken])])
         self._totals.zero_()
+        self._broken.zero_()
         return totals
 
     def summarise(self, totals: list[float]) -> dict[str, float]:
         """Turn totals, of one rank or added over ranks, into means per finished episode.
 
         Returns:
+            nan_resets, worlds that broke; curriculum/NAME, mean level over all worlds; and where an episode finished,
             mean_reward (return of an episode), mean_episode_length (env steps), reward/NAME (the term's part of the
-            return) and termination/NAME (fraction of episodes in which the term said so); empty where no episode
-            finished.
+            return) and termination/NAME (fraction of episodes in which the term said so).
         """
+        num_levels = len(self._levels)
+        *totals, worlds, broken = totals
+        levels = totals[len(totals) - num_levels :]
+        means = {
+            "nan_resets": round(broken),
+            **{f"curriculum/{name}": level / worlds for name, level in zip(self._levels, levels, strict=True)},
+        }
+        return means | self._summarise_episodes(totals[: len(totals) - num_levels])
+
+    def _summarise_episodes(self, totals: list[float]) -> dict[str, float]:
         count = totals[-1]
         if count == 0:
             return {}

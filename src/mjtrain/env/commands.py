@@ -1,0 +1,69 @@
+"""What the policy is asked to do."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain.config import CommandTerm
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+class Commands:
+    """Draws commands and keeps them until their time is over."""
+
+    def __init__(self, terms: dict[str, CommandTerm], env: "Env") -> None:
+        self._terms = terms
+        self._drawn = {name: term.func(env, **term.params) for name, term in terms.items()}
+        self._left = {name: draw_steps(term.resampling_s, env) for name, term in terms.items()}
+        self.values: dict[str, torch.Tensor] = {}
+        """The command of each term. Shape (num_envs, size)."""
+        self._refine(env)
+
+    def update(self, env: "Env", fresh: torch.Tensor) -> None:
+        """Let an env step pass.
+
+        Args:
+            env: The environment.
+            fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
+        """
+        for name in self._terms:
+            self._left[name] -= 1
+            self._draw(name, env, fresh | (self._left[name] <= 0))
+        self._refine(env)
+
+    def begin(self, env: "Env", mask: torch.Tensor) -> None:
+        """Draw new commands for the masked worlds."""
+        for name in self._terms:
+            self._draw(name, env, mask)
+        self._refine(env)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what lives from step to step."""
+        return {
+            **{f"{name}.drawn": drawn for name, drawn in self._drawn.items()},
+            **{f"{name}.left": left for name, left in self._left.items()},
+            **{f"{name}.value": value for name, value in self.values.items()},
+        }
+
+    def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
+        term = self._terms[name]
+        drawn, left = self._drawn[name], self._left[name]
+        drawn.copy_(torch.where(mask[:, None], term.func(env, **term.params), drawn))
+        left.copy_(torch.where(mask, draw_steps(term.resampling_s, env), left))
+
+    def _refine(self, env: "Env") -> None:
+        for name, term in self._terms.items():
+            drawn = self._drawn[name]
+            value = drawn if term.refine is None else term.refine(env, drawn, **term.refine_params)
+            if name in self.values:
+                self.values[name].copy_(value)
+            else:
+                self.values[name] = value.clone()
+
+
+def draw_steps(bounds_s: tuple[float, float], env: "Env") -> torch.Tensor:
+    """Draw a number of env steps for every world. Shape (num_envs,)."""
+    low, high = (max(1, round(bound_s / env.step_dt)) for bound_s in bounds_s)
+    return torch.randint(low, max(high, low) + 1, (env.num_envs,), generator=env.rng, device=env.device)

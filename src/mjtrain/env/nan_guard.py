@@ -1,0 +1,104 @@
+"""Worlds whose state stops being finite."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mjtrain.config import NanGuardConfig
+from mjtrain.engines.base import State
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+_FIELDS = ("qpos", "qvel", "act", "ctrl")
+
+
+class NanGuard:
+    """Finds broken worlds and remembers the last seconds of every world, so that a broken one can be looked at."""
+
+    def __init__(self, config: NanGuardConfig, env: "Env") -> None:
+        self._dumps_left = config.max_dumps
+        self._num_steps = max(1, round(config.history_s / env.step_dt))
+        tensors = [getattr(env.state, field) for field in _FIELDS]
+        self._widths = [tensor.shape[1] for tensor in tensors]
+        self._device = env.device
+        self._ring = torch.zeros(0)
+        self._shape = (env.num_envs, sum(self._widths))
+        self._step = torch.zeros((), dtype=torch.long, device=env.device)
+        self._broke_at = torch.full((env.num_envs,), -1, dtype=torch.long, device=env.device)
+
+    def check(self, state: State) -> torch.Tensor:
+        """Record an env step.
+
+        Args:
+            state: The worlds after it.
+
+        Returns:
+            Which worlds are not finite, their sensors included. Boolean, shape (num_envs,).
+        """
+        if not self._ring.numel():
+            # Twice the time: what a dump needs must still be there at the end of an iteration.
+            self._ring = torch.zeros(2 * self._num_steps, *self._shape, device=self._device)
+        row = torch.cat([getattr(state, field) for field in _FIELDS], dim=1)
+        self._ring.index_copy_(0, (self._step % self._ring.shape[0]).view(1), row[None])
+        # A sum is finite only if all of its terms are.
+        broken = ~(row.sum(dim=1) + state.sensordata.sum(dim=1)).isfinite()
+        self._broke_at.copy_(torch.where(broken & (self._broke_at < 0), self._step, self._broke_at))
+        self._step += 1
+        return broken
+
+    def dump(self, folder: Path, name: str, env: "Env") -> list[Path]:
+        """Write the last seconds of worlds that broke since the last call, as far as they are still remembered.
+
+        Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
+        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the MJCF file.
+
+        Args:
+            folder: Where to; made if need be.
+            name: Beginning of the files' names.
+            env: The environment.
+
+        Returns:
+            The files.
+        """
+        if self._dumps_left <= 0:
+            self._broke_at.fill_(-1)
+            return []
+        now, broke_at = int(self._step), self._broke_at.tolist()
+        self._broke_at.fill_(-1)
+        files = []
+        for world, step in enumerate(broke_at):
+            oldest = max(step - self._num_steps + 1, now - self._ring.shape[0], 0)
+            if step < oldest or self._dumps_left <= 0:
+                continue
+            rows = torch.arange(oldest, step + 1, device=self._ring.device) % self._ring.shape[0]
+            seconds = self._ring[rows, world].cpu().split(self._widths, dim=1)
+            folder.mkdir(parents=True, exist_ok=True)
+            files.append(folder / f"{name}_world_{world}.npz")
+            np.savez(
+                files[-1],
+                allow_pickle=False,
+                **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
+                step_dt=env.step_dt,
+                world=world,
+                robot=env.config.robot,
+            )
+            self._dumps_left -= 1
+        return files
+
+
+def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
+    """Give up when too many worlds of the whole job broke in one iteration.
+
+    Raises:
+        FloatingPointError: More than config.max_fraction did.
+    """
+    broken, worlds = metrics["nan_resets"], metrics["num_envs_total"]
+    if broken > config.max_fraction * worlds:
+        raise FloatingPointError(
+            f"{broken} worlds of {worlds} stopped being finite in iteration {metrics['iteration']}, more than "
+            f"--env.nan-guard.max-fraction {config.max_fraction}: look at the folder nan of the run, and for actions "
+            "without bounds, too long a physics step, or bodies that start inside each other"
+        )

@@ -1,0 +1,56 @@
+"""Quaternions (w, x, y, z) in batches."""
+
+import torch
+
+
+def from_yaw(yaw: torch.Tensor) -> torch.Tensor:
+    """Turn about z by an angle in rad. Shape (...,) to (..., 4)."""
+    zero = torch.zeros_like(yaw)
+    return torch.stack([(yaw / 2).cos(), zero, zero, (yaw / 2).sin()], dim=-1)
+
+
+def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Rotate by right, then by left. Shape (..., 4)."""
+    w1, x1, y1, z1 = left.unbind(-1)
+    w2, x2, y2, z2 = right.unbind(-1)
+    return torch.stack(
+        [
+            w1 * w2 - x1 * x2 - y1 * y2 - z1 * z2,
+            w1 * x2 + x1 * w2 + y1 * z2 - z1 * y2,
+            w1 * y2 - x1 * z2 + y1 * w2 + z1 * x2,
+            w1 * z2 + x1 * y2 - y1 * x2 + z1 * w2,
+        ],
+        dim=-1,
+    )
+
+
+def conjugate(quaternion: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of unit quaternions. Shape (..., 4)."""
+    return torch.cat([quaternion[..., :1], -quaternion[..., 1:]], dim=-1)
+
+
+def from_euler(roll: torch.Tensor, pitch: torch.Tensor, yaw: torch.Tensor) -> torch.Tensor:
+    """Turn about x, then the world's y, then the world's z, in rad. Shape (...,) to (..., 4)."""
+    zero = torch.zeros_like(roll)
+    about_x = torch.stack([(roll / 2).cos(), (roll / 2).sin(), zero, zero], dim=-1)
+    about_y = torch.stack([(pitch / 2).cos(), zero, (pitch / 2).sin(), zero], dim=-1)
+    return multiply(from_yaw(yaw), multiply(about_y, about_x))
+
+
+def yaw(quaternion: torch.Tensor) -> torch.Tensor:
+    """Heading of a body: the angle of its x axis in the world's xy plane, in rad. Shape (..., 4) to (...,)."""
+    w, x, y, z = quaternion.unbind(-1)
+    return torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+def rotation_vector(quaternion: torch.Tensor) -> torch.Tensor:
+    """Axis times angle of the shorter way, in rad. Shape (..., 4) to (..., 3)."""
+    quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
+    sine = quaternion[..., 1:].norm(dim=-1, keepdim=True).clamp_min(1e-9)
+    angle = 2 * torch.atan2(sine, quaternion[..., :1])
+    return quaternion[..., 1:] * (angle / sine)
+
+
+def wrap(angle: torch.Tensor) -> torch.Tensor:
+    """Bring angles in rad into [-pi, pi)."""
+    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi
