@@ -7,19 +7,6 @@ import torch
 
 from mjtrain.engines.layout import Layout
 
-MODEL_FIELDS = {
-    "body_mass": True,
-    "body_inertia": True,
-    "body_ipos": True,
-    "dof_armature": True,
-    "dof_damping": False,
-    "geom_friction": False,
-    "actuator_gainprm": False,
-    "actuator_biasprm": False,
-    "gravity": False,
-}
-"""Fields of the model that may differ between worlds, and whether constants follow from them (`refresh_model`)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class State:

@@ -2,13 +2,28 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import mujoco
+import numpy as np
 import torch
 
 from mjtrain.engines.height_field import HeightField
 from mjtrain.errors import RequestError
+
+MODEL_FIELDS = {
+    "body_mass": True,
+    "body_inertia": True,
+    "body_ipos": True,
+    "dof_armature": True,
+    "dof_damping": False,
+    "geom_friction": False,
+    "actuator_gainprm": False,
+    "actuator_biasprm": False,
+    "gravity": False,
+}
+"""Fields of the model that may differ between worlds, and whether constants follow from them (`refresh_model`)."""
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
@@ -104,8 +119,38 @@ class Layout:
     joint_range: dict[str, tuple[float, float]]
     """Range of each slide and hinge that has one, in m or rad."""
 
+    nominal: dict[str, torch.Tensor]
+    """Those fields of the compiled model that worlds may have their own values of, by name. float64."""
+
     height_field: HeightField | None
     """The generated ground, if there is one."""
+
+    found_rows: dict[tuple[str, tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
+    """What `rows` has found so far."""
+
+    def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
+        """Return the rows of parts in the fields of the model.
+
+        Args:
+            kind: What kind of part; "dof" are the degrees of freedom of joints.
+            patterns: Regular expressions over their names (for "dof" over joints), matched whole.
+
+        Returns:
+            Indices. Shape (num_rows,).
+
+        Raises:
+            RequestError: A pattern matches nothing.
+        """
+        key = (kind, tuple(patterns))
+        if key not in self.found_rows:
+            if kind == "dof":
+                parts = [self.qvel[name] for name in match_names(patterns, self.qvel, "joint")]
+                rows = [row for part in parts for row in range(part.start, part.stop)]
+            else:
+                named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
+                rows = [named[name] for name in match_names(patterns, named, kind)]
+            self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
+        return self.found_rows[key]
 
 
 def make_layout(
@@ -161,5 +206,10 @@ def make_layout(
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
         default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
         joint_range=joint_range,
+        nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )
+
+
+def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
+    return model.opt.gravity if name == "gravity" else getattr(model, name)

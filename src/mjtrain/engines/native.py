@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from mujoco.batch import Batch
 
-from mjtrain.engines.base import MODEL_FIELDS, State
+from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
-from mjtrain.engines.layout import make_layout
+from mjtrain.engines.layout import MODEL_FIELDS, make_layout
 
 _ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
 

@@ -8,9 +8,9 @@ import mujoco_warp as mjw
 import torch
 import warp as wp
 
-from mjtrain.engines.base import MODEL_FIELDS, State
+from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
-from mjtrain.engines.layout import make_layout
+from mjtrain.engines.layout import MODEL_FIELDS, make_layout
 from mjtrain.errors import RequestError
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")

@@ -53,6 +53,8 @@ class Env:
         """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         """Env steps since the episode began. Shape (num_envs,)."""
+        self.terminated = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        """Worlds whose episode this step ended, by failing. Boolean, shape (num_envs,)."""
         self.start_qpos = engine.state.qpos.clone()
         """Where the running episode began. Shape (num_envs, nq)."""
         self.ground = Ground(engine.layout.height_field, self.device)
@@ -88,10 +90,11 @@ class Env:
         self.engine.step(self._actions.apply(action), self.config.decimation)
         self.episode_step += 1
         broken = self._nan_guard.check(self.state)
-        rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
         terminated, truncated, causes = self._terminations.compute(self)
         terminated, truncated = terminated | broken, truncated & ~broken
         done = terminated | truncated
+        self.terminated.copy_(terminated)
+        rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
         self._curriculum.update(self, done & ~broken)
         self.statistics.update(rewards, causes, done, broken)
         self._begin_episodes(done)
@@ -212,7 +215,7 @@ class Env:
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         """Return every tensor that lives from step to step, by name."""
-        own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos}
+        own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos, "terminated": self.terminated}
         parts = {
             "actions": self._actions,
             "commands": self._commands,

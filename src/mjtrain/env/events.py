@@ -133,6 +133,7 @@ def random_base_pose(
     *,
     joint: str,
     xy: tuple[float, float] = (0.0, 0.0),
+    z: tuple[float, float] = (0.0, 0.0),
     yaw: tuple[float, float] = (-3.1416, 3.1416),
     linear_velocity: tuple[float, float] = (0.0, 0.0),
     angular_velocity: tuple[float, float] = (0.0, 0.0),
@@ -144,6 +145,7 @@ def random_base_pose(
         worlds: What is changed.
         joint: Name of the free joint.
         xy: Bounds of the offset along x and along y, in m.
+        z: Bounds of the offset upwards, in m.
         yaw: Bounds of the turn about the world's z, in rad.
         linear_velocity: Bounds of each component, in m/s, in the world's frame.
         angular_velocity: Bounds of each component, in rad/s, in the body's frame.
@@ -151,6 +153,7 @@ def random_base_pose(
     layout = env.engine.layout
     pose, motion = layout.qpos[joint], layout.qvel[joint]
     worlds.qpos[:, pose.start : pose.start + 2] += uniform(env, xy, 2)
+    worlds.qpos[:, pose.start + 2] += uniform(env, z)
     turn = rotations.from_yaw(uniform(env, yaw))
     quaternion = slice(pose.start + 3, pose.start + 7)
     worlds.qpos[:, quaternion] = rotations.multiply(turn, worlds.qpos[:, quaternion])

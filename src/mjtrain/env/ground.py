@@ -22,8 +22,8 @@ class Ground:
     def height(self, xy: torch.Tensor) -> torch.Tensor:
         """Height of the ground at points of the world's xy plane, in m; beyond the field, that of its edge.
 
-        Between grid points the ground is two triangles per cell, parted by the diagonal from low x, high y to high x,
-        low y, as MuJoCo has it.
+        Between grid points the ground is two triangles per cell, parted by the diagonal from low x and y to high x and
+        y, as MuJoCo has it.
 
         Args:
             xy: In m. Shape (..., 2).
@@ -42,9 +42,9 @@ class Ground:
         corner = bottom * columns + left
         low_left, low_right = flat[corner], flat[corner + 1]
         high_left, high_right = flat[corner + columns], flat[corner + columns + 1]
-        lower = low_left + u * (low_right - low_left) + v * (high_left - low_left)
-        upper = high_right + (1 - u) * (high_left - high_right) + (1 - v) * (low_right - high_right)
-        return torch.where(u + v <= 1, lower, upper)
+        below = low_left + u * (low_right - low_left) + v * (high_right - low_right)
+        above = low_left + v * (high_left - low_left) + u * (high_right - high_left)
+        return torch.where(u >= v, below, above)
 
     def scan(self, pose: torch.Tensor, x: tuple[float, float, int], y: tuple[float, float, int]) -> torch.Tensor:
         """Height of the ground on a grid around bodies, turned with their heading, in m.

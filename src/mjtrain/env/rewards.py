@@ -27,6 +27,11 @@ def alive(env: "Env") -> torch.Tensor:
     return torch.ones(env.num_envs, device=env.device)
 
 
+def failed(env: "Env") -> torch.Tensor:
+    """One in the step that ends an episode by a termination term that does not truncate. Shape (num_envs,)."""
+    return env.terminated.float()
+
+
 def action_rate(env: "Env") -> torch.Tensor:
     """Squared change of the action since the step before, summed over actions. Shape (num_envs,)."""
     return (env.action - env.last_action).square().sum(dim=1)

@@ -32,7 +32,8 @@ class Terminations:
                 truncated = truncated | verdict
             else:
                 terminated = terminated | verdict
-        return terminated, truncated & ~terminated, torch.stack(said, dim=1)
+        causes = torch.stack(said, dim=1) if said else never[:, None][:, :0]
+        return terminated, truncated & ~terminated, causes
 
 
 def time_out(env: "Env") -> torch.Tensor:

@@ -3,3 +3,5 @@
 from pathlib import Path
 
 CARTPOLE = Path(__file__).parent / "cartpole.xml"
+QUADRUPED = Path(__file__).parent / "quadruped.xml"
+ARM = Path(__file__).parent / "arm.xml"

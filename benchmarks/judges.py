@@ -1,0 +1,209 @@
+"""How good a policy is at a task, over one episode in each of many worlds, without exploration noise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from mjtrain.config import EnvConfig
+from mjtrain.env import gait, reach
+from mjtrain.env.env import Env
+
+Policy = Callable[[Any], torch.Tensor]
+LEGS = ("FR", "FL", "RR", "RL")
+LEAST_SWING_S = 0.06
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One figure of a judgement."""
+
+    name: str
+    """Heading of its column, with the unit."""
+
+    least: float | None = None
+    """Bar: at least so much."""
+
+    most: float | None = None
+    """Bar: less than so much."""
+
+    def met(self, value: float) -> bool:
+        """Whether the bar is met; without one, always."""
+        return (self.least is None or value >= self.least) and (self.most is None or value < self.most)
+
+    def heading(self) -> str:
+        """Name and bar."""
+        bars = [f"at least {self.least:g}"] if self.least is not None else []
+        bars += [f"below {self.most:g}"] if self.most is not None else []
+        return f"{self.name} ({', '.join(bars)})" if bars else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What a task promises."""
+
+    seeds: tuple[int, ...]
+    within_s: float
+    threshold: str
+    reached: Callable[[dict[str, Any], int], bool]
+    measures: tuple[Measure, ...]
+    judge: Callable[[Env, Policy], list[float]]
+    curve: str
+    adapt: Callable[[EnvConfig, dict[str, Any]], EnvConfig] | None = None
+    """Environment to judge in, from that of the training and its last metrics. None: as it is."""
+
+
+def judge_length(env: Env, policy: Policy) -> list[float]:
+    """Return the mean length of an episode, as a fraction of the longest possible."""
+    alive = torch.ones(env.num_envs, dtype=torch.bool)
+    lengths = torch.zeros(env.num_envs)
+    for _ in range(env.max_episode_steps):
+        _, _, terminated, _ = env.step(policy(env.observe()))
+        lengths += alive
+        alive &= ~terminated
+    return [lengths.mean().item() / env.max_episode_steps]
+
+
+def judge_upright(env: Env, policy: Policy) -> list[float]:
+    """Return the mean cosine of the pole's angle over the last second."""
+    last_second = round(1.0 / env.step_dt)
+    cosines = []
+    for step in range(env.max_episode_steps - 1):  # the very last env step already shows the next episode
+        env.step(policy(env.observe()))
+        if step >= env.max_episode_steps - 1 - last_second:
+            cosines.append(env.qpos("hinge")[:, 0].cos().mean().item())
+    return [sum(cosines) / len(cosines)]
+
+
+def judge_reach(env: Env, policy: Policy) -> list[float]:
+    """Return mean distance and angle from the commanded poses over the last half second before each new one."""
+    position = {"command": "pose", "position_sensor": "tool_position"}
+    orientation = {"command": "pose", "orientation_sensor": "tool_orientation"}
+    half_second, held = round(0.5 / env.step_dt), round(3.0 / env.step_dt)
+    distances, angles = [], []
+    for step in range(1, env.max_episode_steps):
+        env.step(policy(env.observe()))
+        if step % held >= held - half_second:
+            distances.append(reach.position_error(env, **position).norm(dim=1).mean().item())
+            angles.append(reach.orientation_error(env, **orientation).norm(dim=1).mean().item())
+    return [sum(distances) / len(distances), sum(angles) / len(angles)]
+
+
+def judge_walk(env: Env, policy: Policy) -> list[float]:
+    """Return tracking errors, falls and the gait of a quadruped, over all worlds that have not fallen."""
+    positions, contacts = ([f"{leg}_foot_{kind}" for leg in LEGS] for kind in ("position", "contact"))
+    standing = torch.ones(env.num_envs, dtype=torch.bool)
+    planar, turning, duty, rates, torques, peaks = ([] for _ in range(6))
+    peak = torch.zeros(env.num_envs, 4)
+    aloft_s = torch.zeros(env.num_envs, 4)
+    action_scale = env.config.actions["legs"].scale
+    for _ in range(env.max_episode_steps - 1):
+        command = env.command("velocity").clone()
+        _, _, terminated, _ = env.step(policy(env.observe()))
+        standing &= ~terminated
+        planar.append((command[:, :2] - env.sensor("base_velocity")[:, :2]).norm(dim=1)[standing])
+        turning.append((command[:, 2] - env.sensor("base_angular_velocity")[:, 2]).abs()[standing])
+        rates.append(action_scale * (env.action - env.last_action).abs()[standing])
+        torques.append(env.sensor((".*_torque",)).abs()[standing])
+        touching = env.sensor(contacts) > 1.0
+        walking = (command.norm(dim=1) > 0.3) & standing
+        duty.append(touching[walking].float())
+        heights = gait.foot_heights(env, sensors=tuple(positions), radius_m=0.02)
+        ended = touching & (aloft_s >= LEAST_SWING_S) & walking[:, None]
+        peaks.append(peak[ended])
+        peak = torch.where(touching, 0.0, torch.maximum(peak, heights))
+        aloft_s = torch.where(touching, 0.0, aloft_s + env.step_dt)
+    lifted = torch.cat(peaks)
+    return [
+        torch.cat(planar).mean().item(),
+        torch.cat(turning).mean().item(),
+        100 * (1 - standing.float().mean().item()),
+        100 * lifted.mean().item(),
+        100 * lifted.sort().values[lifted.numel() // 10].item(),
+        torch.cat(duty).mean().item(),
+        torch.cat(rates).mean().item() / env.step_dt,
+        torch.cat(torques).mean().item(),
+    ]
+
+
+def at_the_level_reached(config: EnvConfig, last: dict[str, Any]) -> EnvConfig:
+    """Put every world on the mean level at which the training ended, and keep it there."""
+    level = last["curriculum/terrain"]
+    term = replace(config.curriculum["terrain"], func=keep_level, params={}, initial=(level, level))
+    return replace(config, curriculum={"terrain": term})
+
+
+def keep_level(_: Env, level: torch.Tensor) -> torch.Tensor:
+    """Leave a curriculum where it is."""
+    return level
+
+
+GAIT = (
+    Measure(name="foot clearance, mean, cm", least=3.0),
+    Measure(name="10th percentile, cm"),
+    Measure(name="duty factor"),
+    Measure(name="action rate, rad/s"),
+    Measure(name="torque, N m"),
+)
+
+GOALS = {
+    "Cartpole-Balance": Goal(
+        seeds=(0, 1, 2, 3, 4),
+        within_s=60,
+        threshold="98 % of the longest episode",
+        reached=lambda metrics, longest: (metrics["mean_episode_length"] or 0) >= 0.98 * longest,
+        measures=(Measure(name="episode length / longest", least=0.98),),
+        judge=judge_length,
+        curve="mean_episode_length",
+    ),
+    "Cartpole-Swingup": Goal(
+        seeds=(0, 1, 2),
+        within_s=300,
+        threshold="a return above 9 of 12",
+        reached=lambda metrics, _: (metrics["mean_reward"] or 0) > 9,
+        measures=(Measure(name="cos(pole), last second", least=0.9),),
+        judge=judge_upright,
+        curve="mean_reward",
+    ),
+    "Arm-Reach": Goal(
+        seeds=(0, 1, 2),
+        within_s=300,
+        threshold="half of the return for exactness",
+        reached=lambda metrics, longest: metrics.get("reward/exact", 0) > 0.5 * 2.0 * longest * 0.02,
+        measures=(Measure(name="tool position error, m", most=0.03), Measure(name="orientation error, rad")),
+        judge=judge_reach,
+        curve="mean_reward",
+    ),
+    "Quadruped-Velocity-Flat": Goal(
+        seeds=(0, 1, 2),
+        within_s=600,
+        threshold="80 % of the return for tracking",
+        reached=lambda metrics, longest: (
+            metrics.get("reward/track_planar", 0) + metrics.get("reward/track_turn", 0) > 0.8 * 4.5 * longest * 0.02
+        ),
+        measures=(
+            Measure(name="planar velocity error, m/s", most=0.2),
+            Measure(name="turning rate error, rad/s", most=0.25),
+            Measure(name="falls, %", most=2.0),
+            *GAIT,
+        ),
+        judge=judge_walk,
+        curve="mean_reward",
+    ),
+    "Quadruped-Velocity-Rough": Goal(
+        seeds=(0,),
+        within_s=2400,
+        threshold="mean level above half",
+        reached=lambda metrics, _: metrics["curriculum/terrain"] > 4.5,
+        measures=(
+            Measure(name="planar velocity error, m/s"),
+            Measure(name="turning rate error, rad/s"),
+            Measure(name="falls, %", most=10.0),
+            *GAIT,
+        ),
+        judge=judge_walk,
+        curve="curriculum/terrain",
+        adapt=at_the_level_reached,
+    ),
+}

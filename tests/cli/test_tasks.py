@@ -1,0 +1,120 @@
+"""Tasks as users meet them: flags for every term, the same numbers twice, and a task from a package of one's own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import mjtrain
+
+TRAIN = str(Path(sys.executable).parent / "train")
+
+
+def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRAIN, *args, "--gpu-ids", "None", "--logger", "none"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None:
+    flags = {
+        "env.commands.velocity.params.speed": 0.5,
+        "env.commands.velocity.resampling-s": [1.0, 2.0],
+        "env.rewards.slip.weight": -0.3,
+        "env.rewards.lift-feet.params.height-m": 0.1,
+        "env.terminations.tilted.params.limit": 0.9,
+        "env.events.payload.params.factor": [0.8, 1.5],
+        "env.events.push.interval-s": [1.0, 2.0],
+        "env.curriculum.terrain.initial": [0.0, 1.0],
+        "env.actions.legs.delay": [0, 1],
+        "env.observations.actor.up.noise": 0.2,
+        "env.observations.actor.command.history": 2,
+        "env.terrain.num-levels": 2,
+        "env.terrain.kinds": ["rough", "stairs_up"],
+        "env.nan-guard.max-fraction": 0.2,
+    }
+    words = [
+        word
+        for flag, value in flags.items()
+        for word in (f"--{flag}", *map(str, value if isinstance(value, list) else [value]))
+    ]
+    size = ["--num-envs", "8", "--max-iterations", "1", "--log-root", str(tmp_path)]
+    done = run("Quadruped-Velocity-Rough", *size, *words)
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.rglob("params/env.yaml")
+    saved = yaml.safe_load(file.read_text())
+    for flag, value in flags.items():
+        found: Any = saved
+        for key in flag.removeprefix("env.").replace("-", "_").split("."):
+            found = found[key]
+        assert found == value, flag
+    (line,) = (file.parents[1] / "metrics.jsonl").read_text().splitlines()
+    metrics = json.loads(line)
+    assert 0 <= metrics["curriculum/terrain"] <= 1
+    assert metrics["nan_resets"] == 0
+
+
+@pytest.mark.parametrize("task", ["Quadruped-Velocity-Rough", "Arm-Reach"])
+def test_the_same_seed_gives_the_same_metrics(task: str, tmp_path: Path) -> None:
+    def metrics(seed: int) -> list[dict[str, Any]]:
+        launch = mjtrain.LaunchConfig(gpu_ids=None, seed=seed)
+        out = mjtrain.train(task, num_envs=16, max_iterations=4, launch=launch, logger="none", log_root=str(tmp_path))
+        lines = (out.run_dir / "metrics.jsonl").read_text().splitlines()
+        return [
+            {key: value for key, value in json.loads(line).items() if not key.endswith(("_s", "_per_second"))}
+            for line in lines
+        ]
+
+    first, again, other = metrics(1), metrics(1), metrics(2)
+    assert first == again
+    assert first != other
+
+
+def test_a_new_task_is_a_folder_and_a_line(tmp_path: Path) -> None:
+    package = tmp_path / "acme_tasks"
+    package.mkdir()
+    (package / "slider.xml").write_text(
+        '<mujoco><worldbody><body name="cart"><joint name="rail" type="slide" axis="1 0 0"/>'
+        '<geom size="0.1" mass="1"/></body></worldbody>'
+        '<actuator><motor name="push" joint="rail" gear="5"/></actuator></mujoco>'
+    )
+    (package / "__init__.py").write_text(
+        "from pathlib import Path\n"
+        "from mjtrain import *\n"
+        "from mjtrain.env import events, observations, rewards, terminations\n\n\n"
+        "def make_task():\n"
+        "    see = {'place': ObservationTerm(func=observations.joint_pos, params={'joint': 'rail'})}\n"
+        "    where = {'joint': 'rail', 'position': (-1.0, 1.0)}\n"
+        "    start = EventTerm(func=events.add_uniform_joint_offset, params=where)\n"
+        "    return TaskConfig(\n"
+        "        env=EnvConfig(\n"
+        "            robot=str(Path(__file__).parent / 'slider.xml'), decimation=5, episode_length_s=1.0,\n"
+        "            actions={'push': ActionTerm()}, observations={'actor': see},\n"
+        "            rewards={'home': RewardTerm(func=rewards.alive, weight=1.0)},\n"
+        "            terminations={'time_out': TerminationTerm(func=terminations.time_out, truncates=True)},\n"
+        "            events={'start': start},\n"
+        "        ),\n"
+        "        agent=AgentConfig(obs_groups={'actor': ('actor',), 'critic': ('actor',)}),\n"
+        "        num_envs=8,\n"
+        "        max_iterations=2,\n"
+        "    )\n"
+    )
+    metadata = tmp_path / "acme_tasks-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-tasks\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[mjtrain.tasks]\nAcme-Slider = acme_tasks:make_task\n")
+    done = run("acme-slider", "--log-root", str(tmp_path / "logs"), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "Acme-Slider: 1 rank on cpu" in done.stderr
+    (file,) = (tmp_path / "logs").rglob("metrics.jsonl")
+    assert len(file.read_text().splitlines()) == 2

@@ -1,0 +1,21 @@
+"""What the tests of the environment share."""
+
+import torch
+
+from mjtrain.catalog import list_tasks
+from mjtrain.config import EnvConfig
+from mjtrain.engines import make_engine
+from mjtrain.env.env import Env
+
+NUM_ENVS = 6
+TASKS = [entry.name for entry in list_tasks()]
+
+
+def make_env(config: EnvConfig, *, engine: str = "native", seed: int = 0, num_envs: int = NUM_ENVS) -> Env:
+    assert engine in ("native", "warp")
+    return Env(config, make_engine(engine, config, num_envs, "cpu", num_threads=2), seed)
+
+
+def actions_for(env: Env, num_steps: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.rand(num_steps, env.num_envs, env.num_actions, generator=generator) - 1

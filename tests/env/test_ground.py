@@ -1,0 +1,124 @@
+"""The generated ground: what terms read of it is what the robot stands on."""
+
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from helpers import make_env
+
+from mjtrain.catalog import load_task
+from mjtrain.config import TerrainConfig
+from mjtrain.engines.height_field import make_height_field
+from mjtrain.engines.model import load_model
+from mjtrain.env.ground import Ground
+from mjtrain.errors import RequestError
+
+SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
+
+
+@pytest.fixture(scope="module")
+def model_and_ground() -> tuple[mujoco.MjModel, Ground]:
+    config = replace(load_task("Quadruped-Velocity-Rough").env, terrain=SMALL)
+    model, field = load_model(config)
+    return model, Ground(field, torch.device("cpu"))
+
+
+def rays_down(model: mujoco.MjModel, xy: np.ndarray) -> np.ndarray:
+    """Ask MuJoCo where a ray from high above meets the ground."""
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    geom = np.zeros(1, dtype=np.int32)
+    heights = []
+    for x, y in xy:
+        start = np.array([x, y, 50.0])
+        distance = mujoco.mj_ray(
+            model, data, start, np.array([0.0, 0.0, -1.0]), np.array([1, 0, 0, 0, 0, 0], np.uint8), 1, 1, geom
+        )
+        assert distance > 0
+        heights.append(50.0 - distance)
+    return np.array(heights)
+
+
+def test_heights_are_those_of_mujoco(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
+    model, ground = model_and_ground
+    rng = np.random.default_rng(0)
+    half = model.hfield_size[0, :2] - 0.05
+    xy = rng.uniform(-half, half, (500, 2))
+    ours = ground.height(torch.tensor(xy, dtype=torch.float64)).numpy()
+    theirs = rays_down(model, xy)
+    assert np.ptp(theirs) > 0.3
+    assert np.abs(ours - theirs).max() < 1e-5
+
+
+def test_levels_grow_harder_and_kinds_differ() -> None:
+    field = make_height_field(replace(SMALL, num_levels=4))
+    size = round(SMALL.patch_m / SMALL.cell_m)
+    border = (field.heights.shape[0] - 1 - size * len(SMALL.kinds)) // 2
+    for column, kind in enumerate(SMALL.kinds):
+        rows = slice(border + column * size, border + (column + 1) * size)
+        spread = [
+            np.ptp(field.heights[rows, border + level * size : border + (level + 1) * size]) for level in range(4)
+        ]
+        assert spread[-1] > 2 * spread[0], kind
+        assert spread == sorted(spread) or kind == "obstacles", kind  # those are thrown at random
+    spawn = field.spawns[0, SMALL.kinds.index("stairs_up"), 2]
+    edge = field.spawns[3, SMALL.kinds.index("stairs_up"), 2]
+    assert spawn > edge  # a pit that deepens with the level
+
+
+def test_the_same_seed_gives_the_same_ground() -> None:
+    one, same, other = (make_height_field(replace(SMALL, seed=seed)).heights for seed in (3, 3, 4))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
+    task = load_task("Quadruped-Velocity-Rough").env
+    terrain = task.curriculum["terrain"]
+    config = replace(task, terrain=SMALL, curriculum={"terrain": replace(terrain, initial=(0.0, 2.999))})
+    env = make_env(config, engine=engine, num_envs=12, seed=1)
+    field = env.engine.layout.height_field
+    assert field is not None
+    for world in range(12):
+        spawn = field.spawns[int(env.level("terrain")[world]), world % len(SMALL.kinds)]
+        offset = env.qpos("base")[world, :3].numpy() - spawn
+        assert np.abs(offset[:2]).max() <= 0.5 + 1e-5
+        assert 0.04 - 1e-5 <= offset[2] - env.engine.layout.default_qpos[2].item() <= 0.06 + 1e-5
+    heights = env.observe()["critic"][:, -45:]
+    assert heights.abs().max() <= 0.5
+    for _ in range(25):
+        env.step(torch.zeros(12, 12))
+    above = env.qpos("base")[:, 2] - env.ground.height(env.qpos("base")[:, :2])
+    assert (above > 0.1).all()  # they stand on it, and do not fall through
+    assert (above < 0.45).all()
+
+
+def test_a_height_scan_turns_with_the_body(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
+    model, ground = model_and_ground
+    pose = torch.tensor([[1.3, -2.1, 0.5, 2**-0.5, 0.0, 0.0, 2**-0.5]])  # heading along the world's y
+    scan = ground.scan(pose, (0.0, 0.4, 2), (0.0, 0.3, 2))
+    xy = np.array([[1.3, -2.1], [1.3, -1.7], [1.0, -2.1], [1.0, -1.7]])
+    assert np.allclose(scan[0].numpy(), rays_down(model, xy), atol=1e-4)
+
+
+def test_the_end_of_the_world_is_known(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
+    model, ground = model_and_ground
+    half_x, half_y = model.hfield_size[0, :2]
+    xy = torch.tensor([[0.0, 0.0], [half_x - 0.4, 0.0], [0.0, -half_y + 0.4], [half_x + 1.0, 0.0]])
+    assert ground.outside(xy, 0.5).tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kinds": ("rough", "lava")}, r"--env.terrain.kinds lava: choose from rough, "),
+        ({"num_levels": 0}, r"--env.terrain.num-levels 0"),
+        ({"patch_m": 1.0}, r"--env.terrain.patch-m 1.0"),
+    ],
+)
+def test_ground_that_cannot_be_is_the_users_error(change: dict, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make_height_field(replace(SMALL, **change))

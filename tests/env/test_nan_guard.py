@@ -1,0 +1,96 @@
+"""A world that stops being finite starts anew, is counted, and leaves its last seconds behind."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import actions_for, make_env
+
+import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.config import EventTerm, NanGuardConfig
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
+
+CPU = mjtrain.LaunchConfig(gpu_ids=None)
+
+
+def break_worlds(env: Env, worlds: Worlds, *, speed: float) -> None:
+    worlds.qvel.fill_(speed)
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("task", ["Cartpole-Balance", "Quadruped-Velocity-Flat"])
+def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str, tmp_path: Path) -> None:
+    config = load_task(task).env
+    env, untouched = (make_env(config, engine=engine, seed=2) for _ in range(2))
+    actions = actions_for(env, 12) * 0.1
+    for step, action in enumerate(actions):
+        if step == 8:
+            env.engine.set_qvel(torch.arange(6) == 3, torch.full_like(env.state.qvel, torch.nan))
+        observations, rewards, terminated, truncated = env.step(action)
+        expected = untouched.step(action)
+        others = torch.arange(6) != 3
+        assert torch.equal(rewards[others], expected[1][others])
+        assert terminated.tolist() == [step == 8 and world == 3 for world in range(6)]
+        assert not truncated.any()
+        assert rewards.isfinite().all()
+        assert all(value.isfinite().all() for value in observations.values())
+        if step == 8:
+            assert rewards[3] == 0
+            assert env.episode_step.tolist() == [9, 9, 9, 0, 9, 9]
+    assert all(tensor.isfinite().all() for tensor in vars(env.state).values())
+    assert env.statistics.summarise(env.statistics.pop().tolist())["nan_resets"] == 1
+
+    (file,) = env.dump_broken_worlds(tmp_path / "nan", "here")
+    with np.load(file, allow_pickle=False) as dump:
+        assert dump["qpos"].shape == (9, env.state.qpos.shape[1])
+        assert np.isfinite(dump["qvel"][:-1]).all()
+        assert not np.isfinite(dump["qvel"][-1]).all()
+        assert np.abs(np.diff(dump["qpos"][:-1], axis=0)).max() > 0
+        assert dump["world"] == 3
+        assert str(dump["robot"]) == config.robot
+        assert dump["step_dt"] == env.step_dt
+    assert env.dump_broken_worlds(tmp_path / "nan", "again") == []
+
+
+def test_a_dump_holds_the_last_seconds_only(tmp_path: Path) -> None:
+    config = replace(load_task("Cartpole-Balance").env, nan_guard=NanGuardConfig(history_s=0.2, max_dumps=2))
+    env = make_env(config)
+    for action in actions_for(env, 30) * 0.01:
+        env.step(action)
+    env.step(torch.full((6, 1), torch.nan))
+    assert (env.last_action == 0).all()
+    files = env.dump_broken_worlds(tmp_path, "x")
+    assert len(files) == 2  # of six broken worlds
+    with np.load(files[0]) as dump:
+        assert dump["qpos"].shape[0] == 10
+        assert not np.isfinite(dump["ctrl"][-1]).all()
+    env.step(torch.full((6, 1), torch.nan))
+    assert env.dump_broken_worlds(tmp_path, "y") == []
+
+
+def test_a_few_broken_worlds_are_counted_and_dumped_by_a_run(tmp_path: Path) -> None:
+    task = load_task("Cartpole-Balance")
+    breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.5, 10.0), params={"speed": float("nan")})
+    env = replace(task.env, events={**task.env.events, "break": breaks}, nan_guard=NanGuardConfig(max_fraction=0.9))
+    run = mjtrain.train(
+        replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
+    )
+    dumps = sorted((run.run_dir / "nan").glob("*.npz"))
+    assert run.metrics["nan_resets"] > 0
+    assert 0 < len(dumps) <= 5
+    assert dumps[0].name.startswith("iteration_")
+
+
+def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> None:
+    task = load_task("Cartpole-Balance")
+    breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})
+    env = replace(task.env, events={**task.env.events, "break": breaks})
+    with pytest.raises(FloatingPointError, match=r"worlds of 64 stopped being finite in iteration 1, more than"):
+        mjtrain.train(
+            replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
+        )
+    assert list(tmp_path.rglob("nan/*.npz"))

@@ -1,0 +1,49 @@
+"""A robot of the user's own takes the place of a task's, or the error says what it lacks."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import NUM_ENVS, make_env
+
+from mjtrain.catalog import load_task
+from mjtrain.errors import RequestError
+
+QUADRUPED = load_task("Quadruped-Velocity-Flat").env
+
+
+def test_a_robot_with_the_same_names_takes_the_place(tmp_path: Path) -> None:
+    own = tmp_path / "longer.xml"
+    own.write_text(Path(QUADRUPED.robot).read_text().replace("-0.213", "-0.24").replace("0 0 0.285 1", "0 0 0.32 1"))
+    env = make_env(replace(QUADRUPED, robot=str(own)))
+    for _ in range(5):
+        env.step(torch.zeros(NUM_ENVS, 12))
+    assert all(value.isfinite().all() for value in env.observe().values())
+    assert env.qpos("base")[:, 2].mean() > 0.3
+
+
+def test_one_error_lists_all_that_is_missing(tmp_path: Path) -> None:
+    text = Path(QUADRUPED.robot).read_text()
+    text = text.replace('name="trunk_contact"', 'name="belly"').replace('name="base_velocity"', 'name="speed"')
+    text = text.replace('<freejoint name="base"/>', '<freejoint name="root"/>')
+    text = re.sub(r'name="(..)_foot" class="touches"', r'name="\1_paw" class="touches"', text)
+    own = tmp_path / "other.xml"
+    own.write_text(text)
+    with pytest.raises(RequestError) as caught:
+        make_env(replace(QUADRUPED, robot=str(own)))
+    message = str(caught.value)
+    assert message.startswith(f"--env.robot {own}: this task needs what the robot lacks: ")
+    assert "sensor base_velocity (for observations.actor.base_velocity)" in message
+    assert "trunk_contact (for terminations.fallen)" in message
+    assert "belly" in message
+    assert "joint base (for " in message
+    assert "it has root, FR_hip" in message
+    assert "geom .*_foot (for events.friction)" in message
+    assert "\n" not in message
+
+
+def test_a_robot_that_is_not_there_is_the_users_error() -> None:
+    with pytest.raises(RequestError, match=r"--env.robot nowhere.xml: there is no such file"):
+        make_env(replace(QUADRUPED, robot="nowhere.xml"))

@@ -1,0 +1,84 @@
+"""Nothing on the way of a step waits for the device or depends on the values in a tensor."""
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import TASKS, actions_for, make_env
+from torch.overrides import TorchFunctionMode
+
+from mjtrain.catalog import load_task
+
+WAITS = {
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.cpu,
+    torch.Tensor.numpy,
+    torch.Tensor.nonzero,
+    torch.Tensor.masked_select,
+    torch.Tensor.unique,
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.__index__,
+    torch.nonzero,
+    torch.argwhere,
+    torch.masked_select,
+    torch.unique,
+    torch.tensor,  # from the host to the device
+}
+
+
+class NoWaiting(TorchFunctionMode):
+    """Raises at whatever would make a GPU and its host wait for each other, and at boolean indices."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = getattr(func, "__name__", str(func))
+        assert func not in WAITS, f"{name} on the step path"
+        assert not (func is torch.where and len(args) == 1), "torch.where with one argument is nonzero"
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            for part in index:
+                boolean = isinstance(part, torch.Tensor) and part.dtype == torch.bool
+                assert not boolean, f"{name} with a boolean index on the step path"
+        return func(*args, **(kwargs or {}))
+
+
+def exempt(function: Any) -> Any:
+    """Leave the inside of the engine out."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_step_waits_for_the_device(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_env(load_task(task).env)
+    actions = actions_for(env, 5)
+    env.step(actions[0])
+    for name in ("step", "reset", "set_qvel", "refresh_model"):
+        monkeypatch.setattr(env.engine, name, exempt(getattr(env.engine, name)))
+    with NoWaiting():
+        for action in actions.unbind():
+            env.step(action)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda tensor: tensor.sum().item(),
+        lambda tensor: tensor[tensor > 0],
+        lambda tensor: tensor.__setitem__(tensor > 0, 0.0),
+        lambda tensor: tensor.nonzero(),
+        lambda tensor: torch.where(tensor > 0),
+        lambda tensor: bool(tensor.any()),
+        lambda tensor: tensor.cpu(),
+    ],
+)
+def test_the_check_itself_finds_what_waits(wait: Any) -> None:
+    tensor = torch.ones(3)
+    with pytest.raises(AssertionError), NoWaiting():
+        wait(tensor)
