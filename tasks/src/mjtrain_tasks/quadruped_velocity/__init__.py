@@ -49,8 +49,13 @@ def make_rough() -> TaskConfig:
         clip=(-0.5, 0.5),
     )
     actor, critic = env.observations["actor"], env.observations["critic"]
+    # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
+    command = env.commands["velocity"]
+    command = replace(command, params={**command.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
     env = replace(
         env,
+        episode_length_s=10.0,
+        commands={"velocity": command},
         terrain=TerrainConfig(kind="generated"),
         observations={
             "actor": {**actor, "height_scan": scan},
@@ -75,7 +80,7 @@ def make_rough() -> TaskConfig:
             ),
         },
     )
-    return TaskConfig(env=env, agent=make_agent(), num_envs=512, max_iterations=1500)
+    return TaskConfig(env=env, agent=make_agent(), num_envs=512, max_iterations=1200)
 
 
 def make_env() -> EnvConfig:
