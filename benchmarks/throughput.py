@@ -2,10 +2,11 @@
 
     uv run benchmarks/throughput.py                       # Cartpole-Balance: 1,024 envs, nets 64x64, 24 steps
     uv run benchmarks/throughput.py --task Cartpole-Swingup --num-envs 4096 --num-threads 1
+    uv run benchmarks/throughput.py --task Quadruped-Velocity-Flat --num-envs 256 --nets 512 256 128
     uv run benchmarks/throughput.py --gpu-ids 0           # warp engine with CUDA graphs
 
-Prints a table and writes JSON (--json). Rollout and training take turns, so that a machine whose speed drifts slows
-both.
+Prints a table, where the time of collecting goes, and writes JSON (--json). Rollout and training take turns, so that a
+machine whose speed drifts slows both.
 """
 
 import argparse
@@ -13,7 +14,11 @@ import json
 import os
 import statistics
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -21,6 +26,8 @@ from mujoco.rollout import Rollout
 
 from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
 from mjtrain.api import make_train_config
+from mjtrain.engines.model import load_model
+from mjtrain.env.env import Env
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
 
@@ -28,8 +35,9 @@ from mjtrain.training import make_env
 class RawRollout:
     """Steps the same worlds with nothing but mujoco.rollout."""
 
-    def __init__(self, config: TrainConfig, num_threads: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        model = mujoco.MjModel.from_xml_path(config.env.robot)
+    def __init__(self, config: TrainConfig, num_threads: int, env: Env) -> None:
+        model, _ = load_model(config.env)
+        qpos, qvel, ctrl = (getattr(env.state, name).double().cpu().numpy() for name in ("qpos", "qvel", "ctrl"))
         num_envs, decimation = config.run.num_envs, config.env.decimation
         self.data = [mujoco.MjData(model) for _ in range(num_threads)]
         kind = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
@@ -39,7 +47,7 @@ class RawRollout:
         self.states[:, 1 : 1 + model.nq] = qpos
         self.states[:, 1 + model.nq : 1 + model.nq + model.nv] = qvel
         self.models = [model] * num_envs
-        self.ctrl = np.zeros((num_envs, decimation, model.nu))
+        self.ctrl = np.repeat(ctrl[:, None], decimation, axis=1)
         self.trajectory = np.empty((num_envs, decimation, initial.size))
         self.sensors = np.empty((num_envs, decimation, model.nsensordata))
         self.pool = Rollout(nthread=num_threads if num_threads > 1 else 0)
@@ -61,23 +69,57 @@ class RawRollout:
         return num_steps * len(self.models) / (time.perf_counter() - begin)
 
 
-def measure(context: RankContext, config: TrainConfig, num_threads: int, num_iterations: int) -> dict[str, list[float]]:
+class Stopwatch:
+    """Adds up the time spent in functions."""
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = defaultdict(float)
+
+    def watch(self, owner: Any, name: str, label: str) -> None:
+        """Put a timed function in the place of a method."""
+        function: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent_s[label] += time.perf_counter() - begin
+
+        setattr(owner, name, timed)
+
+
+def measure(context: RankContext, config: TrainConfig, num_threads: int, num_iterations: int) -> dict[str, Any]:
     """Train, and between iterations time the raw physics."""
     env = make_env(context, config)
     runner = Runner(context, env, config.agent)
+    stopwatch = Stopwatch()
+    stopwatch.watch(env.engine, "step", "physics steps")
+    stopwatch.watch(env.engine, "reset", "physics resets")
+    stopwatch.watch(env, "step", "environment")
+    stopwatch.watch(runner.alg, "act", "networks: actor and critic")
+    stopwatch.watch(runner.alg, "process_env_step", "storage")
     iterations = runner.iterate(num_iterations + 3)
     for _ in range(3):  # kernels, caches, first allocations
         next(iterations)
-    raw = RawRollout(config, num_threads, env.state.qpos.double().cpu().numpy(), env.state.qvel.double().cpu().numpy())
-    figures: dict[str, list[float]] = {"overall": [], "collect": [], "raw": [], "collect_share_of_raw": []}
+    stopwatch.spent_s.clear()
+    raw = RawRollout(config, num_threads, env)
+    figures: dict[str, Any] = {"overall": [], "collect": [], "raw": [], "collect_share_of_raw": []}
     num_env_steps = config.run.num_envs * config.agent.num_steps_per_env
+    collect_s = 0.0
     for metrics in iterations:
         raw_speed = raw.env_steps_per_second(config.agent.num_steps_per_env)
         collect_speed = num_env_steps / metrics["collect_time_s"]
+        collect_s += metrics["collect_time_s"]
         figures["overall"].append(metrics["env_steps_per_second"])
         figures["collect"].append(collect_speed)
         figures["raw"].append(raw_speed)
         figures["collect_share_of_raw"].append(collect_speed / raw_speed)
+    spent_s = stopwatch.spent_s
+    spent_s["environment"] -= spent_s["physics steps"] + spent_s["physics resets"]
+    spent_s["the rest"] = collect_s - sum(spent_s.values())
+    steps = num_iterations * config.agent.num_steps_per_env
+    figures["ms_per_env_step"] = {label: 1000 * spent / steps for label, spent in spent_s.items()}
     return figures
 
 
@@ -86,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="Cartpole-Balance")
     parser.add_argument("--num-envs", type=int, default=1024)
+    parser.add_argument("--nets", type=int, nargs="*", default=None, help="hidden layers of both networks")
     parser.add_argument("--num-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--num-iterations", type=int, default=60)
     parser.add_argument("--engine", default="auto", choices=["auto", "native", "warp"])
@@ -93,6 +136,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
     config = make_train_config(arguments.task, num_envs=arguments.num_envs, engine=arguments.engine)
+    if arguments.nets:
+        actor, critic = (
+            replace(net, hidden_dims=tuple(arguments.nets)) for net in (config.agent.actor, config.agent.critic)
+        )
+        config = replace(config, agent=replace(config.agent, actor=actor, critic=critic))
     where = LaunchConfig(
         gpu_ids=None if arguments.gpu_ids is None else (arguments.gpu_ids,), num_threads=arguments.num_threads
     )
@@ -114,8 +162,12 @@ def main() -> None:
     }
     for name, values in rows.items():
         print(f"{name:24}{min(values):12,.0f}{statistics.median(values):12,.0f}{max(values):12,.0f}")
+    collecting_ms = sum(figures["ms_per_env_step"].values())
+    print(f"\ncollecting, ms per env step of all worlds{'':8}{collecting_ms:12.2f}")
+    for label, spent_ms in sorted(figures["ms_per_env_step"].items(), key=lambda item: -item[1]):
+        print(f"  {label:46}{spent_ms:12.2f}{100 * spent_ms / collecting_ms:8.0f} %")
     if arguments.json is not None:
-        medians = {name: statistics.median(values) for name, values in figures.items()}
+        medians = {name: statistics.median(values) for name, values in figures.items() if isinstance(values, list)}
         arguments.json.write_text(json.dumps({"task": config.task, "medians": medians, "runs": figures}, indent=2))
 
 

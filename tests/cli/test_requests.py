@@ -36,7 +36,18 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --env.robot {file}", "--env.robot {file}"),
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
-    ("Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee", "no joint named 'knee'"),
+    (
+        "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
+        "joint knee (for terminations.pole-fell",
+    ),
+    (
+        "Quadruped-Velocity-Rough --gpu-ids None --num-envs 4 --env.terrain.kinds lava",
+        "--env.terrain.kinds lava: choose",
+    ),
+    (
+        "Arm-Reach --gpu-ids None --num-envs 4 --env.observations.actor.pose.history 0",
+        "pose.history 0: give at least 1",
+    ),
 ]
 
 
@@ -59,4 +70,4 @@ def test_one_line_and_status_2(
     assert last.startswith("train: ")
     assert words.format(file=broken) in last
     # what could only be found out by starting comes after the run's header; nothing else is printed
-    assert all(line.startswith(("Cartpole-Balance: ", "run directory: ")) for line in header)
+    assert all(line.startswith((f"{command.split()[0]}: ", "run directory: ")) for line in header)

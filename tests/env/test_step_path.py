@@ -8,6 +8,8 @@ from helpers import TASKS, actions_for, make_env
 from torch.overrides import TorchFunctionMode
 
 from mjtrain.catalog import load_task
+from mjtrain.engines import make_engine
+from mjtrain.env.env import Env
 
 WAITS = {
     torch.Tensor.item,
@@ -64,6 +66,22 @@ def test_no_step_waits_for_the_device(task: str, monkeypatch: pytest.MonkeyPatch
     with NoWaiting():
         for action in actions.unbind():
             env.step(action)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", TASKS)
+def test_no_step_waits_for_a_gpu(task: str) -> None:
+    config = load_task(task).env
+    env = Env(config, make_engine("warp", config, 64, "cuda:0", num_threads=1), seed=0)
+    actions = actions_for(env, 5).to("cuda:0")
+    env.step(actions[0])
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for action in actions.unbind():
+            env.step(action)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(value.isfinite().all() for value in env.observe().values())
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ STEP = {"frequency_hz": 2.5, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.55, "com
 
 def make_flat() -> TaskConfig:
     """Return the task on flat ground."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, max_iterations=400)
 
 
 def make_rough() -> TaskConfig:
@@ -119,7 +119,7 @@ def make_env() -> EnvConfig:
             "velocity": CommandTerm(
                 func=velocity.velocity_command,
                 params={"speed": 1.0, "turn": 1.0, "standing_fraction": 0.1, "heading_fraction": 0.2},
-                resampling_s=(4.0, 8.0),
+                resampling_s=(2.5, 5.0),
                 refine=velocity.hold_heading,
                 refine_params={"joint": BASE, "gain": 1.0, "turn": 1.0},
             )
@@ -151,7 +151,7 @@ def make_env() -> EnvConfig:
                     **STEP,
                 },
             ),
-            "failed": RewardTerm(func=rewards.failed, weight=-150.0),  # -3 a fall
+            "failed": RewardTerm(func=rewards.failed, weight=-250.0),  # -5 a fall
             "vertical_speed": RewardTerm(func=velocity.vertical_speed, weight=-1.0, params={"sensor": "base_velocity"}),
             "rocking": RewardTerm(func=velocity.rocking, weight=-0.05, params={"sensor": "base_angular_velocity"}),
             "leaning": RewardTerm(func=velocity.leaning, weight=-2.0, params={"sensor": "up"}),
