@@ -100,9 +100,10 @@ def judge_walk(env: Env, policy: Policy) -> list[float]:
     action_scale = env.config.actions["legs"].scale
     for _ in range(env.max_episode_steps - 1):
         command = env.command("velocity").clone()
+        wanted = env.drawn_command("velocity")[:, :2].clone()  # at once, although the robot is given time to get there
         _, _, terminated, _ = env.step(policy(env.observe()))
         standing &= ~terminated
-        planar.append((command[:, :2] - env.sensor("base_velocity")[:, :2]).norm(dim=1)[standing])
+        planar.append((wanted - env.sensor("base_velocity")[:, :2]).norm(dim=1)[standing])
         turning.append((command[:, 2] - env.sensor("base_angular_velocity")[:, 2]).abs()[standing])
         rates.append(action_scale * (env.action - env.last_action).abs()[standing])
         torques.append(env.sensor((".*_torque",)).abs()[standing])

@@ -174,18 +174,25 @@ def test_velocity_commands_keep_to_their_bounds() -> None:
     assert torch.bincount(quadrants[~stands]).min() > 600
 
 
-def test_a_heading_is_held() -> None:
+def test_a_heading_is_held_and_speed_changes_gently() -> None:
     env = make_env(QUADRUPED)
+    params = {"joint": "base", "gain": 0.5, "turn": 0.6, "acceleration": 2.0, "turn_acceleration": 5.0}
     drawn = torch.zeros(NUM_ENVS, 5)
-    drawn[:, 3] = rotations.wrap(
-        rotations.yaw(env.qpos("base")[:, 3:7]) + torch.tensor([0.2, -0.2, 2.0, -2.0, 0.0, 3.1])
-    )
+    drawn[:, :2] = torch.tensor([0.6, -0.8])
+    heading = torch.tensor([0.2, -0.2, 2.0, -2.0, 0.0, 3.1])
+    drawn[:, 3] = rotations.wrap(rotations.yaw(env.qpos("base")[:, 3:7]) + heading)
     drawn[:, 4] = 1.0
-    turning = velocity.hold_heading(env, drawn, joint="base", gain=0.5, turn=0.6)[:, 2]
-    assert torch.allclose(turning, torch.tensor([0.1, -0.1, 0.6, -0.6, 0.0, 0.6]), atol=1e-5)
+    command = velocity.approach(env, drawn, None, **params)
+    assert (command == 0).all()
+    for step in range(1, 40):
+        command = velocity.approach(env, drawn, command, **params)
+        expected = min(1.0, step * 2.0 * 0.02) * torch.tensor([0.6, -0.8]).expand(NUM_ENVS, 2)
+        assert torch.allclose(command[:, :2], expected, atol=1e-5)
+        assert command[:, 2].abs().max() <= min(0.6, step * 5.0 * 0.02) + 1e-6
+    assert torch.allclose(command[:, 2], torch.tensor([0.1, -0.1, 0.6, -0.6, 0.0, 0.6]), atol=1e-5)
     drawn[:, 4] = 0.0
-    drawn[:, 2] = 0.3
-    assert (velocity.hold_heading(env, drawn, joint="base", gain=0.5, turn=0.6)[:, 2] == 0.3).all()
+    drawn[:, 2] = 0.55
+    assert torch.allclose(velocity.approach(env, drawn, command, **params)[2, 2], torch.tensor(0.55))
 
 
 def test_a_curriculum_widens_the_commands() -> None:
@@ -195,7 +202,7 @@ def test_a_curriculum_widens_the_commands() -> None:
         command = replace(term, params={**term.params, "standing_fraction": 0.0, "curriculum": "range"})
         return replace(QUADRUPED, commands={"velocity": command}, curriculum={"range": ranges})
 
-    narrow, wide = (make_env(config(level), num_envs=500).command("velocity") for level in (0.0, 1.0))
+    narrow, wide = (make_env(config(level), num_envs=500).drawn_command("velocity") for level in (0.0, 1.0))
     assert narrow[:, :2].norm(dim=1).max() <= 0.3 + 1e-6
     assert wide[:, :2].norm(dim=1).max() > 0.9
 

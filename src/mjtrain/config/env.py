@@ -68,7 +68,8 @@ class CommandTerm:
     """Bounds of the time until the next draw, in seconds; an episode begins with a draw."""
 
     refine: Callable[..., Any] | None = None
-    """refine(env, drawn, **refine_params) -> what terms see as the command, each env step. None: what was drawn."""
+    """refine(env, drawn, before, **refine_params) -> what terms see as the command, each env step; before is what they
+    saw an env step earlier, zero where an episode begins, None at the very first. None: what was drawn."""
 
     refine_params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of refine."""

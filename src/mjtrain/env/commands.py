@@ -15,11 +15,11 @@ class Commands:
 
     def __init__(self, terms: dict[str, CommandTerm], env: "Env") -> None:
         self._terms = terms
-        self._drawn = {name: term.func(env, **term.params) for name, term in terms.items()}
+        self.drawn = {name: term.func(env, **term.params) for name, term in terms.items()}
+        """What was last drawn for each term, before it is refined. Shape (num_envs, size)."""
         self._left = {name: draw_steps(term.resampling_s, env) for name, term in terms.items()}
-        self.values: dict[str, torch.Tensor] = {}
+        self.values = {name: self._refine(name, env, None).clone() for name in terms}
         """The command of each term. Shape (num_envs, size)."""
-        self._refine(env)
 
     def update(self, env: "Env", fresh: torch.Tensor) -> None:
         """Let an env step pass.
@@ -31,36 +31,33 @@ class Commands:
         for name in self._terms:
             self._left[name] -= 1
             self._draw(name, env, fresh | (self._left[name] <= 0))
-        self._refine(env)
+            before = self.values[name].masked_fill(fresh[:, None], 0.0)
+            self.values[name].copy_(self._refine(name, env, before))
 
     def begin(self, env: "Env", mask: torch.Tensor) -> None:
         """Draw new commands for the masked worlds."""
         for name in self._terms:
             self._draw(name, env, mask)
-        self._refine(env)
+            begun = self._refine(name, env, torch.zeros_like(self.values[name]))
+            self.values[name].copy_(torch.where(mask[:, None], begun, self.values[name]))
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return what lives from step to step."""
         return {
-            **{f"{name}.drawn": drawn for name, drawn in self._drawn.items()},
+            **{f"{name}.drawn": drawn for name, drawn in self.drawn.items()},
             **{f"{name}.left": left for name, left in self._left.items()},
             **{f"{name}.value": value for name, value in self.values.items()},
         }
 
     def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
         term = self._terms[name]
-        drawn, left = self._drawn[name], self._left[name]
+        drawn, left = self.drawn[name], self._left[name]
         drawn.copy_(torch.where(mask[:, None], term.func(env, **term.params), drawn))
         left.copy_(torch.where(mask, draw_steps(term.resampling_s, env), left))
 
-    def _refine(self, env: "Env") -> None:
-        for name, term in self._terms.items():
-            drawn = self._drawn[name]
-            value = drawn if term.refine is None else term.refine(env, drawn, **term.refine_params)
-            if name in self.values:
-                self.values[name].copy_(value)
-            else:
-                self.values[name] = value.clone()
+    def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:
+        term, drawn = self._terms[name], self.drawn[name]
+        return drawn if term.refine is None else term.refine(env, drawn, before, **term.refine_params)
 
 
 def draw_steps(bounds_s: tuple[float, float], env: "Env") -> torch.Tensor:

@@ -202,6 +202,10 @@ class Env:
         """What a command term asks for now. Shape (num_envs, size)."""
         return self._commands.values[name]
 
+    def drawn_command(self, name: str) -> torch.Tensor:
+        """What was last drawn for a command term, before its refinement. Shape (num_envs, size of the draw)."""
+        return self._commands.drawn[name]
+
     def level(self, name: str) -> torch.Tensor:
         """Level of a curriculum term. Shape (num_envs,)."""
         return self._curriculum.levels[name]

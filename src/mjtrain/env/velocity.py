@@ -23,7 +23,7 @@ def velocity_command(
     curriculum: str = "",
     least: float = 0.3,
 ) -> torch.Tensor:
-    """Draw velocity commands, for `hold_heading` to refine.
+    """Draw velocity commands, for `approach` to refine.
 
     Args:
         env: The environment.
@@ -58,22 +58,43 @@ def velocity_command(
     )
 
 
-def hold_heading(env: "Env", drawn: torch.Tensor, *, joint: str, gain: float, turn: float) -> torch.Tensor:
-    """Turn towards the heading where one was drawn.
+def approach(
+    env: "Env",
+    drawn: torch.Tensor,
+    before: torch.Tensor | None,
+    *,
+    joint: str,
+    gain: float,
+    turn: float,
+    acceleration: float,
+    turn_acceleration: float,
+) -> torch.Tensor:
+    """Turn towards the heading where one was drawn, and change speed no faster than a body can.
 
     Args:
         env: The environment.
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
+        before: The command an env step earlier. Shape (num_envs, 3).
         joint: Name of the free joint.
-        gain: Turning rate per rad of error, in 1/s.
-        turn: Largest turning rate, in rad/s.
+        gain: Turning rate per rad of heading error, in 1/s.
+        turn: Largest turning rate towards a heading, in rad/s.
+        acceleration: Largest change of the planar velocity, in m/s^2.
+        turn_acceleration: Largest change of the turning rate, in rad/s^2.
 
     Returns:
         Ahead, left, turn. Shape (num_envs, 3).
     """
     error = rotations.wrap(drawn[:, 3] - rotations.yaw(env.qpos(joint)[:, 3:7]))
     turning = torch.where(drawn[:, 4] > 0, (gain * error).clamp(-turn, turn), drawn[:, 2])
-    return torch.cat([drawn[:, :2], turning[:, None]], dim=1)
+    wanted = torch.cat([drawn[:, :2], turning[:, None]], dim=1)
+    if before is None:
+        return torch.zeros_like(wanted)
+    change = wanted - before
+    planar, turning = change[:, :2], change[:, 2:]
+    longest = acceleration * env.step_dt
+    planar = planar * (longest / planar.norm(dim=1, keepdim=True).clamp_min(longest))
+    turning = turning.clamp(-turn_acceleration * env.step_dt, turn_acceleration * env.step_dt)
+    return before + torch.cat([planar, turning], dim=1)
 
 
 def moving(env: "Env", command: str, threshold: float = 0.05) -> torch.Tensor:

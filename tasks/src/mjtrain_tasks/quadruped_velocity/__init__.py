@@ -36,7 +36,7 @@ STEP = {"frequency_hz": 2.5, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.55, "com
 
 def make_flat() -> TaskConfig:
     """Return the task on flat ground."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, max_iterations=400)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, max_iterations=300)
 
 
 def make_rough() -> TaskConfig:
@@ -120,8 +120,14 @@ def make_env() -> EnvConfig:
                 func=velocity.velocity_command,
                 params={"speed": 1.0, "turn": 1.0, "standing_fraction": 0.1, "heading_fraction": 0.2},
                 resampling_s=(2.5, 5.0),
-                refine=velocity.hold_heading,
-                refine_params={"joint": BASE, "gain": 1.0, "turn": 1.0},
+                refine=velocity.approach,
+                refine_params={
+                    "joint": BASE,
+                    "gain": 1.0,
+                    "turn": 1.0,
+                    "acceleration": 2.0,
+                    "turn_acceleration": 4.0,
+                },
             )
         },
         observations={
