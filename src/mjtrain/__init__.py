@@ -23,6 +23,7 @@ from mjtrain.config import (
     WarpConfig,
 )
 from mjtrain.launcher import RankFailedError, launch
+from mjtrain.pulse import beat, stop_requested
 from mjtrain.rank import RankContext
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "TerrainConfig",
     "TrainConfig",
     "WarpConfig",
+    "beat",
     "launch",
+    "stop_requested",
     "train",
 ]

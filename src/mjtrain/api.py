@@ -109,7 +109,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     )
     for line in (*plan.notices, describe(config, plan), f"run directory: {_shorten(run_dir)}"):
         print(line, file=sys.stderr, flush=True)  # noqa: T201
-    return run_plan(plan, _train_rank, config, run_dir, crash_dir=run_dir / "crash")
+    return run_plan(plan, _train_rank, config, run_dir, crash_dir=run_dir / "crash", preload=("mjtrain.training",))
 
 
 def _package_versions() -> dict[str, str]:

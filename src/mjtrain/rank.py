@@ -31,6 +31,9 @@ class RankContext:
     num_threads: int = 1
     """CPU threads this rank may use."""
 
+    restarts: int = 0
+    """How many times the job was started again before, after failures."""
+
     @property
     def is_main(self) -> bool:
         """Whether this rank writes files and speaks for the job."""

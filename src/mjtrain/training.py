@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mjtrain import pulse
 from mjtrain.config import TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
@@ -40,6 +41,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     Returns:
         The same on every rank.
     """
+    pulse.beat("build")
     infos = {"task": config.task}
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -49,22 +51,21 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
         if config.run.load is not None:
             runner.load_weights(Path(config.run.load))
         report = stack.enter_context(RunReport(config, run_dir)) if context.is_main else None
-        try:
-            for metrics in runner.iterate(config.run.max_iterations):
-                if report is not None:
-                    report.update(metrics)
-                if metrics["nan_resets"]:
-                    env.dump_broken_worlds(run_dir / "nan", f"iteration_{runner.iteration}_rank_{context.rank}")
-                    check_nan_resets(metrics, config.env.nan_guard)
-                saves = _is_due(config.agent.save_interval, runner) or runner.iteration == config.run.max_iterations
-                if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
-                    runner.check_drift()
-                if saves and context.is_main:
-                    runner.save(checkpoint_path(run_dir, runner.iteration), infos)
-        except KeyboardInterrupt:
-            if context.is_main and runner.iteration:
+        for metrics in runner.iterate(config.run.max_iterations):
+            if report is not None:
+                report.update(metrics)
+            if metrics["nan_resets"]:
+                env.dump_broken_worlds(run_dir / "nan", f"iteration_{runner.iteration}_rank_{context.rank}")
+                check_nan_resets(metrics, config.env.nan_guard)
+            is_last = runner.stop_requested or runner.iteration == config.run.max_iterations
+            saves = is_last or _is_due(config.agent.save_interval, runner)
+            if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
+                runner.check_drift()
+            if saves and context.is_main:
+                pulse.beat("save")
                 runner.save(checkpoint_path(run_dir, runner.iteration), infos)
-            raise
+            if is_last:
+                break
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
 
 

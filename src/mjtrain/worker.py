@@ -15,12 +15,13 @@ from mjtrain.rank import RankContext
 
 
 @contextmanager
-def rank_scope(context: RankContext, backend: str | None) -> Iterator[None]:
+def rank_scope(context: RankContext, backend: str | None, meeting: str | None = None) -> Iterator[None]:
     """Make this process the rank that the context describes, for the length of a with block.
 
     Args:
-        context: The rank. More than one rank expects MASTER_ADDR and MASTER_PORT in the environment.
+        context: The rank.
         backend: Backend of the process group; None for no group.
+        meeting: Where the ranks find each other, as torch.distributed's init_method; None for the environment.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(context.num_threads)
@@ -30,7 +31,7 @@ def rank_scope(context: RankContext, backend: str | None) -> Iterator[None]:
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
-            dist.init_process_group(backend, rank=context.rank, world_size=context.world_size)
+            dist.init_process_group(backend, init_method=meeting, rank=context.rank, world_size=context.world_size)
         try:
             yield
         finally:

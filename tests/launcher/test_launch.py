@@ -96,7 +96,7 @@ def test_the_first_exception_of_any_rank_is_raised_here(tmp_path: Path) -> None:
     with pytest.raises(_Failure, match="the arm fell off") as caught:
         mjtrain.launch(fail, tmp_path / "x", launch=TWO)
     note = "".join(caught.value.__notes__)
-    assert f"on rank 1 ({socket.gethostname()})" in note
+    assert f"FAILED: rank 1 on host {socket.gethostname()} in phase run: _Failure: the arm fell off" in note
     assert "the arm fell off" in note
     for rank in (0, 1):
         pid = int((tmp_path / f"pid{rank}").read_text())

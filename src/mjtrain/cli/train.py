@@ -35,15 +35,20 @@ class _AllOptions(_Options):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; the process ends with status 0, 1, 2 or 130."""
+    """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
     try:
         _main(list(sys.argv[1:] if argv is None else argv))
     except RequestError as error:
         print(f"train: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("train: interrupted", file=sys.stderr)
+        print("train: stopped by SIGINT", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        from mjtrain.launcher.failure import last_words
+
+        print(last_words(error), file=sys.stderr)
+        sys.exit(1)
 
 
 def _main(argv: list[str]) -> None:

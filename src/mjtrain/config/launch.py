@@ -31,6 +31,17 @@ class LaunchConfig:
     backend: Backend = "auto"
     """Collectives between ranks. auto: nccl on GPUs, gloo on the CPU."""
 
+    heartbeat_timeout_s: float = 300.0
+    """Seconds without a sign of life or of progress after which a rank counts as hanging and the job ends; only where
+    ranks are processes of their own."""
+
+    stop_grace_s: float = 60.0
+    """Seconds that the first SIGINT, SIGTERM or SIGHUP leaves for finishing the iteration and saving."""
+
+    max_restarts: int = 0
+    """After a failure, start again from the last valid checkpoint, at most so many times. More than 0 puts even a
+    single rank into a process of its own."""
+
     torchrunx_log_dir: str | None = None
     """Where the log files of a multi-process run go. Default: {run}/torchrunx; "" writes none. The variable
     TORCHRUNX_LOG_DIR wins over this flag."""

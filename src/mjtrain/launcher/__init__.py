@@ -3,12 +3,15 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.in_process import run_in_process
 from mjtrain.launcher.plan import LaunchPlan, resolve_plan
+
+if TYPE_CHECKING:
+    from mjtrain.launcher.spawn import OnRestart
 
 __all__ = ["LaunchPlan", "RankFailedError", "count_gpus", "launch", "make_plan", "resolve_plan", "run_plan"]
 
@@ -39,13 +42,29 @@ def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
     return resolve_plan(config, os.environ, num_gpus, num_cores=len(os.sched_getaffinity(0)), run_dir=run_dir)
 
 
-def run_plan(plan: LaunchPlan, fn: Callable[..., Any], *args: Any, crash_dir: Path | None = None) -> Any:
-    """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned."""
+def run_plan(
+    plan: LaunchPlan,
+    fn: Callable[..., Any],
+    *args: Any,
+    crash_dir: Path | None = None,
+    preload: tuple[str, ...] = (),
+    on_restart: "OnRestart | None" = None,
+) -> Any:
+    """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
+
+    Args:
+        plan: Who runs where.
+        fn: What to run.
+        *args: Its arguments after the context.
+        crash_dir: Where the traceback of a failed rank goes; None writes none.
+        preload: Modules that fn imports; spawned ranks share one import of them.
+        on_restart: Told before each restart.
+    """
     if plan.mode == "in_process":
         return run_in_process(plan, fn, args, crash_dir)
     from mjtrain.launcher.spawn import run_spawned
 
-    return run_spawned(plan, fn, args, crash_dir)
+    return run_spawned(plan, fn, args, crash_dir=crash_dir, preload=preload, on_restart=on_restart)
 
 
 def count_gpus() -> int:

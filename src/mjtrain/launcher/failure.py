@@ -1,75 +1,162 @@
-"""How a spawned rank tells the launcher what went wrong: one file per failed rank."""
+"""Why a job failed, in words: for the console, for crash/rank_{rank}.txt and for the caller."""
 
 import pickle
-import socket
-import time
+import signal
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
-import cloudpickle
-
-REPORT_SUFFIX = ".report"
+RULE = "-" * 100
 
 
 class RankFailedError(RuntimeError):
     """A rank ended without an exception that could be handed over, for instance because it was killed."""
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        host: str | None = None,
+        signal: int | None = None,
+        exit_code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.rank = rank
+        """Which rank; None where it was no rank but what starts them."""
+        self.host = host
+        """Name of the host it ran on."""
+        self.signal = signal
+        """Number of the signal that killed it; None where none did."""
+        self.exit_code = exit_code
+        """Status with which it ended by itself; None where it did not."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FailureReport:
-    """What a rank wrote down before it ended."""
+class Failure:
+    """The one cause of the end of a job."""
 
-    rank: int
-    host: str
-    time_ns: int
-    traceback: str
-    pickled_error: bytes | None
+    summary: str
+    """What happened, in one line: the exception, or how the process ended."""
+
+    detail: str = ""
+    """Traceback, or whatever else there is to see; lines."""
+
+    rank: int | None = None
+    """Which rank; None where it was no rank but what starts them."""
+
+    host: str = ""
+    """Name of the host it ran on."""
+
+    phase: str = ""
+    """What the rank was doing; empty where it is not known."""
+
+    pickled_error: bytes = b""
+    """The exception; empty where there was none or it could not be pickled."""
+
+    signal: int | None = None
+    """Signal that ended the process."""
+
+    exit_code: int | None = None
+    """Status with which the process ended by itself."""
+
+    may_pass: bool = True
+    """Whether another try can help; not with a wrong request."""
+
+    files: tuple[Path, ...] = ()
+    """Logs and crash files that say more."""
+
+    def describe(self) -> str:
+        """Return the block that is the console's last word."""
+        who = "the job" if self.rank is None else f"rank {self.rank}"
+        where = f" on host {self.host}" if self.host else ""
+        during = f" in phase {self.phase}" if self.phase else ""
+        lines = [RULE, f"FAILED: {who}{where}{during}: {self.summary}"]
+        if self.detail:
+            lines += ["", self.detail.rstrip("\n"), ""]
+        lines += [f"see {path}" for path in self.files]
+        return "\n".join([*lines, RULE])
+
+    def to_error(self) -> BaseException:
+        """Return the exception for the caller: the rank's own, or a `RankFailedError`; the block is a note on it."""
+        error: BaseException | None = None
+        if self.pickled_error:
+            try:
+                error = pickle.loads(self.pickled_error)
+            except Exception as reason:  # it could be restored in the rank, but not here
+                error = None
+                unrestored = f" (could not be restored here: {reason!r})"
+            else:
+                unrestored = ""
+        else:
+            unrestored = ""
+        if not isinstance(error, Exception):
+            who = "the job" if self.rank is None else f"rank {self.rank}"
+            where = f" on host {self.host}" if self.host else ""
+            message = f"{who}{where}: {self.summary}{unrestored}"
+            error = RankFailedError(
+                message, rank=self.rank, host=self.host, signal=self.signal, exit_code=self.exit_code
+            )
+        error.add_note(self.describe())
+        return error
 
 
-def write_traceback(folder: Path, rank: int, error: BaseException) -> str:
-    """Write {folder}/rank_{rank}.txt, for people, and return what it says."""
-    text = "".join(traceback.format_exception(error))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"rank_{rank}.txt").write_text(text)
-    return text
+def last_words(error: BaseException) -> str:
+    """Return the block that describes the failure of a job, or the traceback of any other exception."""
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(RULE):
+            return note
+    return "".join(traceback.format_exception(error)).rstrip("\n")
 
 
-def write_report(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave word of an exception, for people and for the launcher."""
-    text = write_traceback(folder, rank, error)
-    try:
-        pickled = cloudpickle.dumps(error)
-        pickle.loads(pickled)  # many exceptions can be pickled but not restored
-    except Exception:
-        pickled = None
-    report = FailureReport(
-        rank=rank, host=socket.gethostname(), time_ns=time.time_ns(), traceback=text, pickled_error=pickled
+def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Failure:
+    """Describe an exception in this process."""
+    return Failure(
+        summary=summarise(error),
+        detail="".join(traceback.format_exception(error)),
+        rank=rank,
+        host=host,
+        phase=phase,
     )
-    partial = folder / f"rank_{rank}.partial"
-    partial.write_bytes(cloudpickle.dumps(report))
-    partial.rename(folder / f"rank_{rank}{REPORT_SUFFIX}")
 
 
-def read_first_failure(folder: Path) -> BaseException | None:
-    """Return the exception of the rank that failed first, with rank, host and traceback as a note on it.
+def summarise(error: BaseException) -> str:
+    """Name an exception and the first line of what it says."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
+    """Say how a process ended.
 
     Args:
-        folder: Where the ranks wrote their reports. Only this user's processes can write there.
+        exit_code: Its status, or the negative number of the signal that killed it.
 
     Returns:
-        None where no rank left word. The reports are removed; the text files stay.
+        The words, the signal that killed it, and the status with which it ended by itself; one of both is None.
     """
-    files = sorted(folder.glob(f"*{REPORT_SUFFIX}"))
-    reports: list[FailureReport] = [pickle.loads(file.read_bytes()) for file in files]
-    for file in files:
-        file.unlink()
-    if not reports:
-        return None
-    first = min(reports, key=lambda report: report.time_ns)
-    where = f"on rank {first.rank} ({first.host})"
-    if first.pickled_error is None:
-        return RankFailedError(f"{where}: {first.traceback.strip().splitlines()[-1]}\n{first.traceback}")
-    error: BaseException = pickle.loads(first.pickled_error)
-    error.add_note(f"raised {where}:\n{first.traceback}")
-    return error
+    if exit_code >= 0:
+        return f"left with status {exit_code} before it was done", None, exit_code
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"was killed by {name}", -exit_code, None
+
+
+def write_crash_file(folder: Path, failure: Failure) -> Failure:
+    """Add a failure to {folder}/rank_{rank}.txt, for people.
+
+    Returns:
+        The failure with the file among its files; as it was, where the file cannot be written.
+    """
+    path = folder / ("job.txt" if failure.rank is None else f"rank_{failure.rank}.txt")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"{datetime.now().isoformat(timespec='seconds')}\n{failure.describe()}\n")
+    except OSError as error:
+        note = f"({path} could not be written: {error.strerror})"
+        return replace(failure, detail=f"{failure.detail.rstrip()}\n{note}")
+    return replace(failure, files=(*failure.files, path))

@@ -1,28 +1,73 @@
 """One rank, in the calling process."""
 
+import os
+import signal
+import socket
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mjtrain import pulse
 from mjtrain.errors import RequestError
-from mjtrain.launcher.failure import write_traceback
+from mjtrain.launcher.failure import failure_of, write_crash_file
 from mjtrain.launcher.plan import LaunchPlan
+from mjtrain.launcher.signals import StopSignals, leave
 
 
 def run_in_process(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], crash_dir: Path | None) -> Any:
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
-    An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong.
+    An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. The first signal
+    that asks for an end lets a function that asks `pulse.stop_requested` come to one, and interrupts any other.
     """
     from mjtrain.worker import rank_scope  # torch and warp, which a launcher can do without
 
     (context,) = plan.ranks
+    pulse.current = pulse.Pulse()
+    stop = _Stop(plan.stop_grace_s)
     try:
-        with rank_scope(context, plan.backend):
-            return fn(context, *args)
+        with StopSignals(stop.on_signal), rank_scope(context, plan.backend):
+            value = fn(context, *args)
     except RequestError:
         raise
     except Exception as error:
+        failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=pulse.current.phase)
         if crash_dir is not None:
-            write_traceback(crash_dir, context.rank, error)
+            failure = write_crash_file(crash_dir, failure)
+        error.add_note(failure.describe())
         raise
+    finally:
+        stop.cancel()
+    if pulse.current.stop_signal is not None:
+        leave(pulse.current.stop_signal)
+    return value
+
+
+class _Stop:
+    """What signals do to a function in this very process."""
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._timer: threading.Timer | None = None
+
+    def on_signal(self, signum: int) -> None:
+        """Ask the function to stop; interrupt one that does not listen, or has been asked before."""
+        if not pulse.current.stoppable or pulse.current.stop_signal is not None:
+            leave(signum)
+        pulse.current.stop_signal = signum
+        how = f"finishing this iteration, then saving (within {self._grace_s:g} s; again to leave at once)"
+        sys.stderr.write(f"{signal.Signals(signum).name}: {how}\n")
+        self._timer = threading.Timer(self._grace_s, self._give_up, (signum,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _give_up(self, signum: int) -> None:
+        """Leave without the function's help: it may be in native code that never comes back."""
+        os._exit(128 + signum)
+
+    def cancel(self) -> None:
+        """Let the function's end be the end."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -10,13 +10,16 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher.devices import resolve_gpu_ids, visible_gpus
 from mjtrain.rank import RankContext
 
+START_TIMEOUT_S = 300.0
+"""Least time that spawned ranks have until they begin: imports from a cold disk can take minutes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
     """What will be started. Everything in it is decided; nobody asks the environment again."""
 
     mode: Literal["in_process", "spawn"]
-    """in_process: one rank, in the calling process. spawn: one process per rank, through torchrunx."""
+    """in_process: one rank, in the calling process. spawn: one supervised process per rank, through torchrunx."""
 
     ranks: tuple[RankContext, ...]
     """Every rank of the job, by rank."""
@@ -29,6 +32,18 @@ class LaunchPlan:
 
     log_dir: str | None
     """Folder for the log files of spawned ranks; None writes no files."""
+
+    heartbeat_timeout_s: float = 300.0
+    """Silence of a rank after which it counts as hanging."""
+
+    start_timeout_s: float = 300.0
+    """Time that spawned ranks have until they begin."""
+
+    stop_grace_s: float = 60.0
+    """Time that a stop which was asked for may take."""
+
+    max_restarts: int = 0
+    """How many times a failed job is started again."""
 
     notices: tuple[str, ...] = ()
     """Lines the user should see: what was chosen for them."""
@@ -64,7 +79,7 @@ def resolve_plan(
         raise _workers_with_gpus(config)
     world_size = len(gpus) or config.num_workers or 1
     num_threads = config.num_threads or max(1, num_cores // world_size)
-    spawn = world_size > 1
+    spawn = world_size > 1 or config.max_restarts > 0  # nobody can start his own process again
     ranks = tuple(
         RankContext(
             rank=rank,
@@ -84,9 +99,13 @@ def resolve_plan(
     return LaunchPlan(
         mode="spawn" if spawn else "in_process",
         ranks=ranks,
-        backend=_resolve_backend(config, on_gpu=bool(gpus)) if spawn else None,
+        backend=_resolve_backend(config, on_gpu=bool(gpus)) if world_size > 1 else None,
         environ=_rank_environ(tuple(visible[index] for index in gpus), num_threads) if spawn else {},
         log_dir=_resolve_log_dir(config, environ, run_dir) if spawn else None,
+        heartbeat_timeout_s=config.heartbeat_timeout_s,
+        start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
+        stop_grace_s=config.stop_grace_s,
+        max_restarts=config.max_restarts,
         notices=notices,
     )
 
@@ -103,9 +122,13 @@ def _check_request(config: LaunchConfig) -> None:
         ("--num-workers", config.num_workers, 1),
         ("--num-threads", config.num_threads, 1),
         ("--seed", config.seed, 0),
+        ("--max-restarts", config.max_restarts, 0),
+        ("--stop-grace-s", config.stop_grace_s, 0),
     ):
         if value is not None and value < least:
             raise RequestError(f"{flag} {value}: must be at least {least}")
+    if not config.heartbeat_timeout_s > 0:
+        raise RequestError(f"--heartbeat-timeout-s {config.heartbeat_timeout_s}: must be more than 0")
     if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
         raise _workers_with_gpus(config)
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+from mjtrain import pulse
+
 
 class Collectives:
     """What the ranks of a job say to each other while they learn."""
@@ -27,8 +29,9 @@ class Collectives:
         self._finish_queue()
         begin = time.perf_counter()
         try:
-            yield
-            self._finish_queue()
+            with pulse.waiting():
+                yield
+                self._finish_queue()
         finally:
             self._waited_s += time.perf_counter() - begin
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from mjtrain import pulse
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
@@ -19,6 +20,8 @@ class JobMetrics:
         self._statistics = statistics
         self._collectives = collectives
         self._last_episodes: dict[str, Any] = {"mean_reward": None, "mean_episode_length": None}
+        self.stop_requested = False
+        """Whether any rank had been asked to stop by the last `collect`; the same answer on all."""
 
     def collect(
         self,
@@ -48,10 +51,12 @@ class JobMetrics:
         times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
         known = {name: mean for name, mean in means.items() if mean is not None}
         mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
-        sums = torch.cat([episodes, mine, times.flatten()])
+        stop = episodes.new_tensor([float(pulse.stop_requested())])
+        sums = torch.cat([episodes, mine, times.flatten(), stop])
         if context.is_distributed:
             self._collectives.sum(sums)
-        values = sums.tolist()
+        *values, num_stops = sums.tolist()
+        self.stop_requested = num_stops > 0
         self._last_episodes |= self._statistics.summarise(values[: len(episodes)])
         job_means = dict.fromkeys(means) | {
             name: total / context.world_size for name, total in zip(known, values[len(episodes) :], strict=False)

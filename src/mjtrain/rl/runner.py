@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rsl_rl.runners import OnPolicyRunner
 
+from mjtrain import pulse
 from mjtrain.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.env.env import Env
@@ -74,12 +75,15 @@ class Runner(OnPolicyRunner):
         self.alg.train_mode()
         num_steps = self.cfg["num_steps_per_env"]
         while self.iteration < max_iterations:
+            pulse.beat("rollout")
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
                 for _ in range(num_steps):
                     observations, rewards, dones, extras = self.env.step(self.alg.act(observations))
                     self.alg.process_env_step(observations, rewards, dones, extras)
+                    pulse.beat()
             collected = self._now()
+            pulse.beat("update")
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
@@ -117,6 +121,11 @@ class Runner(OnPolicyRunner):
                 "num_envs_total": self.env.num_envs * self._context.world_size,
                 "learning_rate": self.alg.learning_rate,
             }
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether any rank had been asked to stop when the last iteration ended; the same answer on all ranks."""
+        return self._metrics.stop_requested
 
     def check_drift(self) -> None:
         """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.

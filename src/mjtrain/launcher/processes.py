@@ -1,0 +1,76 @@
+"""What Linux offers to keep hold of processes: who descends from whom, who belongs to a job, who dies with whom."""
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+JOB_VARIABLE = "MJTRAIN_JOB"
+"""Environment variable that names the job a process belongs to; whatever a rank starts inherits it."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the one that started it ends.
+
+    Args:
+        parent: Process id of the parent, which may have ended already.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, those included that went to the background.
+
+    A process that has done so and has no children left therefore has no descendants left.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def list_descendants(ancestor: int) -> list[int]:
+    """Return the process ids of all living descendants; zombies are not alive."""
+    children: dict[int, list[int]] = {}
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+            children.setdefault(int(parent), []).append(pid if state not in "ZX" else -pid)
+    found, queue = [], [ancestor]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += [pid for pid in below if pid > 0]
+        queue += [abs(pid) for pid in below]
+    return found
+
+
+def list_members(job_id: str) -> list[int]:
+    """Return the process ids of all living processes that carry a job's id in their environment."""
+    entry = f"{JOB_VARIABLE}={job_id}".encode()
+    found = []
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            if entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def send_signal(pids: Iterable[int], signum: int) -> None:
+    """Signal processes; those that are gone, or are not ours to signal, are left out."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]

@@ -1,0 +1,174 @@
+"""What a spawned rank runs: the caller's function, and beside it a thread that keeps in touch with the launcher."""
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from mjtrain import pulse
+from mjtrain.errors import RequestError
+from mjtrain.launcher.channel import MessageReader, Speaker, connect, receive_descriptors
+from mjtrain.launcher.plan import LaunchPlan
+from mjtrain.rank import RankContext
+
+STACK_SIGNAL = signal.SIGRTMIN + 7
+"""Signal that makes a rank write its Python stack down, native code or not."""
+
+MEETING_NAME = "meeting"
+"""File in the job's folder through which the ranks of one host find each other."""
+
+_BEAT_INTERVAL_S = 1.0
+_REPORT_PATIENCE_S = 30.0
+
+
+def stack_file(scratch: Path, rank: int) -> Path:
+    """Name the file for a rank's Python stack: on demand, and when native code crashes."""
+    return scratch / f"stack_{rank}.txt"
+
+
+def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
+    """Be the rank that the variable RANK says.
+
+    Args:
+        plan: The ranks.
+        scratch: The job's folder, where the launcher listens.
+        payload: The pickled function and its arguments.
+    """
+    context = plan.ranks[int(os.environ["RANK"])]
+    link = _Link(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
+    try:
+        from mjtrain.worker import rank_scope
+
+        fn, args = cloudpickle.loads(payload)
+        with rank_scope(context, plan.backend, f"file://{scratch / MEETING_NAME}"):
+            pulse.current.phase = "run"
+            value = fn(context, *args)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        link.speaker.send("done", cloudpickle.dumps(value) if context.is_main else b"")
+    except BaseException as error:
+        link.fail(error)
+
+
+class _Link:
+    """The connection to the launcher."""
+
+    def __init__(self, context: RankContext, scratch: Path, beat_interval_s: float) -> None:
+        """Take over the output streams, watch for signals and begin to beat."""
+        self._interval_s = beat_interval_s
+        self._connection = connect(scratch)
+        self.speaker = Speaker(self._connection)
+        self.speaker.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
+        for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
+            os.dup2(received, stream)
+            os.close(received)
+        # What this rank forks must not keep the launcher believing that the rank lives.
+        os.register_at_fork(after_in_child=self._connection.close)
+        stacks = stack_file(scratch, context.rank).open("w")
+        faulthandler.enable(stacks)
+        faulthandler.register(STACK_SIGNAL, stacks, all_threads=True)
+        self._signalled: int | None = None
+        self._interrupted = False
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, self._on_signal)
+        self._main_thread = threading.get_ident()
+        threading.Thread(target=self._keep_in_touch, name="mjtrain-heartbeat", daemon=True).start()
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Say why this rank cannot go on, and wait for the end.
+
+        It keeps its connections until then: no other rank gets to complain about a lost peer before the cause is known.
+        """
+        interrupted = self._interrupted and isinstance(error, KeyboardInterrupt)
+        text = "".join(traceback.format_exception(error))
+        try:
+            pickled = cloudpickle.dumps(error)
+            pickle.loads(pickled)  # many exceptions can be pickled but not restored
+        except Exception:
+            pickled = b""
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            self.speaker.send(
+                "interrupted" if interrupted else "failed",
+                pickled,
+                traceback=text,
+                summary=f"{type(error).__name__}: {error}",
+                phase=pulse.current.phase,
+                retry=not isinstance(error, RequestError),
+                time_s=time.monotonic(),
+            )
+        time.sleep(_REPORT_PATIENCE_S)
+        os._exit(1)
+
+    def _on_signal(self, signum: int, _: Any) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._signalled = signum  # somebody signalled this rank; the launcher decides what that means for the job
+
+    def _keep_in_touch(self) -> None:
+        """Beat, and hear what the launcher has to say."""
+        reader = MessageReader()
+        progress = _Progress(self._main_thread)
+        try:
+            while True:
+                self.speaker.send("beat", **progress.look())
+                if self._signalled is not None:
+                    self.speaker.send("signalled", signum=self._signalled)
+                    self._signalled = None
+                ready, _, _ = select.select([self._connection], [], [], self._interval_s)
+                if not ready:
+                    continue
+                data = self._connection.recv(65536)
+                if not data:
+                    os._exit(1)  # there is no launcher any more
+                for message, _ in reader.feed(data):
+                    self._obey(message)
+        except OSError:
+            os._exit(1)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "stop":
+            pulse.current.stop_signal = message["signum"]
+        elif message["kind"] == "interrupt":
+            self._interrupted = True
+            signal.pthread_kill(self._main_thread, signal.SIGINT)
+
+
+class _Progress:
+    """Tells whether the main thread gets anywhere: by its beats or, as long as it gives none, by its stack."""
+
+    def __init__(self, main_thread: int) -> None:
+        self._main_thread = main_thread
+        self._last: Any = None
+        self._count = 0
+
+    def look(self) -> dict[str, Any]:
+        """Return a count that grows with progress, and what the rank is doing."""
+        stack, waits = [], pulse.current.waiting
+        frame = sys._current_frames().get(self._main_thread)
+        while frame is not None:
+            stack.append((id(frame), frame.f_lineno))
+            waits = waits or "/torch/distributed/" in frame.f_code.co_filename
+            frame = frame.f_back
+        now = pulse.current.beats or stack
+        if now != self._last:
+            self._last = now
+            self._count += 1
+        return {
+            "progress": self._count,
+            "phase": pulse.current.phase,
+            "waits": waits,
+            "stoppable": pulse.current.stoppable,
+        }

@@ -1,0 +1,62 @@
+"""SIGINT, SIGTERM and SIGHUP while a job runs."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StopSignals:
+    """Calls back for every signal that asks for an end; use as a context manager.
+
+    Only the main thread of a process can handle signals; elsewhere this does nothing. SIGINT counts even where the
+    process began with it ignored, as shells do with jobs in the background; SIGHUP does not, as that is what nohup
+    asks for.
+    """
+
+    def __init__(self, callback: Callable[[int], None]) -> None:
+        self._callback = callback
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            for signum in STOP_SIGNALS:
+                if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+                    continue
+                self._before[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+    def _handle(self, signum: int, _: FrameType | None) -> None:
+        self._callback(signum)
+
+
+def leave(signum: int) -> NoReturn:
+    """End as a signal would have it: KeyboardInterrupt for SIGINT, else SystemExit with status 128 + signum."""
+    if signum == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + signum)
+
+
+@contextlib.contextmanager
+def wakeup_pipe() -> Iterator[int]:
+    """Give a descriptor that becomes readable with every signal, so that a select takes notice."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        yield read
+    finally:
+        if before is not None:
+            signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)

@@ -1,0 +1,372 @@
+"""Watches over the processes of one job from the first to the last: hears them, notices what goes wrong, ends them."""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mjtrain.launcher.channel import MessageReader, Speaker, listen, send_descriptors
+from mjtrain.launcher.custody import Custody
+from mjtrain.launcher.failure import Failure, describe_exit
+from mjtrain.launcher.members import Member, Silence, find_silence
+from mjtrain.launcher.oom import OomWatch
+from mjtrain.launcher.outputs import Console, LogFile, RankOutput
+from mjtrain.launcher.plan import LaunchPlan
+from mjtrain.launcher.processes import send_signal
+from mjtrain.launcher.rank_process import STACK_SIGNAL, stack_file
+from mjtrain.launcher.signals import StopSignals, wakeup_pipe
+
+SETTLE_S = 0.5
+"""Time between the first sign of a failure and the verdict: a dead process may be seen after its peers' complaints."""
+
+INTERRUPT_GRACE_S = 5.0
+"""Time that an interrupted function has for its clean-up."""
+
+LEAVE_GRACE_S = 5.0
+"""Time that processes have to end by themselves after success."""
+
+_TURN_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How a job ended."""
+
+    value: bytes | None = None
+    """What rank 0 returned, pickled; None if it did not."""
+
+    failure: Failure | None = None
+    """Why it failed."""
+
+    stop_signal: int | None = None
+    """The signal that asked it to stop."""
+
+
+class Supervisor:
+    """One job on this host. Everything happens in the caller's thread, in `run`."""
+
+    def __init__(self, plan: LaunchPlan, scratch: Path, log_dir: Path | None) -> None:
+        self._plan = plan
+        self._scratch = scratch
+        self._log_dir = log_dir
+        self._console = Console()
+        self._selector = selectors.DefaultSelector()
+        self._members: dict[int, Member] = {}
+        self._outputs: dict[int, RankOutput] = {}
+        self._logs: dict[int, LogFile] = {}
+        self._agent_pids: list[int] = []
+        self._agent_lost = False
+        self._value: bytes | None = None
+        self._stop_signal: int | None = None
+        self._deadline_s: float | None = None
+        """When a stop that was asked for is enforced."""
+        self._suspect_s: float | None = None
+        """When the first sign of a failure was seen."""
+        self._done_s: float | None = None
+        """When the last rank was done."""
+        self._verdict: Verdict | None = None
+        self._oom = OomWatch()
+
+    def run(self, environ: dict[str, str]) -> Verdict:
+        """Start the job that lies in the scratch folder, and see it through.
+
+        Args:
+            environ: Environment of all its processes.
+
+        Returns:
+            How it ended; no process of it is left.
+        """
+        host_log = (self._log_dir or self._scratch) / "localhost.log"
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._oom.close)
+            wakeup = stack.enter_context(wakeup_pipe())
+            stack.enter_context(StopSignals(self._on_signal))
+            server = stack.enter_context(listen(self._scratch))
+            log = stack.enter_context(host_log.open("ab", buffering=0))
+            self._custody = Custody(self._scratch, environ, log)
+            self._watch(wakeup, lambda: os.read(wakeup, 4096))
+            self._watch(server, lambda: self._accept(server))
+            self._watch(self._custody.control, self._custody.read)
+            try:
+                self._begin_s = self._turn_s = time.monotonic()
+                while self._verdict is None:
+                    self._turn()
+            finally:
+                self._end()
+        return self._verdict
+
+    def _watch(self, file: Any, callback: Callable[[], Any]) -> None:
+        self._selector.register(file, selectors.EVENT_READ, callback)
+
+    def _turn(self) -> None:
+        """Take in everything that has come, then look at the clock."""
+        for key, _ in self._selector.select(_TURN_S):
+            if key.fd in self._selector.get_map():
+                key.data()
+        now_s = time.monotonic()
+        if now_s - self._turn_s > 10 * _TURN_S:  # this process itself was stopped: the ranks' time did not run
+            for member in self._members.values():
+                member.heard_s += now_s - self._turn_s
+                member.progressed_s += now_s - self._turn_s
+        self._turn_s = now_s
+        for output in self._outputs.values():
+            output.follow_size()
+        self._verdict = self._judge(now_s)
+
+    # What comes in
+
+    def _accept(self, server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.setblocking(True)
+        reader, member = MessageReader(), None
+
+        def receive() -> None:
+            nonlocal member
+            try:
+                data = connection.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                self._selector.unregister(connection)
+                connection.close()
+                self._on_hang_up(member)
+                return
+            for message, body in reader.feed(data):
+                if message["kind"] == "hello":
+                    member = self._welcome(connection, message)
+                self._on_message(member, message, body)
+
+        self._watch(connection, receive)
+
+    def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> Member:
+        """Give a rank its output streams."""
+        rank, now_s = message["rank"], time.monotonic()
+        log = None
+        if self._log_dir is not None:
+            local_rank = self._plan.ranks[rank].local_rank
+            log = self._logs[rank] = LogFile(self._log_dir / f"localhost[{local_rank}].log", self._console)
+        output = self._outputs[rank] = RankOutput(rank, self._console, log)
+        output.follow_size()
+        with contextlib.suppress(OSError):  # it is gone already, and its hang-up will be noticed
+            send_descriptors(connection, output.write_ends)
+        output.close_write_ends()
+        for descriptor in output.streams:
+            self._watch(descriptor, partial(self._pump, output, descriptor))
+        member = Member(
+            rank=rank,
+            pid=message["pid"],
+            host=message["host"],
+            speaker=Speaker(connection),
+            heard_s=now_s,
+            progressed_s=now_s,
+        )
+        self._members[rank] = member
+        if self._stop_signal is not None:
+            self._ask_to_stop([member], self._stop_signal)
+        return member
+
+    def _on_message(self, member: Member | None, message: dict[str, Any], body: bytes) -> None:
+        kind = message["kind"]
+        if kind == "agent":
+            self._agent_pids = [message["pid"], *message["rank_pids"]]
+        elif kind == "exit":
+            self._on_exit(message["pid"], message["exit_code"])
+        if member is None:
+            return
+        member.heard_s = time.monotonic()
+        if kind == "beat":
+            member.take_beat(message, member.heard_s)
+        elif kind == "signalled" and self._stop_signal is None:
+            self._on_signal(message["signum"])
+        elif kind in ("done", "interrupted"):
+            member.done = True
+            if member.rank == 0 and kind == "done":
+                self._value = body
+        elif kind == "failed":
+            member.report, member.pickled_error = message, body
+            self._suspect()
+
+    def _on_exit(self, pid: int, exit_code: int) -> None:
+        for member in self._members.values():
+            if member.pid == pid:
+                member.exit_code = exit_code
+                if not member.done and member.report is None:
+                    self._suspect()
+                    member.lost_s = member.lost_s or time.monotonic()
+                return
+        if exit_code != 0 or pid in self._agent_pids:  # a rank that ended before its first word
+            self._suspect()
+
+    def _on_hang_up(self, member: Member | None) -> None:
+        if member is None:
+            self._agent_lost = True
+            if not all(member.done for member in self._members.values()):
+                self._suspect()
+        elif not member.done and member.report is None:
+            member.lost_s = member.lost_s or time.monotonic()
+            self._suspect()
+
+    def _suspect(self) -> None:
+        self._suspect_s = self._suspect_s or time.monotonic()
+        for output in self._outputs.values():
+            output.mute()
+
+    def _pump(self, output: RankOutput, descriptor: int) -> None:
+        """Read what a rank has written, if the console keeps up; else the rank waits, as it would without us."""
+        if self._console.congested:
+            time.sleep(0.02)
+        elif not output.pump(descriptor):
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+
+    # What follows from it
+
+    def _on_signal(self, signum: int) -> None:
+        """Ask for a stop with the first signal; leave with the second."""
+        if self._stop_signal is not None:
+            self._deadline_s = 0.0
+            return
+        self._stop_signal = signum
+        members = [member for member in self._members.values() if not member.done]
+        stoppable = bool(members) and all(member.stoppable for member in members)
+        grace_s = self._plan.stop_grace_s if stoppable else INTERRUPT_GRACE_S
+        self._deadline_s = time.monotonic() + grace_s if members else 0.0
+        name = signal.Signals(signum).name
+        if stoppable:
+            self._say(f"{name}: finishing this iteration, then saving (within {grace_s:g} s; again to leave at once)")
+        self._ask_to_stop(members, signum)
+
+    def _ask_to_stop(self, members: list[Member], signum: int) -> None:
+        for member in members:
+            with contextlib.suppress(OSError):
+                member.speaker.send("stop" if member.stoppable else "interrupt", signum=signum)
+
+    def _judge(self, now_s: float) -> Verdict | None:
+        """Decide whether the job is over."""
+        stop = self._stop_signal
+        if self._deadline_s is not None and now_s >= self._deadline_s:
+            return Verdict(stop_signal=stop)
+        members = list(self._members.values())
+        if len(members) == len(self._plan.ranks) and all(member.done for member in members):
+            self._done_s = self._done_s or now_s
+            if self._custody.starter_exit_code is not None or now_s - self._done_s > LEAVE_GRACE_S:
+                return Verdict(value=self._value, stop_signal=stop)
+            return None
+        failure = None
+        if self._suspect_s is not None and now_s - self._suspect_s > SETTLE_S:
+            failure = self._explain()
+        elif self._custody.lost:
+            failure = Failure(summary="the keeper of its processes has ended unexpectedly")
+        elif self._suspect_s is None and self._custody.starter_exit_code is not None:
+            self._suspect()
+        elif silence := find_silence(members, self._plan.heartbeat_timeout_s, now_s):
+            failure = self._explain_silence(silence)
+        elif len(members) < len(self._plan.ranks) and now_s - self._begin_s > self._plan.start_timeout_s:
+            failure = self._fail_start(f"its ranks did not start within {self._plan.start_timeout_s:g} s")
+        return None if failure is None else Verdict(failure=failure, stop_signal=stop)
+
+    def _explain(self) -> Failure:
+        """Find the cause: a process that died without a word, else the earliest exception."""
+        members = self._members.values()
+        lost = [member for member in members if member.lost_s is not None and not member.done]
+        known = [member for member in lost if member.exit_code is not None]
+        if known:
+            return self._explain_death(min(known, key=lambda member: member.lost_s or 0.0))
+        if lost and not self._agent_lost:
+            first = min(lost, key=lambda member: member.lost_s or 0.0)
+            return self._blame(first, summary="closed its connection to the launcher")
+        reports = [member for member in members if member.report is not None]
+        if reports and not self._agent_lost:
+            first = min(reports, key=lambda member: member.report["time_s"] if member.report else 0.0)
+            report = first.report
+            assert report is not None
+            return self._blame(
+                first,
+                summary=report["summary"],
+                detail=report["traceback"],
+                phase=report["phase"],
+                pickled_error=first.pickled_error,
+                may_pass=report["retry"],
+            )
+        if self._custody.starter_exit_code is not None and not self._members:
+            how, _, _ = describe_exit(self._custody.starter_exit_code)
+            return self._fail_start(f"the process that starts its ranks {how}")
+        return self._fail_start("the processes that start its ranks have ended")
+
+    def _explain_death(self, member: Member) -> Failure:
+        assert member.exit_code is not None
+        how, signum, exit_code = describe_exit(member.exit_code)
+        if signum == signal.SIGKILL and (word := self._oom.explain(member.pid)):
+            how += f", {word}"
+        stack = self._read_stack(member)
+        return self._blame(member, summary=how, detail=stack, signal=signum, exit_code=exit_code)
+
+    def _explain_silence(self, silence: Silence) -> Failure:
+        """Have every rank write its stack down, and show that of the one to blame."""
+        running = [member for member in self._members.values() if not member.done]
+        pids = [member.pid for member in running]
+        send_signal(pids, signal.SIGCONT)  # a stopped process would not hear the other
+        send_signal(pids, STACK_SIGNAL)
+        deadline_s = time.monotonic() + 2.0
+        while time.monotonic() < deadline_s and not all(map(self._read_stack, running)):
+            time.sleep(0.05)
+        time.sleep(0.1)  # the last lines of the last stack
+        for member in running:
+            if member.rank in self._logs:
+                for line in self._read_stack(member).encode().splitlines():
+                    self._logs[member.rank].write(line)
+        culprit = silence.culprits[0]
+        stack = self._read_stack(culprit) or "(it could not be made to show its Python stack)"
+        others = f" (so do ranks {[member.rank for member in silence.culprits[1:]]})" if silence.culprits[1:] else ""
+        return self._blame(culprit, summary=f"hangs: {silence.reason}{others}", detail=f"Its Python stack:\n{stack}")
+
+    def _blame(self, member: Member, **fields: Any) -> Failure:
+        log = self._logs.get(member.rank)
+        defaults = {"phase": member.phase, "files": () if log is None else (log.path,)}
+        return Failure(rank=member.rank, host=member.host, **{**defaults, **fields})
+
+    def _fail_start(self, summary: str) -> Failure:
+        log = (self._log_dir or self._scratch) / "localhost.log"
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        return Failure(
+            summary=summary, detail=tail, host=socket.gethostname(), files=(log,) if self._log_dir is not None else ()
+        )
+
+    def _read_stack(self, member: Member) -> str:
+        try:
+            text = stack_file(self._scratch, member.rank).read_text(errors="replace")
+            return text.partition("\nExtension modules:")[0]
+        except OSError:
+            return ""
+
+    def _say(self, line: str) -> None:
+        self._console.write("stderr", line.encode() + b"\n")
+
+    # The end
+
+    def _end(self) -> None:
+        """End every process, take in the last of their output, and give everything back."""
+        good = self._verdict is not None and self._verdict.failure is None and self._verdict.value is not None
+        now = [] if good else [*self._agent_pids, *(member.pid for member in self._members.values())]
+        self._custody.end(now, wait_s=LEAVE_GRACE_S if good else 0.0)
+        deadline_s = time.monotonic() + LEAVE_GRACE_S
+        for output in self._outputs.values():
+            while output.streams and time.monotonic() < deadline_s:
+                for descriptor in list(output.streams):
+                    self._pump(output, descriptor)
+            for descriptor in output.streams:
+                os.close(descriptor)
+        if not good and sys.stdout is not None and sys.stdout.isatty():
+            self._console.write("stdout", b"\x1b[?25h")  # a live status that was cut short had hidden the cursor
+        self._console.close(LEAVE_GRACE_S)
+        for log in self._logs.values():
+            log.close()
+        self._selector.close()
