@@ -3,20 +3,25 @@
 import dataclasses
 import os
 import sys
+import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.amounts import resolve_amounts
 from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
 from mjtrain.rank import RankContext
-from mjtrain.run_dir import make_run_dir, name_run_dir, save_params
+from mjtrain.reporting.events import write_event
+from mjtrain.run_dir import claim_run_dir, find_run, list_changes, make_run_dir, name_run_dir, save_params
 
 if TYPE_CHECKING:
+    from mjtrain.launcher.failure import Failure
     from mjtrain.training import TrainResult
 
 RECORDED_PACKAGES = ("mjtrain", "torch", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torchrunx")
@@ -63,7 +68,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
-    plan = make_plan(launch, name_run_dir(config))
+    if config.run.resume is not None and config.run.load is not None:
+        raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
+    plan = make_plan(launch, name_run_dir(config) if config.run.resume is None else find_run(config)[0])
     config = resolve_amounts(config, len(plan.ranks))
     resolve_engine(config.run.engine, plan.ranks[0].device)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
@@ -93,36 +100,72 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
     config, _ = resolve_training(config, launch)
     env, agent = to_plain(config.env), to_plain(config.agent)  # what cannot be recorded is found before a run exists
-    run_dir = make_run_dir(config)
+    lines, done = [], 0
+    if config.run.resume is None:
+        run_dir = make_run_dir(config)
+    else:
+        run_dir, checkpoint, lines = find_run(config)
+        done = checkpoint_iteration(checkpoint)
+        if config.run.total_env_steps is None and done >= config.run.max_iterations:
+            raise RequestError(
+                f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more"
+            )
+        lines += [f"resuming from {_shorten(checkpoint)}"]
+        lines += [f"changed since: {line}" for line in list_changes(run_dir, env=env, agent=agent)]
     plan = make_plan(launch, run_dir)
-    save_params(
-        run_dir,
-        env=env,
-        agent=agent,
-        launch={
-            "task": config.task,
-            "run": to_plain(config.run),
-            "launch": to_plain(launch),
-            "plan": to_plain(plan),
-            "packages": _package_versions(),
-        },
-    )
-    for line in (*plan.notices, describe(config, plan), f"run directory: {_shorten(run_dir)}"):
+    with claim_run_dir(run_dir):
+        save_params(
+            run_dir,
+            env=env,
+            agent=agent,
+            launch={
+                "task": config.task,
+                "run": to_plain(config.run),
+                "launch": to_plain(launch),
+                "plan": to_plain(plan),
+                "packages": _package_versions(),
+            },
+        )
+        _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
+        return run_plan(
+            plan,
+            _train_rank,
+            config,
+            run_dir,
+            crash_dir=run_dir / "crash",
+            preload=("mjtrain.training",),
+            on_restart=partial(_report_restart, run_dir, plan.max_restarts),
+        )
+
+
+def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
+    """Say in one line, here and in metrics.jsonl, that the run is started again, from where and why."""
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    iteration = 0 if checkpoint is None else checkpoint_iteration(checkpoint)
+    who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
+    cause = f"{who}: {failure.summary}"
+    write_event(run_dir, "restart", restart=restart, iteration=iteration, cause=cause, time=time.time())
+    _say(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
         print(line, file=sys.stderr, flush=True)  # noqa: T201
-    return run_plan(plan, _train_rank, config, run_dir, crash_dir=run_dir / "crash", preload=("mjtrain.training",))
 
 
 def _package_versions() -> dict[str, str]:
     return {package: version(package) for package in RECORDED_PACKAGES}
 
 
-def describe(config: TrainConfig, plan: LaunchPlan) -> str:
+def describe(config: TrainConfig, plan: LaunchPlan, done: int = 0) -> str:
     """Say in words what will run.
 
     Args:
         config: A run whose totals are resolved, see `resolve_training`.
         plan: Who runs where.
+        done: Iterations that the run has already.
     """
+    to_come = max(0, config.run.max_iterations - done)
     world_size, num_envs, num_steps = len(plan.ranks), config.run.num_envs, config.agent.num_steps_per_env
     device = plan.ranks[0].device
     engine = resolve_engine(config.run.engine, device)
@@ -130,8 +173,7 @@ def describe(config: TrainConfig, plan: LaunchPlan) -> str:
     ranks = f"1 rank on {device}" if world_size == 1 else f"{world_size} ranks on {device.partition(':')[0]}"
     return (
         f"{config.task}: {ranks} ({engine} engine) x {num_envs:,} envs x {num_steps} steps = {per_iteration:,} "
-        f"env steps per iteration; {config.run.max_iterations:,} iterations to come, "
-        f"{per_iteration * config.run.max_iterations:,} env steps in all"
+        f"env steps per iteration; {to_come:,} iterations to come, {per_iteration * to_come:,} env steps in all"
     )
 
 

@@ -1,12 +1,17 @@
 """Where a run lives."""
 
+import fcntl
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
 
@@ -20,8 +25,7 @@ def name_run_dir(config: TrainConfig) -> Path:
     if "/" in config.run.run_name:
         raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    experiment = config.agent.experiment_name or experiment_name(config.task)
-    return (Path(config.run.log_root) / experiment / "_".join(filter(None, (stamp, config.run.run_name)))).absolute()
+    return experiment_dir(config) / "_".join(filter(None, (stamp, config.run.run_name)))
 
 
 def make_run_dir(config: TrainConfig) -> Path:
@@ -42,10 +46,63 @@ def make_run_dir(config: TrainConfig) -> Path:
         return run_dir
 
 
+def find_run(config: TrainConfig) -> tuple[Path, Path, list[str]]:
+    """Find the run that --resume asks for.
+
+    Returns:
+        Its directory, its newest valid checkpoint, and a line for each run and checkpoint that was passed over.
+
+    Raises:
+        RequestError: There is none.
+    """
+    folder = experiment_dir(config)
+    asked = config.run.resume
+    if isinstance(asked, str):
+        places = [Path(asked), folder / asked]
+        run_dir = next((place for place in places if place.is_dir()), None)
+        if run_dir is None:
+            raise RequestError(f"--resume {asked}: no such run directory")
+        checkpoint, problems = find_valid_checkpoint(run_dir)
+        if checkpoint is None:
+            raise RequestError(f"--resume {asked}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+        return run_dir.absolute(), checkpoint.absolute(), problems
+    passed_over = []
+    for run_dir in sorted(filter(Path.is_dir, folder.glob("*")), reverse=True):
+        checkpoint, problems = find_valid_checkpoint(run_dir)
+        if checkpoint is not None:
+            return run_dir, checkpoint, [*passed_over, *problems]
+        passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+    reasons = "".join(f"; {line}" for line in passed_over)
+    raise RequestError(f"--resume: no run of {config.task} below {folder} has a valid checkpoint{reasons}")
+
+
+def experiment_dir(config: TrainConfig) -> Path:
+    """Name the folder that holds a task's runs, absolute."""
+    return (Path(config.run.log_root) / (config.agent.experiment_name or experiment_name(config.task))).absolute()
+
+
 def experiment_name(task: str) -> str:
     """Name the folder that holds a task's runs: the task's name, or the factory's for a task given by its path."""
     name = task.rpartition(":")[2] if ":" in task else task
     return name.lower().replace("-", "_")
+
+
+@contextmanager
+def claim_run_dir(run_dir: Path) -> Iterator[None]:
+    """Be the only process that trains in a run directory, for the length of a with block.
+
+    Raises:
+        RequestError: Another one does.
+    """
+    descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(f"--resume {run_dir}: another process is training there") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def save_params(run_dir: Path, **params: Any) -> None:
@@ -56,6 +113,20 @@ def save_params(run_dir: Path, **params: Any) -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def checkpoint_path(run_dir: Path, iteration: int) -> Path:
-    """Name the checkpoint of an iteration."""
-    return run_dir / f"model_{iteration}.pt"
+def list_changes(run_dir: Path, **params: Any) -> list[str]:
+    """Compare with what `save_params` wrote for a run: a line for each value that differs, as `name: old -> new`."""
+    changes = []
+    for name, content in params.items():
+        try:
+            before = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
+        except (OSError, yaml.YAMLError):
+            continue
+        changes += _compare(name, before, yaml.safe_load(yaml.safe_dump(content)))
+    return changes
+
+
+def _compare(name: str, before: Any, now: Any) -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        return [line for key in keys for line in _compare(f"{name}.{key}", before.get(key), now.get(key))]
+    return [] if before == now else [f"{name}: {before} -> {now}"]

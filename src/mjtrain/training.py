@@ -1,11 +1,13 @@
 """One training run, as one rank sees it."""
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mjtrain import pulse
+from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.config import TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
@@ -13,7 +15,6 @@ from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
-from mjtrain.run_dir import checkpoint_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,6 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
         The same on every rank.
     """
     pulse.beat("build")
-    infos = {"task": config.task}
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_env(context, config)
@@ -50,23 +50,90 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
         runner = Runner(context, env, config.agent)
         if config.run.load is not None:
             runner.load_weights(Path(config.run.load))
-        report = stack.enter_context(RunReport(config, run_dir)) if context.is_main else None
-        for metrics in runner.iterate(config.run.max_iterations):
+        notice = _resume(context, config, run_dir, runner)
+        max_iterations = _last_iteration(config, runner)
+        checkpoints = Checkpoints(context, config, run_dir, runner)
+        report = None
+        if context.is_main:
+            report = stack.enter_context(RunReport(config, run_dir, runner.iteration, max_iterations))
+            if notice is not None:
+                report.warn(notice)
+        for metrics in runner.iterate(max_iterations):
             if report is not None:
                 report.update(metrics)
             if metrics["nan_resets"]:
                 env.dump_broken_worlds(run_dir / "nan", f"iteration_{runner.iteration}_rank_{context.rank}")
                 check_nan_resets(metrics, config.env.nan_guard)
-            is_last = runner.stop_requested or runner.iteration == config.run.max_iterations
+            is_last = runner.stop_requested or runner.iteration == max_iterations
             saves = is_last or _is_due(config.agent.save_interval, runner)
+            if saves:
+                pulse.beat("save")
             if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
                 runner.check_drift()
-            if saves and context.is_main:
-                pulse.beat("save")
-                runner.save(checkpoint_path(run_dir, runner.iteration), infos)
+            if saves:
+                problem = checkpoints.save(is_last=is_last)
+                if report is not None and problem is not None:
+                    report.warn(problem)
             if is_last:
                 break
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
+
+
+def _resume(context: RankContext, config: TrainConfig, run_dir: Path, runner: Runner) -> str | None:
+    """Go on from the run's last valid checkpoint, if that is asked for or the job was started again.
+
+    Returns:
+        A line about what could not be restored, or None.
+    """
+    if config.run.resume is None and context.restarts == 0:
+        return None
+    path = find_valid_checkpoint(run_dir)[0] if context.is_main else None
+    return runner.resume(path, config.task)
+
+
+def _last_iteration(config: TrainConfig, runner: Runner) -> int:
+    """Return with which iteration the run ends; env steps done with another number of ranks count too."""
+    if config.run.total_env_steps is None or runner.iteration == 0:
+        return config.run.max_iterations
+    left = max(0, config.run.total_env_steps - runner.env_steps_total)
+    return runner.iteration + math.ceil(left / runner.env_steps_per_iteration)
+
+
+class Checkpoints:
+    """Saves a run now and then. A failed save is reported and ends nothing, unless it was the last chance."""
+
+    def __init__(self, context: RankContext, config: TrainConfig, run_dir: Path, runner: Runner) -> None:
+        self._context = context
+        self._infos = {"task": config.task}
+        self._keep = config.run.keep_checkpoints
+        self._run_dir = run_dir
+        self._runner = runner
+
+    def save(self, *, is_last: bool) -> str | None:
+        """Save this iteration; every rank must call it.
+
+        Args:
+            is_last: Whether the run ends here.
+
+        Returns:
+            On the main rank, a line about what went wrong; None if nothing did.
+
+        Raises:
+            RuntimeError: The last iteration could not be saved.
+        """
+        path = checkpoint_path(self._run_dir, self._runner.iteration)
+        try:
+            self._runner.save(path, self._infos)
+        except OSError as error:
+            last = find_valid_checkpoint(self._run_dir)[0]
+            kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"
+            problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
+            if is_last:
+                raise RuntimeError(problem) from error
+            return f"{problem}; training goes on"
+        if self._context.is_main:
+            prune_checkpoints(self._run_dir, self._keep)
+        return None
 
 
 def _is_due(interval: int, runner: Runner) -> bool:

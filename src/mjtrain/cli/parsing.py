@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import tyro
 
-from mjtrain.config import GpuIds
+from mjtrain.config import GpuIds, RunToResume
 from mjtrain.errors import RequestError
 
 ConfigT = TypeVar("ConfigT")
@@ -91,6 +91,26 @@ def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
         instance_from_str=read,
         is_instance=lambda value: value in ("all", "auto", None) or isinstance(value, tuple),
         str_from_instance=show,
+    )
+
+
+@REGISTRY.primitive_rule
+def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Read --resume, with a run directory or without."""
+    if info.type != RunToResume:
+        return None
+
+    def read(words: list[str]) -> RunToResume:
+        if len(words) > 1:
+            raise RequestError(f"{' '.join(words)}: give one run directory, or none for the newest run")
+        return words[0] if words else True
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[RUN]",
+        instance_from_str=read,
+        is_instance=lambda value: value is None or value is True or isinstance(value, str),
+        str_from_instance=lambda value: [str(value)],
     )
 
 

@@ -16,7 +16,7 @@ from mjtrain.config.env import (
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import to_plain
-from mjtrain.config.train import EngineName, LoggerName, RunConfig, TaskConfig, TrainConfig
+from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig
 
 __all__ = [
     "ActionTerm",
@@ -37,6 +37,7 @@ __all__ = [
     "PpoConfig",
     "RewardTerm",
     "RunConfig",
+    "RunToResume",
     "TaskConfig",
     "TerminationTerm",
     "TerrainConfig",

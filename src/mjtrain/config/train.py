@@ -8,6 +8,8 @@ from mjtrain.config.env import EnvConfig
 
 EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
+RunToResume = str | Literal[True] | None
+"""A run directory, the newest of the task (True), or none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +55,15 @@ class RunConfig:
     run_name: str = ""
     """Appended to the name of the run directory."""
 
+    resume: RunToResume = None
+    """Go on with a run, in its directory, from its last valid checkpoint: with that run directory, or without a value
+    with the newest run of this task that has one. Settings are those of this command; what differs is said."""
+
     load: str | None = None
     """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
+
+    keep_checkpoints: int | None = None
+    """Keep only so many checkpoints, the newest. Default: all."""
 
     drift_check_interval: int = 50
     """Iterations between comparisons of parameters, normalisers and optimiser state over ranks, bit for bit; also

@@ -1,24 +1,35 @@
 """Everything the main rank says about a run while it goes on."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
 from mjtrain.reporting.console import ProgressDisplay
 from mjtrain.reporting.straggler import StragglerWatch
-from mjtrain.reporting.writers import make_writers
+from mjtrain.reporting.writers import Writer, make_writers
 
 
 class RunReport:
     """Writes metrics, shows progress and warns of stragglers. Use as a context manager."""
 
-    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+    def __init__(self, config: TrainConfig, run_dir: Path, first_iteration: int, max_iterations: int) -> None:
+        """Open the writers.
+
+        Args:
+            config: What is trained.
+            run_dir: Where the run lives; what is there from iterations after the first is taken back.
+            first_iteration: Iterations that the run has already, when it is taken up again.
+            max_iterations: Iterations with which it ends.
+        """
         self._stack = ExitStack()
-        self._writers = make_writers(config, run_dir)
+        self._writers = make_writers(config, run_dir, first_iteration)
+        self._failing: set[str] = set()
         for writer in self._writers:
-            self._stack.callback(writer.close)
-        self._display = self._stack.enter_context(ProgressDisplay(config.run.max_iterations))
+            self._stack.callback(self._attempt, writer, writer.close)
+        self._display = self._stack.enter_context(ProgressDisplay(max_iterations))
         self._stragglers = StragglerWatch()
 
     def __enter__(self) -> "RunReport":
@@ -27,11 +38,27 @@ class RunReport:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
+    def warn(self, line: str) -> None:
+        """Show a line that the user should see."""
+        self._display.warn(line)
+
     def update(self, metrics: dict[str, Any]) -> None:
         """Take in one iteration."""
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
-            self._display.warn(warning)
+            self.warn(warning)
         for writer in self._writers:
-            writer.write(metrics)
+            self._attempt(writer, partial(writer.write, metrics))
+
+    def _attempt(self, writer: Writer, action: Callable[[], None]) -> None:
+        """Write; a disk that takes no more is reported once per writer and ends no training."""
+        name = type(writer).__name__
+        try:
+            action()
+        except OSError as error:
+            if name not in self._failing:
+                self.warn(f"{name} cannot write ({error.strerror or error}); training goes on without")
+            self._failing.add(name)
+        else:
+            self._failing.discard(name)

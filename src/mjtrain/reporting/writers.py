@@ -24,29 +24,57 @@ class Writer(Protocol):
 class JsonlWriter:
     """One JSON object per iteration, each line whole and with the operating system before the next iteration begins."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1)
+    def __init__(self, path: Path, first_iteration: int) -> None:
+        """Open the file, and take back what is in it of iterations after the first; events stay."""
+        if path.exists():
+            lines = [line for line in path.read_text().splitlines() if _is_before(line, first_iteration)]
+            partial = path.with_name(f".{path.name}.partial")
+            partial.write_text("".join(f"{line}\n" for line in lines))
+            partial.replace(path)
+        self._file = path.open("ab", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Append a line; numbers that JSON does not have become null."""
+        """Append a line; numbers that JSON does not have become null.
+
+        Raises:
+            OSError: It could not be written, and nothing of it is in the file.
+        """
         finite = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in metrics.items()
         }
-        self._file.write(json.dumps(finite) + "\n")
+        line = json.dumps(finite).encode() + b"\n"
+        size = self._file.seek(0, os.SEEK_END)
+        written = 0
+        try:
+            while written < len(line):
+                written += self._file.write(line[written:])
+        except OSError:
+            self._file.truncate(size)
+            raise
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
+def _is_before(line: str, iteration: int) -> bool:
+    """Whether a line of metrics.jsonl is an event, or of an iteration up to this one; a torn line is neither."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return False
+    return "event" in row or row["iteration"] <= iteration
+
+
 class TensorBoardWriter:
     """One scalar per number, over iterations."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, first_iteration: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10)
+        purge_step = first_iteration + 1 if first_iteration else None  # hides what earlier files have from there on
+        self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10, purge_step=purge_step)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Add the scalars."""
@@ -66,9 +94,17 @@ class WandbWriter:
 
         # Without a key W&B would ask for one, and a job without a terminal would wait for the answer for ever.
         mode = "offline" if "WANDB_MODE" not in os.environ and not _has_wandb_key() else None
+        id_file = run_dir / "wandb_run_id"
         self._run = wandb.init(
-            project=config.run.wandb_project, name=run_dir.name, dir=run_dir, config=to_plain(config), mode=mode
+            project=config.run.wandb_project,
+            name=run_dir.name,
+            dir=run_dir,
+            config=to_plain(config),
+            mode=mode,
+            id=id_file.read_text().strip() if id_file.exists() else None,
+            resume="allow",
         )
+        id_file.write_text(self._run.id)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
@@ -79,11 +115,11 @@ class WandbWriter:
         self._run.finish()
 
 
-def make_writers(config: TrainConfig, run_dir: Path) -> list[Writer]:
-    """Open what the config asks for; metrics.jsonl always."""
-    writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl")]
+def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int) -> list[Writer]:
+    """Open what the config asks for, metrics.jsonl always; see `RunReport` for the arguments."""
+    writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", first_iteration)]
     if config.run.logger == "tensorboard":
-        writers.append(TensorBoardWriter(run_dir))
+        writers.append(TensorBoardWriter(run_dir, first_iteration))
     elif config.run.logger == "wandb":
         writers.append(WandbWriter(run_dir, config))
     return writers

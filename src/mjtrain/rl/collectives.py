@@ -8,13 +8,15 @@ import torch
 import torch.distributed as dist
 
 from mjtrain import pulse
+from mjtrain.rank import RankContext
 
 
 class Collectives:
     """What the ranks of a job say to each other while they learn."""
 
     def __init__(self, device: str | torch.device) -> None:
-        self._on_gpu = torch.device(device).type == "cuda"
+        self._device = torch.device(device)
+        self._on_gpu = self._device.type == "cuda"
         self._waited_s = 0.0
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -22,6 +24,33 @@ class Collectives:
         with self.waiting():
             dist.all_reduce(tensor)
         return tensor
+
+    def gather_bytes(self, data: bytes, context: RankContext) -> list[bytes]:
+        """Return what every rank gave, by rank; every rank must call it."""
+        if not context.is_distributed:
+            return [data]
+        sizes = torch.zeros(context.world_size, dtype=torch.long, device=self._device)
+        sizes[context.rank] = len(data)
+        lengths = [int(size) for size in self.sum(sizes).tolist()]
+        mine = torch.zeros(max(lengths), dtype=torch.uint8, device=self._device)
+        mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        everybody = mine.new_empty(context.world_size * len(mine))
+        with self.waiting():
+            dist.all_gather_into_tensor(everybody, mine)
+        rows = everybody.view(context.world_size, -1).cpu().numpy()
+        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    def broadcast_bytes(self, data: bytes, context: RankContext) -> bytes:
+        """Return what rank 0 gave; every rank must call it."""
+        if not context.is_distributed:
+            return data
+        size = int(self.sum(torch.tensor([len(data) if context.is_main else 0], device=self._device)).item())
+        shared = torch.zeros(size, dtype=torch.uint8, device=self._device)
+        if size and context.is_main:
+            shared.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        with self.waiting():
+            dist.broadcast(shared, src=0)
+        return shared.cpu().numpy().tobytes()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

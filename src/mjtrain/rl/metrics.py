@@ -19,7 +19,8 @@ class JobMetrics:
         self._context = context
         self._statistics = statistics
         self._collectives = collectives
-        self._last_episodes: dict[str, Any] = {"mean_reward": None, "mean_episode_length": None}
+        self.last_episodes: dict[str, Any] = {"mean_reward": None, "mean_episode_length": None}
+        """Means over episodes of the last iteration in which one finished."""
         self.stop_requested = False
         """Whether any rank had been asked to stop by the last `collect`; the same answer on all."""
 
@@ -57,13 +58,13 @@ class JobMetrics:
             self._collectives.sum(sums)
         *values, num_stops = sums.tolist()
         self.stop_requested = num_stops > 0
-        self._last_episodes |= self._statistics.summarise(values[: len(episodes)])
+        self.last_episodes |= self._statistics.summarise(values[: len(episodes)])
         job_means = dict.fromkeys(means) | {
             name: total / context.world_size for name, total in zip(known, values[len(episodes) :], strict=False)
         }
         slots = range(len(episodes) + len(known), len(values), len(TIMES))
         by_rank = [values[slot : slot + len(TIMES)] for slot in slots]
-        return {**_speed(by_rank, num_env_steps), **self._last_episodes, **job_means}
+        return {**_speed(by_rank, num_env_steps), **self.last_episodes, **job_means}
 
 
 def _speed(by_rank: list[list[float]], num_env_steps: int) -> dict[str, Any]:

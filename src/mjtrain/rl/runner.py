@@ -12,7 +12,7 @@ import torch
 from rsl_rl.runners import OnPolicyRunner
 
 from mjtrain import pulse
-from mjtrain.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
@@ -22,6 +22,7 @@ from mjtrain.rl.drift import check_drift
 from mjtrain.rl.metrics import JobMetrics
 from mjtrain.rl.normalization import synchronise_normalisers
 from mjtrain.rl.ppo import Ppo
+from mjtrain.rl.rng import get_rng_state, set_rng_state
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
@@ -96,7 +97,7 @@ class Runner(OnPolicyRunner):
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1
-            self.env_steps_total += num_steps * self.env.num_envs * self._context.world_size
+            self.env_steps_total += self.env_steps_per_iteration
             for name, loss in losses.items():
                 if not math.isfinite(loss):
                     raise FloatingPointError(
@@ -123,6 +124,11 @@ class Runner(OnPolicyRunner):
             }
 
     @property
+    def env_steps_per_iteration(self) -> int:
+        """Env steps that all ranks together do in an iteration."""
+        return self.cfg["num_steps_per_env"] * self.env.num_envs * self._context.world_size
+
+    @property
     def stop_requested(self) -> bool:
         """Whether any rank had been asked to stop when the last iteration ended; the same answer on all ranks."""
         return self._metrics.stop_requested
@@ -138,23 +144,71 @@ class Runner(OnPolicyRunner):
             check_drift(state, self._context.world_size, self.device)
 
     def save(self, path: Path, infos: dict | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Write a checkpoint of networks, normalisers, optimiser and counters, atomically.
+        """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
 
         Args:
             path: Where it goes.
             infos: Plain values to keep with it.
 
         Raises:
-            OSError: It could not be written.
+            OSError: Rank 0 could not write it.
         """
+        mine = io.BytesIO()
+        torch.save({"rng": get_rng_state(self.device), "env": self._env.state_dict()}, mine)
+        ranks = self._collectives.gather_bytes(mine.getvalue(), self._context)
+        if not self._context.is_main:
+            return
         save_checkpoint(
             path,
             {
                 **self.alg.save(),
                 "iter": self.iteration,
+                "learning_rate": self.alg.learning_rate,
+                "last_episodes": self._metrics.last_episodes,
+                "ranks": [torch.load(io.BytesIO(rank), weights_only=True) for rank in ranks],
                 "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
             },
         )
+
+    def resume(self, path: Path | None, task: str) -> str | None:
+        """Go on where a checkpoint was saved. Every rank must call it; all go on from the bytes that rank 0 reads.
+
+        Args:
+            path: The file; only that of rank 0 counts, and None there changes nothing.
+            task: What is trained here.
+
+        Returns:
+            A line about what could not be restored, or None.
+
+        Raises:
+            RequestError: It is no valid checkpoint, or one of another task or other networks.
+        """
+        mine = read_checkpoint(path) if path is not None and self._context.is_main else b""
+        data = self._collectives.broadcast_bytes(mine, self._context)
+        if not data:
+            return None
+        path = path or Path("(of rank 0)")
+        content = parse_checkpoint(data, path, self.device)
+        theirs = content.get("infos", {}).get("task")
+        if theirs != task:
+            raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
+        self._load(content, path, {"actor": True, "critic": True, "optimizer": True, "rnd": True})
+        self.iteration = content["iter"]
+        self.env_steps_total = content["infos"]["env_steps_total"]
+        self.alg.learning_rate = content["learning_rate"]
+        self._metrics.last_episodes = content["last_episodes"]
+        ranks = content["ranks"]
+        if len(ranks) != self._context.world_size:
+            return (
+                f"the checkpoint is of {len(ranks)} ranks and there are {self._context.world_size} now: "
+                "environments and random numbers start anew"
+            )
+        try:
+            self._env.load_state_dict(ranks[self._context.rank]["env"])
+        except (ValueError, KeyError, RuntimeError) as error:
+            return f"environments and random numbers start anew: {error}"
+        set_rng_state(ranks[self._context.rank]["rng"], self.device)
+        return None
 
     def load_weights(self, path: Path) -> None:
         """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
@@ -164,13 +218,29 @@ class Runner(OnPolicyRunner):
         Raises:
             RequestError: There is no valid checkpoint, or it is of other networks.
         """
-        content = load_checkpoint(path, self.device)
-        try:
-            self.alg.load(content, {"actor": True, "critic": True}, strict=True)
-        except (RuntimeError, KeyError) as error:
-            raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
+        self._load(load_checkpoint(path, self.device), path, {"actor": True, "critic": True})
         if self._context.is_distributed:
             self.alg.broadcast_parameters()
+
+    def _load(self, content: dict[str, Any], path: Path, parts: dict[str, bool]) -> None:
+        """Load parts of a checkpoint, and name what does not fit."""
+        mine = self.alg.save()
+        for part in ("actor", "critic"):
+            key = f"{part}_state_dict"
+            if key not in content:
+                raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
+            theirs = {name: tuple(value.shape) for name, value in content[key].items()}
+            ours = {name: tuple(value.shape) for name, value in mine[key].items()}
+            for name in [*ours, *theirs]:
+                if theirs.get(name) != ours.get(name):
+                    raise RequestError(
+                        f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
+                        f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                    )
+        try:
+            self.alg.load(content, parts, strict=True)
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
 
     def _configure_multi_gpu(self) -> None:
         """Tell RSL-RL about the ranks. Its own version insists on CUDA, NCCL and making the process group itself."""
