@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("train: stopped by SIGINT", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as stop:
+        if isinstance(stop.code, int) and stop.code > 128:
+            print(f"train: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
+        raise
     except Exception as error:
         from mjtrain.launcher.failure import last_words
 

@@ -74,9 +74,11 @@ class Custody:
         """Return when no process of the job is left.
 
         Args:
-            now: Processes to kill at once; the others get SIGTERM first.
+            now: Processes to kill at once, and the starter with them; the others get SIGTERM first.
             wait_s: Time that the others have to end by themselves before that, in seconds.
         """
+        if now and self._starter is not None:
+            now = [*now, self._starter]
         order = {"kill": now, "wait_s": wait_s, "grace_s": 1.5}
         try:
             self.control.setblocking(True)

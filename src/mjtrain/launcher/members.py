@@ -22,8 +22,6 @@ class Member:
     phase: str = "start"
     waits: bool = False
     """Whether it waits for other ranks."""
-    stoppable: bool = False
-    """Whether its function asks whether to stop."""
     done: bool = False
     """Whether its function has returned, or was interrupted as asked."""
     report: dict[str, Any] | None = None
@@ -38,7 +36,7 @@ class Member:
         """Take in a sign of life."""
         if message["progress"] != self.progress:
             self.progress, self.progressed_s = message["progress"], now_s
-        self.phase, self.waits, self.stoppable = message["phase"], message["waits"], message["stoppable"]
+        self.phase, self.waits = message["phase"], message["waits"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,10 +139,14 @@ class _Link:
             os._exit(1)
 
     def _obey(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "stop":
+        if message["kind"] != "stop":
+            return
+        if pulse.current.stoppable:
             pulse.current.stop_signal = message["signum"]
-        elif message["kind"] == "interrupt":
+            self.speaker.send("stopping")
+        else:
             self._interrupted = True
+            self.speaker.send("interrupting")
             signal.pthread_kill(self._main_thread, signal.SIGINT)
 
 
@@ -170,5 +174,4 @@ class _Progress:
             "progress": self._count,
             "phase": pulse.current.phase,
             "waits": waits,
-            "stoppable": pulse.current.stoppable,
         }

@@ -66,6 +66,7 @@ class Supervisor:
         self._agent_lost = False
         self._value: bytes | None = None
         self._stop_signal: int | None = None
+        self._stop_announced = False
         self._deadline_s: float | None = None
         """When a stop that was asked for is enforced."""
         self._suspect_s: float | None = None
@@ -186,6 +187,8 @@ class Supervisor:
             member.take_beat(message, member.heard_s)
         elif kind == "signalled" and self._stop_signal is None:
             self._on_signal(message["signum"])
+        elif kind in ("stopping", "interrupting"):
+            self._on_answer(kind)
         elif kind in ("done", "interrupted"):
             member.done = True
             if member.rank == 0 and kind == "done":
@@ -236,18 +239,25 @@ class Supervisor:
             return
         self._stop_signal = signum
         members = [member for member in self._members.values() if not member.done]
-        stoppable = bool(members) and all(member.stoppable for member in members)
-        grace_s = self._plan.stop_grace_s if stoppable else INTERRUPT_GRACE_S
-        self._deadline_s = time.monotonic() + grace_s if members else 0.0
-        name = signal.Signals(signum).name
-        if stoppable:
-            self._say(f"{name}: finishing this iteration, then saving (within {grace_s:g} s; again to leave at once)")
+        self._deadline_s = time.monotonic() + self._plan.stop_grace_s if members else 0.0
         self._ask_to_stop(members, signum)
 
     def _ask_to_stop(self, members: list[Member], signum: int) -> None:
         for member in members:
             with contextlib.suppress(OSError):
-                member.speaker.send("stop" if member.stoppable else "interrupt", signum=signum)
+                member.speaker.send("stop", signum=signum)
+
+    def _on_answer(self, kind: str) -> None:
+        """Take in what a rank makes of the request: its function comes to an end, or was interrupted for want of one."""
+        signum = self._stop_signal
+        if kind == "stopping" and signum is not None and not self._stop_announced:
+            self._stop_announced = True
+            self._say(
+                f"{signal.Signals(signum).name}: finishing this iteration, then saving (within "
+                f"{self._plan.stop_grace_s:g} s; again to leave at once)"
+            )
+        elif kind == "interrupting" and self._deadline_s is not None:
+            self._deadline_s = min(self._deadline_s, time.monotonic() + INTERRUPT_GRACE_S)
 
     def _judge(self, now_s: float) -> Verdict | None:
         """Decide whether the job is over."""
@@ -288,10 +298,12 @@ class Supervisor:
             first = min(reports, key=lambda member: member.report["time_s"] if member.report else 0.0)
             report = first.report
             assert report is not None
+            returned = [member.rank for member in members if member.done]
+            hint = f"\n(Ranks that had returned before: {returned}.)\n" if returned else ""
             return self._blame(
                 first,
                 summary=report["summary"],
-                detail=report["traceback"],
+                detail=report["traceback"] + hint,
                 phase=report["phase"],
                 pickled_error=first.pickled_error,
                 may_pass=report["retry"],
@@ -307,7 +319,8 @@ class Supervisor:
         if signum == signal.SIGKILL and (word := self._oom.explain(member.pid)):
             how += f", {word}"
         stack = self._read_stack(member)
-        return self._blame(member, summary=how, detail=stack, signal=signum, exit_code=exit_code)
+        how += f" (last known phase: {member.phase})"
+        return self._blame(member, summary=how, phase="", detail=stack, signal=signum, exit_code=exit_code)
 
     def _explain_silence(self, silence: Silence) -> Failure:
         """Have every rank write its stack down, and show that of the one to blame."""
@@ -326,7 +339,8 @@ class Supervisor:
         culprit = silence.culprits[0]
         stack = self._read_stack(culprit) or "(it could not be made to show its Python stack)"
         others = f" (so do ranks {[member.rank for member in silence.culprits[1:]]})" if silence.culprits[1:] else ""
-        return self._blame(culprit, summary=f"hangs: {silence.reason}{others}", detail=f"Its Python stack:\n{stack}")
+        summary = f"hangs: {silence.reason}{others} (last known phase: {culprit.phase})"
+        return self._blame(culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}")
 
     def _blame(self, member: Member, **fields: Any) -> Failure:
         log = self._logs.get(member.rank)
@@ -356,6 +370,7 @@ class Supervisor:
         """End every process, take in the last of their output, and give everything back."""
         good = self._verdict is not None and self._verdict.failure is None and self._verdict.value is not None
         now = [] if good else [*self._agent_pids, *(member.pid for member in self._members.values())]
+        # Starter, agent and ranks have nothing to save by now; what the ranks have started gets SIGTERM first.
         self._custody.end(now, wait_s=LEAVE_GRACE_S if good else 0.0)
         deadline_s = time.monotonic() + LEAVE_GRACE_S
         for output in self._outputs.values():

@@ -72,6 +72,7 @@ class Runner(OnPolicyRunner):
         Raises:
             FloatingPointError: Rewards, values or losses are not finite, so the networks are or would be lost.
         """
+        pulse.stop_requested()  # from here on a signal waits for the end of the iteration
         observations = self.env.get_observations()
         self.alg.train_mode()
         num_steps = self.cfg["num_steps_per_env"]

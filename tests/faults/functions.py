@@ -1,0 +1,161 @@
+"""What the jobs without RSL-RL do: `functions.py RANKS NAME [ARGUMENT...]`."""
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import mjtrain
+
+
+def mark() -> None:
+    """Leave word of the moment of the fault."""
+    marker = Path(os.environ["FAULT_MARKER"])
+    if not marker.exists():
+        marker.with_suffix(".new").write_text(str(time.time()))
+        marker.with_suffix(".new").rename(marker)
+
+
+class Unpicklable(Exception):
+    def __reduce__(self) -> str:
+        raise TypeError("no")
+
+
+class Bomb:
+    """Goes off when a certain rank unpickles it."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __reduce__(self) -> tuple:
+        return _go_off, (self.rank,)
+
+
+def _go_off(rank: int) -> None:
+    if int(os.environ["RANK"]) == rank:
+        mark()
+        raise ValueError("the arm fell off")
+
+
+def _raise() -> None:
+    raise ValueError("the arm fell off")
+
+
+def _raise_unpicklable() -> None:
+    raise Unpicklable("a socket inside")
+
+
+def _loop_natively() -> None:
+    ctypes.PyDLL(None).sleep(1000)  # PyDLL keeps the interpreter's lock
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _exhaust_memory() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), used + (256 << 20)))
+    hoard = []
+    while True:
+        hoard.append(torch.ones(1 << 24))
+
+
+def _eat_memory() -> None:
+    hoard = []
+    while True:
+        hoard.append(torch.ones(1 << 22))
+
+
+FAULTS = {
+    "raise": _raise,
+    "unpicklable": _raise_unpicklable,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "SIGSEGV": faulthandler._sigsegv,  # pyright: ignore[reportAttributeAccessIssue]
+    "exit0": lambda: os._exit(0),
+    "exit3": lambda: os._exit(3),
+    "sleep": lambda: time.sleep(1000),
+    "loop": _loop,
+    "native_loop": _loop_natively,
+    "rlimit": _exhaust_memory,
+    "oom": _eat_memory,
+}
+
+
+def work(context: mjtrain.RankContext, name: str, who: str = "0", *_: object) -> str:
+    """Work together for a while, until the fault; "none" goes on for ever, "short" comes to an end."""
+    if "FAULT_GRANDCHILD" in os.environ:
+        _start_grandchild(context.rank)
+    for step in range(1_000_000):
+        if step == 10:
+            print(f"rank {context.rank} works", flush=True)
+            if name == "short":
+                return "done"
+            if context.rank == int(who) and name in FAULTS:
+                mark()
+                FAULTS[name]()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert total == context.world_size
+        time.sleep(0.01)
+    return "never"
+
+
+def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
+    """Work until a stop is asked for; rank 0 then saves."""
+    step = 0
+    while True:
+        step += 1
+        stop = torch.tensor([float(mjtrain.stop_requested())])
+        dist.all_reduce(stop)
+        if step == 10 and context.is_main:
+            print("at work", flush=True)
+        if stop > 0:
+            break
+        time.sleep(0.01)
+    if context.is_main:
+        Path("saved").write_text(str(step))
+    return "saved"
+
+
+def _start_grandchild(rank: int) -> None:
+    """Start what a video encoder could be: in the background, in a session of its own, deaf to SIGTERM."""
+    code = (
+        "import os, signal, socket, sys, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "open(sys.argv[1], 'w').write(str(server.getsockname()[1]))\n"
+        "time.sleep(1000)"
+    )
+    file = Path(f"grandchild_{rank}")
+    subprocess.Popen([sys.executable, "-c", code, str(file)], start_new_session=True)
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def main() -> None:
+    ranks, name, *args = sys.argv[1:]
+    launch = mjtrain.LaunchConfig(
+        gpu_ids=None,
+        num_workers=int(ranks),
+        heartbeat_timeout_s=float(os.environ.get("FAULT_HEARTBEAT", "300")),
+        torchrunx_log_dir="torchrunx",
+    )
+    fn = save_when_asked if name == "save_when_asked" else work
+    bombs = [Bomb(int(args[0]))] if name == "bomb" else []
+    print(mjtrain.launch(fn, name, *args, *bombs, launch=launch))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""A rank fails: the job ends at once, says why, and leaves nothing."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab import function, training
+
+from conftest import Record
+
+HEARTBEAT_S = 4.0
+
+EXCEPTION = "ValueError: the arm fell off"
+
+
+def first_line(block: str) -> str:
+    return block.splitlines()[0].removeprefix("FAILED: ").replace(f" on host {os.uname().nodename}", "")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("phase", ["build", "rollout", "update", "save"])
+def test_an_exception_in_a_training(tmp_path: Path, record: Record, phase: str, rank: int) -> None:
+    outcome = training(tmp_path, FAULT=f"{phase}:{rank}").finish()
+    assert outcome.status == 1
+    block = outcome.last_block
+    assert f"FAILED: rank {rank} on host {os.uname().nodename} in phase {phase}: {EXCEPTION}" in block
+    assert "fault_injection.py" in block
+    assert outcome.stderr.count("Traceback") == 1
+    (crash,) = tmp_path.glob(f"logs/*/*/crash/rank_{rank}.txt")
+    assert "raise ValueError" in crash.read_text()
+    assert f"see {crash}" in block
+    assert [path.name for path in crash.parent.iterdir()] == [crash.name]
+    record("exception", f"{phase}, rank {rank}", outcome, last_words=first_line(block))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_exception_at_the_start(tmp_path: Path, record: Record, rank: int) -> None:
+    outcome = function(tmp_path, "bomb", str(rank)).finish()
+    assert outcome.status == 1
+    assert f"FAILED: rank {rank} on host {os.uname().nodename} in phase start: {EXCEPTION}" in outcome.last_block
+    record("exception", f"start, rank {rank}", outcome, last_words=first_line(outcome.last_block))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "cause"),
+    [
+        ("raise", 0, EXCEPTION),
+        ("raise", 2, EXCEPTION),
+        ("unpicklable", 1, "Unpicklable: a socket inside"),
+        ("SIGKILL", 0, "was killed by SIGKILL"),
+        ("SIGKILL", 1, "was killed by SIGKILL"),
+        ("SIGSEGV", 1, "was killed by SIGSEGV"),
+        ("exit0", 1, "left with status 0 before it was done"),
+        ("exit3", 0, "left with status 3 before it was done"),
+        ("rlimit", 1, "RuntimeError: "),
+    ],
+)
+def test_one_of_three_ranks_fails(tmp_path: Path, record: Record, fault: str, rank: int, cause: str) -> None:
+    outcome = function(tmp_path, fault, str(rank), ranks=3).finish()
+    assert outcome.status == 1
+    block = outcome.last_block
+    assert re.search(rf"FAILED: rank {rank} on host {os.uname().nodename}(?: in phase run)?: {re.escape(cause)}", block)
+    assert f"torchrunx/{next((tmp_path / 'torchrunx').iterdir()).name}/localhost[{rank}].log" in block
+    if fault == "SIGSEGV":
+        assert "Fatal Python error: Segmentation fault" in block
+        assert "functions.py" in block
+    record(fault, f"1 of 3 ranks: {rank}", outcome, last_words=first_line(block))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "cause", "line"),
+    [
+        ("SIGSTOP", 1, "no sign of life", '"SIGSTOP": lambda: os.kill'),
+        ("native_loop", 0, "no sign of life", "ctypes.PyDLL(None).sleep"),
+        ("sleep", 1, "no progress", '"sleep": lambda: time.sleep'),
+        ("loop", 0, "no progress", "while True:\n        pass"),
+    ],
+)
+def test_a_rank_that_hangs_shows_its_stack(
+    tmp_path: Path, record: Record, fault: str, rank: int, cause: str, line: str
+) -> None:
+    outcome = function(tmp_path, fault, str(rank), FAULT_HEARTBEAT=str(HEARTBEAT_S)).finish()
+    assert outcome.status == 1
+    block = outcome.last_block
+    assert f"FAILED: rank {rank} on host {os.uname().nodename}: hangs: {cause} for 4 s" in block
+    source = (Path(__file__).parent / "functions.py").read_text()
+    begin = source[: source.index(line)].count("\n") + 1
+    places = [f'functions.py", line {begin + offset} in' for offset in range(line.count("\n") + 1)]
+    assert any(place in block for place in places), f"no line of the loop is in the stack:\n{block}"
+    assert outcome.noticed_s >= HEARTBEAT_S - 1.5
+    record(
+        fault,
+        f"rank {rank}; heartbeat {HEARTBEAT_S:g} s",
+        outcome,
+        last_words=first_line(block),
+        patience_s=HEARTBEAT_S,
+    )
+
+
+def test_ranks_that_wait_for_one_that_never_comes(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import mjtrain, torch, torch.distributed as dist\n"
+        "launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, heartbeat_timeout_s=3)\n"
+        "mjtrain.launch(lambda context: dist.recv(torch.ones(1), src=1 - context.rank), launch=launch)\n"
+    )
+    job = function(tmp_path, "unused")
+    job.clean_up()
+    job.process.wait()
+    job = type(job)([job.command[0], str(program)], tmp_path)
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 1
+    assert (
+        "hangs: no progress for 3 s (--heartbeat-timeout-s): it waits for ranks that do not come" in outcome.last_block
+    )
+
+
+def test_a_grandchild_that_ignores_sigterm(tmp_path: Path, record: Record) -> None:
+    job = function(tmp_path, "raise", "1", FAULT_GRANDCHILD="1")
+    outcome = job.finish()
+    assert EXCEPTION in outcome.last_block
+    record("exception, with a daemon below each rank that is deaf to SIGTERM", "rank 1", outcome, last_words=EXCEPTION)
+
+
+def _make_memory_group(name: str, limit: int) -> Path | None:
+    """Make a cgroup with little memory, if this machine lets us."""
+    for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(root) / name
+        try:
+            group.mkdir()
+            (group / file).write_text(str(limit))
+        except OSError:
+            continue
+        return group
+    return None
+
+
+def test_the_out_of_memory_killer_is_named(tmp_path: Path, record: Record) -> None:
+    group = _make_memory_group(f"mjtrain-test-{os.getpid()}", 2 << 30)
+    if group is None:
+        pytest.skip("no cgroup with a memory limit can be made here")
+    try:
+        job = function(tmp_path, "oom", "1")
+        job.clean_up()
+        job.process.wait()
+        join = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        outcome = type(job)(job.command, tmp_path, prefix=join).finish()
+    finally:
+        group.rmdir()
+    assert outcome.status == 1
+    assert "was killed by SIGKILL, " in outcome.last_block
+    assert "the kernel's out-of-memory killer" in outcome.last_block
+    record("out of memory (cgroup)", "rank 1", outcome, last_words=first_line(outcome.last_block), patience_s=30.0)
+
+
+def test_a_host_name_that_does_not_resolve(tmp_path: Path, record: Record) -> None:
+    """In namespaces of its own: an unknown host name, no DNS server that answers, and nothing but loopback."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-uimn", "true"], check=False).returncode != 0:
+        pytest.skip("no namespaces can be made here")
+    script = (
+        "hostname nobody-knows-me && ip link set lo up && "
+        'echo "nameserver 203.0.113.1" > resolv && mount --bind resolv /etc/resolv.conf && exec "$@"'
+    )
+    job = function(tmp_path, "raise", "1")
+    job.clean_up()
+    job.process.wait()
+    job = type(job)(job.command, tmp_path, prefix=["unshare", "-uimn", "sh", "-c", script, "sh"])
+    outcome = job.finish()
+    assert "FAILED: rank 1 on host nobody-knows-me in phase run: ValueError: the arm fell off" in outcome.last_block
+    record("exception, unresolvable host name", "rank 1", outcome, last_words=EXCEPTION)
+
+
+def test_an_unwritable_log_folder(tmp_path: Path) -> None:
+    (tmp_path / "torchrunx").write_text("")
+    job = function(tmp_path, "short")
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 1
+    assert "RequestError: --torchrunx-log-dir torchrunx: cannot be written" in outcome.stderr
+    assert "rank" not in outcome.stdout

@@ -1,0 +1,166 @@
+"""Signals to the launcher: the first lets the job come to an end, the second is the end, SIGKILL leaves nothing."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from lab import Job, function, training
+
+from conftest import Record
+from mjtrain.checkpoint import find_valid_checkpoint
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+NEVER_ENDING = ["--max-iterations", "100000"]
+
+
+def run_dir(folder: Path) -> Path:
+    (found,) = folder.glob("logs/*/*")
+    return found
+
+
+def find_keeper(job: Job) -> int:
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.members()}
+    return next(pid for pid, command in commands.items() if b"mjtrain.launcher.keeper" in command)
+
+
+@pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
+def test_at_the_start(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
+    job = function(tmp_path, "none")
+    while len(job.members()) < 3:  # launcher, keeper, starter
+        time.sleep(0.01)
+    outcome = job.finish(job.kill(signum))
+    # As everywhere in Python, Ctrl-C on a program of one's own ends it by that very signal.
+    assert outcome.status == (-signum if signum in (signal.SIGINT, signal.SIGKILL) else 128 + signum)
+    record(signum.name, "launcher, at the start", outcome, last_words="")
+
+
+@pytest.mark.parametrize("signum", SIGNALS, ids=lambda signum: signum.name)
+def test_in_the_middle_a_function_that_asks_saves_first(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
+    job = function(tmp_path, "save_when_asked")
+    job.wait_for("at work")
+    outcome = job.finish(job.kill(signum))
+    assert outcome.status == (-signum if signum == signal.SIGINT else 128 + signum)
+    assert (tmp_path / "saved").exists()
+    record(signum.name, "launcher, in the middle", outcome, last_words=f"{signum.name}: finishing this iteration, …")
+
+
+def test_sigkill_in_the_middle(tmp_path: Path, record: Record) -> None:
+    job = function(tmp_path, "none", FAULT_GRANDCHILD="1", ranks=3)
+    job.wait_for("rank 0 works")
+    outcome = job.finish(job.kill(signal.SIGKILL))
+    assert outcome.status == -signal.SIGKILL
+    record("SIGKILL", "launcher, in the middle, with daemons deaf to SIGTERM", outcome, last_words="")
+
+
+def test_sigkill_of_launcher_and_keeper(tmp_path: Path, record: Record) -> None:
+    """Nobody is left who could clean up but the kernel."""
+    job = function(tmp_path, "none")
+    job.wait_for("rank 0 works")
+    keeper = find_keeper(job)
+    now = time.time()
+    os.kill(job.process.pid, signal.SIGSTOP)  # it must not get the chance to do it instead
+    os.kill(keeper, signal.SIGKILL)
+    job.process.kill()
+    record("SIGKILL", "launcher and keeper", job.finish(now), last_words="")
+
+
+def test_sigkill_of_the_keeper_alone(tmp_path: Path, record: Record) -> None:
+    job = function(tmp_path, "none", FAULT_GRANDCHILD="1")
+    job.wait_for("rank 0 works")
+    keeper = find_keeper(job)
+    now = time.time()
+    os.kill(keeper, signal.SIGKILL)
+    outcome = job.finish(now)
+    assert outcome.status == 1
+    record("SIGKILL", "keeper", outcome, last_words=outcome.last_block.splitlines()[0].removeprefix("FAILED: "))
+
+
+def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:
+    job = training(tmp_path, *NEVER_ENDING, "--agent.save-interval", "100000")
+    job.wait_for("iteration 3/")
+    os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does
+    outcome = job.finish(time.time())
+    assert outcome.status == 130
+    last = int(outcome.stdout.splitlines()[-1].split()[1].partition("/")[0])
+    checkpoint, _ = find_valid_checkpoint(run_dir(tmp_path))
+    assert checkpoint is not None
+    assert checkpoint.name == f"model_{last}.pt"
+    assert outcome.stderr.splitlines()[-1] == "train: stopped by SIGINT"
+    record("SIGINT", "process group of a training", outcome, last_words="train: stopped by SIGINT")
+
+
+@pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
+def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
+    job = training(tmp_path, "--max-iterations", "4", "--drift-check-interval", "0", FAULT_SLOW_SAVE="1.5")
+    job.wait_for_file(job.marker)
+    outcome = job.finish(job.kill(signum))
+    assert outcome.status == (-signum if signum == signal.SIGKILL else 128 + signum)
+    checkpoint, problems = find_valid_checkpoint(run_dir(tmp_path))
+    assert problems == []
+    if signum != signal.SIGKILL:
+        assert checkpoint is not None
+        record(signum.name, "launcher, while it saves", outcome, last_words=outcome.stderr.splitlines()[-1])
+    else:
+        record(signum.name, "launcher, while it saves", outcome, last_words="")
+
+
+def test_the_second_signal_is_the_end(tmp_path: Path, record: Record) -> None:
+    job = training(tmp_path, *NEVER_ENDING, "--drift-check-interval", "0", FAULT_SLOW_SAVE="60")
+    job.wait_for_file(job.marker)
+    job.kill(signal.SIGTERM)
+    job.wait_for("finishing this iteration", "stderr")
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 143
+    assert outcome.noticed_s < 5.0
+    record("SIGTERM, twice", "launcher, while it saves", outcome, last_words="train: stopped by SIGTERM")
+
+
+def test_the_grace_time_is_the_end(tmp_path: Path) -> None:
+    job = training(tmp_path, *NEVER_ENDING, "--drift-check-interval", "0", "--stop-grace-s", "2", FAULT_SLOW_SAVE="60")
+    job.wait_for_file(job.marker)
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 143
+    assert 2.0 < outcome.noticed_s < 8.0
+
+
+def test_in_the_background_with_sigint_ignored(tmp_path: Path) -> None:
+    job = function(tmp_path, "save_when_asked")
+    job.clean_up()
+    job.process.wait()
+    job = Job(job.command, tmp_path, prefix=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])
+    job.wait_for("at work")
+    outcome = job.finish(job.kill(signal.SIGINT))
+    assert outcome.status in (-signal.SIGINT, 130)
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("signum", SIGNALS, ids=lambda signum: signum.name)
+def test_one_process_saves_too(tmp_path: Path, signum: signal.Signals) -> None:
+    job = training(tmp_path, *NEVER_ENDING, ranks=1)
+    job.wait_for("iteration 3/")
+    outcome = job.finish(job.kill(signum))
+    assert outcome.status == 128 + signum
+    last = int(outcome.stdout.splitlines()[-1].split()[1].partition("/")[0])
+    checkpoint, _ = find_valid_checkpoint(run_dir(tmp_path))
+    assert checkpoint is not None
+    assert checkpoint.name == f"model_{last}.pt"
+
+
+def test_nothing_listens_and_no_secret_shows(tmp_path: Path) -> None:
+    """Two jobs at once: neither listens on anything but loopback, and no argument of a process holds a secret."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    jobs = [function(folder, "none", WANDB_API_KEY="a-well-kept-secret") for folder in folders]
+    try:
+        for job in jobs:
+            job.wait_for("rank 0 works")
+        for job in jobs:
+            assert {address for address, _ in job.listening()} <= {"0100007F"}  # 127.0.0.1
+            for pid in job.members():
+                assert b"a-well-kept-secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    finally:
+        outcomes = [job.finish(job.kill(signal.SIGTERM)) for job in jobs]
+    assert [outcome.status for outcome in outcomes] == [143, 143]
