@@ -1,10 +1,21 @@
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from mjtrain.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.checkpoint import (
+    checkpoint_path,
+    find_valid_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    prune_checkpoints,
+    read_checkpoint,
+    save_checkpoint,
+)
 from mjtrain.errors import RequestError
 
 
@@ -59,3 +70,72 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"model_9\.pt: no such file"):
         load_checkpoint(tmp_path / "model_9.pt", "cpu")
+
+
+def test_a_payload_with_a_right_checksum_is_refused_too(tmp_path: Path) -> None:
+    path = tmp_path / "model_1.pt"
+    save_checkpoint(path, {"iter": 1, "payload": _Payload(tmp_path / "ran")})
+    assert find_valid_checkpoint(tmp_path) == (path, [])  # the checksum is not what stands in its way
+    with pytest.raises(RequestError, match="not a whole checkpoint of plain values"):
+        load_checkpoint(path, "cpu")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_torch_reads_it_without_us(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "model_1.pt", {"weights": torch.arange(1000.0)})
+    for mmap in (False, True):
+        content = torch.load(tmp_path / "model_1.pt", weights_only=True, mmap=mmap)
+        assert torch.equal(content["weights"], torch.arange(1000.0))
+
+
+def test_one_flipped_bit_shows(tmp_path: Path) -> None:
+    path = tmp_path / "model_1.pt"
+    save_checkpoint(path, {"weights": torch.arange(1000.0)})
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert find_valid_checkpoint(tmp_path)[0] is None
+        with pytest.raises(RequestError):
+            read_checkpoint(path)
+
+
+def test_the_newest_whole_one_is_found(tmp_path: Path) -> None:
+    for iteration in (9, 10, 11):
+        save_checkpoint(checkpoint_path(tmp_path, iteration), {"iter": iteration})
+    newest = checkpoint_path(tmp_path, 11)
+    newest.write_bytes(newest.read_bytes()[:-1])
+    path, problems = find_valid_checkpoint(tmp_path)
+    assert path == checkpoint_path(tmp_path, 10)
+    assert len(problems) == 1
+    assert "model_11.pt" in problems[0]
+
+
+def test_old_ones_are_pruned(tmp_path: Path) -> None:
+    for iteration in (9, 10, 11):
+        save_checkpoint(checkpoint_path(tmp_path, iteration), {"iter": iteration})
+    (tmp_path / ".model_12.pt.partial").write_text("cut short")
+    (tmp_path / "model_best.pt").write_text("somebody's own")
+    prune_checkpoints(tmp_path, None)
+    assert len(list_checkpoints(tmp_path)) == 3
+    prune_checkpoints(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model_10.pt", "model_11.pt", "model_best.pt"]
+
+
+def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
+    """In a process of its own, whose files may not grow beyond a limit."""
+    code = (
+        "import resource, signal, sys, torch\n"
+        "from pathlib import Path\n"
+        "from mjtrain.checkpoint import save_checkpoint\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "path = Path(sys.argv[1])\n"
+        "save_checkpoint(path, {'iter': 1})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
+        "try: save_checkpoint(path, {'weights': torch.zeros(1 << 18)})\n"
+        "except OSError as error: print(type(error).__name__, error.errno)\n"
+    )
+    path = tmp_path / "model_1.pt"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["OSError", str(errno.EFBIG)]
+    assert load_checkpoint(path, "cpu") == {"iter": 1}
+    assert list(tmp_path.iterdir()) == [path]

@@ -17,7 +17,7 @@ from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
 from mjtrain.rank import RankContext
-from mjtrain.reporting.events import write_event
+from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.run_dir import claim_run_dir, find_run, list_changes, make_run_dir, name_run_dir, save_params
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restar
     iteration = 0 if checkpoint is None else checkpoint_iteration(checkpoint)
     who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
     cause = f"{who}: {failure.summary}"
-    write_event(run_dir, "restart", restart=restart, iteration=iteration, cause=cause, time=time.time())
+    lost = max(0, last_iteration(run_dir) - iteration)
+    write_event(run_dir, "restart", restart=restart, iteration=iteration, lost=lost, cause=cause, time=time.time())
     _say(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
 
 

@@ -22,6 +22,9 @@ from mjtrain.launcher.supervisor import Supervisor, Verdict
 
 MAX_BACK_OFF_S = 30.0
 
+STEADY_S = 10.0
+"""A job that ran for so long before it failed is started again without further delay."""
+
 OnRestart = Callable[[Failure, int, float], None]
 """Takes the failure, the number of the restart from 1 up, and the seconds until then."""
 
@@ -57,7 +60,7 @@ def run_spawned(
     """
     # As bytes, so that only the ranks unpickle what is the caller's, and say so when that fails.
     payload = cloudpickle.dumps((fn, args))
-    restarts = 0
+    restarts = quick_failures = 0
     while True:
         ranks = tuple(replace(rank, restarts=restarts) for rank in plan.ranks)
         verdict = _run_once(Job(plan=replace(plan, ranks=ranks), payload=payload, preload=preload))
@@ -69,7 +72,8 @@ def run_spawned(
         if restarts >= plan.max_restarts or not failure.may_pass or verdict.stop_signal is not None:
             raise failure.to_error() from None
         restarts += 1
-        back_off_s = min(2.0 ** (restarts - 1), MAX_BACK_OFF_S)
+        quick_failures = quick_failures + 1 if verdict.ran_s < STEADY_S else 0
+        back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
         if on_restart is not None:
             on_restart(failure, restarts, back_off_s)
         with StopSignals(leave):

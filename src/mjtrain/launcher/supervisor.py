@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ class Verdict:
     stop_signal: int | None = None
     """The signal that asked it to stop."""
 
+    ran_s: float = 0.0
+    """How long it ran once all ranks had begun, in seconds."""
+
 
 class Supervisor:
     """One job on this host. Everything happens in the caller's thread, in `run`."""
@@ -71,6 +74,8 @@ class Supervisor:
         """When a stop that was asked for is enforced."""
         self._suspect_s: float | None = None
         """When the first sign of a failure was seen."""
+        self._complete_s: float | None = None
+        """When the last rank began."""
         self._done_s: float | None = None
         """When the last rank was done."""
         self._verdict: Verdict | None = None
@@ -102,7 +107,7 @@ class Supervisor:
                     self._turn()
             finally:
                 self._end()
-        return self._verdict
+        return replace(self._verdict, ran_s=time.monotonic() - self._complete_s) if self._complete_s else self._verdict
 
     def _watch(self, file: Any, callback: Callable[[], Any]) -> None:
         self._selector.register(file, selectors.EVENT_READ, callback)
@@ -170,6 +175,7 @@ class Supervisor:
             progressed_s=now_s,
         )
         self._members[rank] = member
+        self._complete_s = now_s
         if self._stop_signal is not None:
             self._ask_to_stop([member], self._stop_signal)
         return member
@@ -248,7 +254,7 @@ class Supervisor:
                 member.speaker.send("stop", signum=signum)
 
     def _on_answer(self, kind: str) -> None:
-        """Take in what a rank makes of the request: its function comes to an end, or was interrupted for want of one."""
+        """Take in what a rank does about the request: its function comes to an end, or is interrupted."""
         signum = self._stop_signal
         if kind == "stopping" and signum is not None and not self._stop_announced:
             self._stop_announced = True

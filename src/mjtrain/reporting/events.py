@@ -11,3 +11,15 @@ def write_event(run_dir: Path, event: str, **fields: Any) -> None:
     torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
     with path.open("a") as file:
         file.write(("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n")
+
+
+def last_iteration(run_dir: Path) -> int:
+    """Return the last iteration in a run's metrics.jsonl; 0 if there is none."""
+    path = run_dir / "metrics.jsonl"
+    last = 0
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            last = json.loads(line).get("iteration", last) if '"event"' not in line else last
+        except json.JSONDecodeError:
+            continue  # torn by the failure
+    return last

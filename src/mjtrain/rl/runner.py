@@ -49,6 +49,7 @@ class Runner(OnPolicyRunner):
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
+        self._rng_state: dict[str, Any] | None = None
         for name, groups in config.obs_groups.items():
             for group in groups:
                 if group not in env.config.observations:
@@ -73,6 +74,8 @@ class Runner(OnPolicyRunner):
             FloatingPointError: Rewards, values or losses are not finite, so the networks are or would be lost.
         """
         pulse.stop_requested()  # from here on a signal waits for the end of the iteration
+        if self._rng_state is not None:  # only now: whatever was built meanwhile may have drawn numbers
+            set_rng_state(self._rng_state, self.device)
         observations = self.env.get_observations()
         self.alg.train_mode()
         num_steps = self.cfg["num_steps_per_env"]
@@ -208,7 +211,7 @@ class Runner(OnPolicyRunner):
             self._env.load_state_dict(ranks[self._context.rank]["env"])
         except (ValueError, KeyError, RuntimeError) as error:
             return f"environments and random numbers start anew: {error}"
-        set_rng_state(ranks[self._context.rank]["rng"], self.device)
+        self._rng_state = ranks[self._context.rank]["rng"]
         return None
 
     def load_weights(self, path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Restarts, disks that are full, and saves that are cut short."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import training
+
+from conftest import Record
+from mjtrain.checkpoint import find_valid_checkpoint, list_checkpoints
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def run_benchmark(name: str, *args: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / name), *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_killed_ranks_are_started_again(tmp_path: Path) -> None:
+    """The short form of the benchmark; it checks what is lost, what is recorded and what is left."""
+    assert run_benchmark("kill_ranks.py", "--kills", "2", folder=tmp_path).count("restart") == 2
+
+
+def test_a_save_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
+    assert "loaded each time" in run_benchmark("kill_saves.py", "--kills", "12", "--megabytes", "24", folder=tmp_path)
+
+
+def test_restarts_come_to_an_end(tmp_path: Path, record: Record) -> None:
+    """A failure that comes every time is retried as often as asked, and is then the job's; one rank is enough."""
+    outcome = training(tmp_path, "--max-restarts", "1", ranks=1, FAULT="update:0").finish()
+    assert outcome.status == 1
+    assert "in phase update: ValueError: the arm fell off" in outcome.last_block
+    (metrics,) = tmp_path.glob("logs/*/*/metrics.jsonl")
+    (row,) = [json.loads(line) for line in metrics.read_text().splitlines()]
+    cause = row.pop("cause")
+    assert (row["event"], row["restart"], row["iteration"]) == ("restart", 1, 0)
+    assert "ValueError: the arm fell off" in cause
+    assert "restart 1 of 1 in " in outcome.stderr
+    assert len(list(tmp_path.glob("logs/*/*/torchrunx/*"))) == 2
+    record("exception, each time, --max-restarts 1", "update, 1 rank", outcome, last_words=cause)
+
+
+def test_a_wrong_request_is_not_tried_again(tmp_path: Path) -> None:
+    flags = ["--agent.obs-groups.critic", "camera", "--max-restarts", "3"]
+    job = training(tmp_path, *flags)
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 2, outcome.stderr
+    assert "train: --agent.obs-groups.critic camera: the environment observes actor" in outcome.stderr
+    assert "restart" not in outcome.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+EVERY_ITERATION = ["--agent.save-interval", "1", "--max-iterations", "10"]
+
+
+def test_a_full_disk_ends_no_training(tmp_path: Path, small_disk: Path, record: Record) -> None:
+    outcome = training(tmp_path, *EVERY_ITERATION, "--logger", "none").finish(since=0.0)
+    assert "iteration 10/10" in outcome.stdout
+    assert "could not be written (No space left on device); the last whole one is model_" in outcome.stdout
+    # The last iteration is not on disk, which nobody should find out later.
+    assert outcome.status == 1
+    assert "RuntimeError: checkpoint" in outcome.last_block
+    (run_dir,) = small_disk.glob("*/*")
+    newest, problems = find_valid_checkpoint(run_dir)
+    assert newest == list_checkpoints(run_dir)[0]
+    assert problems == []
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def test_keeping_few_checkpoints_keeps_the_disk_from_filling(tmp_path: Path, small_disk: Path) -> None:
+    job = training(tmp_path, *EVERY_ITERATION, "--logger", "none", "--keep-checkpoints", "2")
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 0, outcome.stderr
+    (run_dir,) = small_disk.glob("*/*")
+    assert [path.name for path in list_checkpoints(run_dir)] == ["model_10.pt", "model_9.pt"]
