@@ -54,7 +54,13 @@ def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert same, f"{name} differs"
 
 
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("logs"), 4, logger="tensorboard")
+
+
 @pytest.mark.parametrize("launch", [ONE, TWO], ids=["one process", "two processes"])
+@pytest.mark.usefixtures("stopped_run")  # a training before: the first one in a process imports what draws numbers
 def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.LaunchConfig) -> None:
     straight = train(tmp_path / "straight", 8, launch)
     stopped = train(tmp_path / "stopped", 4, launch)
@@ -64,11 +70,6 @@ def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.Laun
     one, other = (load_checkpoint(run_dir / "model_8.pt", "cpu") for run_dir in (straight, resumed))
     assert len(one["ranks"]) == (launch.num_workers or 1)
     assert_same_bits(one, other)
-
-
-@pytest.fixture(scope="module")
-def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("logs"), 4, logger="tensorboard")
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""What ranks write, on the console and in the files."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+PROGRAM = """
+import os, sys, warnings
+import mjtrain
+
+def speak(context):
+    size = os.get_terminal_size() if context.is_main and sys.stdout.isatty() else None
+    print(f"\\x1b[31mred\\x1b[0m {context.rank} {sys.stdout.isatty()} {size and (size.columns, size.lines)}")
+    os.write(1, b"first\\rsecond\\n")
+    if context.rank == 1:
+        warnings.warn("the floor is wet")
+    else:
+        print("to standard error", file=sys.stderr)
+    sys.stdout.write("no line feed at the end")
+
+mjtrain.launch(speak, launch=mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, torchrunx_log_dir="logs"))
+"""
+
+
+def read_logs(folder: Path) -> dict[str, list[str]]:
+    return {
+        path.name: [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", line) for line in path.read_text().splitlines()]
+        for path in folder.glob("logs/*/*.log")
+    }
+
+
+def test_pipes_get_rank_0_as_it_is_and_the_warnings_of_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"\x1b[31mred\x1b[0m 0 False None\nfirst\rsecond\nno line feed at the end"
+    lines = done.stderr.decode().splitlines()
+    assert "to standard error" in lines
+    (warning,) = (line for line in lines if line != "to standard error")
+    assert re.fullmatch(r"\[rank 1\] <string>:\d+: UserWarning: the floor is wet", warning)
+    logs = read_logs(tmp_path)
+    assert set(logs) == {"localhost.log", "localhost[0].log", "localhost[1].log"}
+    assert logs["localhost.log"] == []
+    assert sorted(logs["localhost[0].log"]) == sorted(
+        ["red 0 False None", "second", "no line feed at the end", "to standard error"]
+    )
+    assert "no line feed at the end" in logs["localhost[1].log"]
+    assert any("the floor is wet" in line for line in logs["localhost[1].log"])
+
+
+def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+    command = [sys.executable, "-c", PROGRAM]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # nobody writes any more
+            break
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert b"\x1b[31mred\x1b[0m 0 True (77, 33)\r\n" in shown
+    assert b"no line feed at the end" in shown
+    assert "red 0 True (77, 33)" in read_logs(tmp_path)["localhost[0].log"]
