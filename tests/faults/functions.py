@@ -123,6 +123,7 @@ def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
         if stop > 0:
             break
         time.sleep(0.01)
+    time.sleep(float(os.environ.get("FAULT_SLOW_SAVE", "0")))
     if context.is_main:
         Path("saved").write_text(str(step))
     return "saved"
@@ -150,6 +151,7 @@ def main() -> None:
         gpu_ids=None,
         num_workers=int(ranks),
         heartbeat_timeout_s=float(os.environ.get("FAULT_HEARTBEAT", "300")),
+        stop_grace_s=float(os.environ.get("FAULT_GRACE", "60")),
         torchrunx_log_dir="torchrunx",
     )
     fn = save_when_asked if name == "save_when_asked" else work
