@@ -1,8 +1,11 @@
 """mjtrain.launch with real processes."""
 
+import multiprocessing
 import os
+import signal
 import socket
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +116,39 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
 
     with pytest.raises(mjtrain.RankFailedError, match="a socket inside"):
         mjtrain.launch(fail, launch=TWO)
+
+
+def test_a_rank_can_end_what_it_has_forked() -> None:
+    def fork(context: RankContext) -> int | None:
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        process.start()
+        process.terminate()
+        process.join(10)
+        return process.exitcode
+
+    assert mjtrain.launch(fork, launch=TWO) == -signal.SIGTERM
+
+
+def test_a_function_is_started_again() -> None:
+    def fail_twice(context: RankContext) -> tuple[int, int]:
+        if context.restarts < 2:
+            os._exit(3)
+        return context.restarts, os.getpid()
+
+    restarts, pid = mjtrain.launch(fail_twice, launch=LaunchConfig(gpu_ids=None, max_restarts=2))
+    assert restarts == 2
+    assert pid != os.getpid()
+
+
+def test_a_killed_rank_is_described() -> None:
+    def die(context: RankContext) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(mjtrain.RankFailedError) as caught:
+        mjtrain.launch(die, launch=LaunchConfig(gpu_ids=None, max_restarts=0, num_workers=2))
+    error = caught.value
+    assert error.rank in (0, 1)
+    assert (error.host, error.signal, error.exit_code) == (socket.gethostname(), signal.SIGKILL, None)
 
 
 def test_an_argument_that_cannot_travel_is_the_callers_error() -> None:

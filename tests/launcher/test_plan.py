@@ -72,6 +72,9 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("workers with GPUs that are not there", {}, {"gpu_ids": "all", "num_workers": 2}, 0, ["--num-workers 2"]),
     ("no thread", {}, {"gpu_ids": None, "num_threads": 0}, 0, ["--num-threads 0", "at least 1"]),
     ("a negative seed", {}, {"gpu_ids": None, "seed": -3}, 0, ["--seed -3", "at least 0"]),
+    ("no patience", {}, {"heartbeat_timeout_s": 0.0}, 0, ["--heartbeat-timeout-s 0", "more than 0"]),
+    ("negative restarts", {}, {"max_restarts": -1}, 0, ["--max-restarts -1", "at least 0"]),
+    ("negative grace", {}, {"stop_grace_s": -1.0}, 0, ["--stop-grace-s -1", "at least 0"]),
     ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
 ]
 
@@ -111,6 +114,13 @@ def test_plan_error(environ: dict[str, str], flags: dict[str, Any], gpus: int, w
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_a_single_rank_that_may_be_restarted_has_a_process_of_its_own() -> None:
+    config = LaunchConfig(gpu_ids=(2,), max_restarts=1, heartbeat_timeout_s=400.0)
+    plan = resolve_plan(config, {CVD: "4,5,6"}, 3, run_dir=RUN)
+    assert (plan.mode, plan.backend, plan.ranks[0].device, plan.environ[CVD]) == ("spawn", None, "cuda:0", "6")
+    assert (plan.max_restarts, plan.heartbeat_timeout_s, plan.start_timeout_s) == (1, 400.0, 400.0)
 
 
 def test_plan_is_pure() -> None:

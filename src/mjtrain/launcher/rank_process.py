@@ -72,8 +72,7 @@ class _Link:
         for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
             os.dup2(received, stream)
             os.close(received)
-        # What this rank forks must not keep the launcher believing that the rank lives.
-        os.register_at_fork(after_in_child=self._connection.close)
+        os.register_at_fork(after_in_child=self._be_nobody)
         stacks = stack_file(scratch, context.rank).open("w")
         faulthandler.enable(stacks)
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=True)
@@ -111,6 +110,13 @@ class _Link:
             )
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)
+
+    def _be_nobody(self) -> None:
+        """In a fork of this rank: do not keep the launcher believing that the rank lives, and obey signals."""
+        self._connection.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
 
     def _on_signal(self, signum: int, _: Any) -> None:
         if self._interrupted:

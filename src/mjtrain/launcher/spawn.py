@@ -67,7 +67,7 @@ def run_spawned(
         failure = verdict.failure
         if failure is None:
             break
-        if crash_dir is not None:
+        if crash_dir is not None and failure.may_pass:
             failure = write_crash_file(crash_dir, failure)
         if restarts >= plan.max_restarts or not failure.may_pass or verdict.stop_signal is not None:
             raise failure.to_error() from None

@@ -73,8 +73,8 @@ class TensorBoardWriter:
     def __init__(self, run_dir: Path, first_iteration: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        purge_step = first_iteration + 1 if first_iteration else None  # hides what earlier files have from there on
-        self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10, purge_step=purge_step)
+        # purge_step hides what the files of earlier starts have from there on.
+        self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10, purge_step=first_iteration + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Add the scalars."""
