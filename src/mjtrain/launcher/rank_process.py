@@ -66,6 +66,7 @@ class _Link:
     def __init__(self, context: RankContext, scratch: Path, beat_interval_s: float) -> None:
         """Take over the output streams, watch for signals and begin to beat."""
         self._interval_s = beat_interval_s
+        self._pid = os.getpid()
         self._connection = connect(scratch)
         self.speaker = Speaker(self._connection)
         self.speaker.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
@@ -119,9 +120,13 @@ class _Link:
             signal.signal(signum, signal.SIG_DFL)
 
     def _on_signal(self, signum: int, _: Any) -> None:
-        if self._interrupted:
+        if os.getpid() != self._pid:  # a fork that was signalled before it had become nobody
+            self._be_nobody()
+            os.kill(os.getpid(), signum)
+        elif self._interrupted:
             raise KeyboardInterrupt
-        self._signalled = signum  # somebody signalled this rank; the launcher decides what that means for the job
+        else:
+            self._signalled = signum  # somebody signalled this rank; the launcher decides what that means for the job
 
     def _keep_in_touch(self) -> None:
         """Beat, and hear what the launcher has to say."""
