@@ -90,7 +90,8 @@ class _RankProcesses:
                     if exit_code != 0
                 }
                 return SimpleNamespace(return_values=dict.fromkeys(self._exit_codes), failures=failed)
-            multiprocessing.connection.wait(running, left_s)
+            if running:  # else the last has ended since the look above
+                multiprocessing.connection.wait(running, left_s)
         return None
 
     def close(self) -> None:
