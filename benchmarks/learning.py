@@ -3,6 +3,7 @@
     uv run benchmarks/learning.py                                       # every task and seed: two hours on two cores
     uv run benchmarks/learning.py --tasks Cartpole-Balance --seeds 7 8
     uv run benchmarks/learning.py --tasks Quadruped-Velocity-Flat --write    # and replace its part of docs/results.md
+    uv run benchmarks/learning.py --tasks Arm-Reach --runs logs/arm_reach/2026-*     # judge runs that are there
 
 Each run is the command a user types. Afterwards its last checkpoint is judged without exploration noise over 200
 episodes (judges.py). Exits with 1 if a bar is missed.
@@ -10,8 +11,6 @@ episodes (judges.py). Exits with 1 if a bar is missed.
 
 import argparse
 import json
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
+import yaml
 from judges import GOALS, Goal
 from tensordict import TensorDict
 
@@ -47,6 +47,13 @@ def train(task: str, seed: int, extra: list[str]) -> tuple[Path, Rows, float]:
     assert match is not None
     run_dir = Path(match[1])
     return run_dir, [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()], wall_s
+
+
+def read_run(run_dir: Path) -> tuple[int, Rows]:
+    """Return the seed and the metrics of a run that is there already."""
+    seed = yaml.safe_load((run_dir / "params" / "launch.yaml").read_text())["launch"]["seed"]
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return seed, [row for row in rows if "event" not in row]
 
 
 def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any]) -> tuple[list[float], int]:
@@ -100,23 +107,28 @@ def write(task: str, lines: list[str]) -> None:
     results.write_text(f"{head}{begin}\n" + "\n".join(lines) + f"\n{end}{tail}")
 
 
-def measure(task: str, seeds: list[int] | None, extra: list[str]) -> tuple[list[str], dict[int, Rows], bool]:
-    """Train and judge every seed of a task; return the table, the metrics, and whether all bars were met."""
+def measure(
+    task: str, seeds: list[int] | None, runs: list[Path], extra: list[str]
+) -> tuple[list[str], dict[int, Rows], bool]:
+    """Train (or read) and judge every seed of a task; return the table, the metrics, and whether all bars were met."""
     goal = GOALS[task]
     bars = " | ".join(measure.heading() for measure in goal.measures)
     lines = [
         f"### {task}: within {goal.within_s:g} s",
         "",
-        f"Measured on {len(os.sched_getaffinity(0))} cores, {platform.machine()}, torch {torch.__version__}.",
-        "",
-        f"| seed | {goal.threshold}, reached after s | iterations | training, s | Enter to end, s | {bars} |",
-        "|---" * (5 + len(goal.measures)) + "|",
+        f"| seed | threads | {goal.threshold}, reached after s | iterations | training, s | Enter to end, s | {bars} |",
+        "|---" * (6 + len(goal.measures)) + "|",
     ]
-    runs: dict[int, Rows] = {}
+    curves: dict[int, Rows] = {}
     all_met = True
-    for seed in seeds if seeds is not None else goal.seeds:
-        run_dir, rows, wall_s = train(task, seed, extra)
-        runs[seed] = rows
+    for source in runs or (seeds if seeds is not None else goal.seeds):
+        if isinstance(source, Path):
+            run_dir, wall_s = source, None
+            seed, rows = read_run(run_dir)
+        else:
+            seed = source
+            run_dir, rows, wall_s = train(task, seed, extra)
+        curves[seed] = rows
         checkpoint = run_dir / f"model_{rows[-1]['iteration']}.pt"
         where = LaunchConfig(gpu_ids=None, seed=1000 + seed)
         figures, longest = launch(judge, task, checkpoint, rows[-1], launch=where)
@@ -125,13 +137,17 @@ def measure(task: str, seeds: list[int] | None, extra: list[str]) -> tuple[list[
             (f"{at:.0f}" for at, row in zip(times, rows, strict=True) if goal.reached(row, longest)), "never"
         )
         met = [bar.met(figure) for bar, figure in zip(goal.measures, figures, strict=True)]
-        all_met &= all(met) and wall_s < goal.within_s and reached != "never"
+        all_met &= all(met) and (wall_s or times[-1]) < goal.within_s and reached != "never"
         cells = [f"{figure:.3f}" + ("" if good else " (missed)") for figure, good in zip(figures, met, strict=True)]
         if goal.curve.startswith("curriculum/"):
             reached += f" (level {rows[-1][goal.curve]:.2f} at the end)"
-        lines.append(f"| {seed} | {reached} | {len(rows)} | {times[-1]:.0f} | {wall_s:.0f} | {' | '.join(cells)} |")
+        threads = yaml.safe_load((run_dir / "params" / "launch.yaml").read_text())["plan"]["ranks"][0]["num_threads"]
+        wall = "-" if wall_s is None else f"{wall_s:.0f}"
+        lines.append(
+            f"| {seed} | {threads} | {reached} | {len(rows)} | {times[-1]:.0f} | {wall} | {' | '.join(cells)} |"
+        )
         print(lines[-1], flush=True)
-    return lines, runs, all_met
+    return lines, curves, all_met
 
 
 def main() -> None:
@@ -139,15 +155,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="*", default=list(GOALS), choices=list(GOALS))
     parser.add_argument("--seeds", nargs="*", type=int, default=None, help="default: those of docs/results.md")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[], help="run directories to judge instead of training")
     parser.add_argument("--write", action="store_true", help="put tables and pictures into docs/")
     parser.add_argument("extra", nargs="*", help="after --: flags for train, such as --engine warp")
     arguments = parser.parse_args()
     all_met = True
     for task in arguments.tasks:
-        lines, runs, met = measure(task, arguments.seeds, arguments.extra)
+        lines, curves, met = measure(task, arguments.seeds, arguments.runs, arguments.extra)
         all_met &= met
         if arguments.write:
-            picture = draw(task, GOALS[task], runs)
+            picture = draw(task, GOALS[task], curves)
             write(task, [*lines, "", f"![learning curves of {task}]({picture.name})", ""])
     sys.exit(0 if all_met else 1)
 
