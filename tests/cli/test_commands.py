@@ -40,7 +40,13 @@ def read_metrics(run_dir: Path) -> list[dict]:
 def test_list_tasks(tmp_path: Path) -> None:
     done = run("list-tasks", cwd=tmp_path)
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["Cartpole-Balance", "Cartpole-Swingup"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "Arm-Reach",
+        "Cartpole-Balance",
+        "Cartpole-Swingup",
+        "Quadruped-Velocity-Flat",
+        "Quadruped-Velocity-Rough",
+    ]
 
 
 def test_help_is_short_and_help_all_has_the_rest(tmp_path: Path) -> None:
