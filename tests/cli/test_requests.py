@@ -38,7 +38,7 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
     (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
-        "joint knee (for terminations.pole-fell",
+        "joint knee (for terminations.pole_fell)",
     ),
     (
         "Quadruped-Velocity-Rough --gpu-ids None --num-envs 4 --env.terrain.kinds lava",

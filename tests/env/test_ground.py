@@ -65,6 +65,19 @@ def test_levels_grow_harder_and_kinds_differ() -> None:
         assert spread == sorted(spread) or kind == "obstacles", kind  # those are thrown at random
 
 
+def test_no_cliff_parts_the_patches() -> None:
+    field = make_height_field(replace(SMALL, kinds=("slope_up", "slope_down", "stairs_up", "stairs_down")))
+    size = round(SMALL.patch_m / SMALL.cell_m)
+    border = (field.heights.shape[0] - 1 - size * 4) // 2
+    outside = field.heights[0, 0]
+    for patch in range(5):
+        assert np.allclose(field.heights[border + patch * size, :], outside)
+        assert np.allclose(field.heights[border + patch * size - 1, :], outside)
+    for patch in range(SMALL.num_levels + 1):
+        assert np.allclose(field.heights[:, border + patch * size], outside)
+        assert np.allclose(field.heights[:, border + patch * size - 1], outside)
+
+
 def test_the_same_seed_gives_the_same_ground() -> None:
     one, same, other = (make_height_field(replace(SMALL, seed=seed)).heights for seed in (3, 3, 4))
     assert np.array_equal(one, same)

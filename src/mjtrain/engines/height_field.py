@@ -9,6 +9,8 @@ from mjtrain.errors import RequestError
 
 _PLATFORM_M = 1.5
 _BORDER_M = 3.0
+_RIM_M = 0.5
+"""Width of the flat rim of slopes and stairs. All patches have the same height there, so that no cliff parts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,8 @@ def _rough(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Gener
 
 def _slope_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
     """A pit with walls of up to 0.4 (22 degrees): every way leads up."""
-    return 0.4 * difficulty * np.minimum(_distance(x, y), _edge(x) - 0.5)
+    rise = np.minimum(_distance(x, y), _edge(x) - _RIM_M)
+    return 0.4 * difficulty * (rise - rise.max())
 
 
 def _slope_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
@@ -105,7 +108,8 @@ def _slope_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.
 
 def _stairs_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
     """Steps of 40 cm and up to 12 cm: every way leads up."""
-    return 0.12 * difficulty * np.ceil(np.minimum(_distance(x, y), _edge(x) - 0.5) / 0.4 - 1e-9)
+    steps = np.ceil(np.minimum(_distance(x, y), _edge(x) - _RIM_M) / 0.4 - 1e-9)
+    return 0.12 * difficulty * (steps - steps.max())
 
 
 def _stairs_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:

@@ -80,7 +80,7 @@ def make_rough() -> TaskConfig:
             ),
         },
     )
-    return TaskConfig(env=env, agent=make_agent(), num_envs=512, max_iterations=700)
+    return TaskConfig(env=env, agent=make_agent(), num_envs=512, max_iterations=400)
 
 
 def make_env() -> EnvConfig:
