@@ -332,8 +332,8 @@ class Supervisor:
         """Have every rank write its stack down, and show that of the one to blame."""
         running = [member for member in self._members.values() if not member.done]
         pids = [member.pid for member in running]
-        send_signal(pids, signal.SIGCONT)  # a stopped process would not hear the other
         send_signal(pids, STACK_SIGNAL)
+        send_signal(pids, signal.SIGCONT)  # a stopped process hears the other as soon as it goes on, before it gets far
         deadline_s = time.monotonic() + 2.0
         while time.monotonic() < deadline_s and not all(map(self._read_stack, running)):
             time.sleep(0.05)
