@@ -31,7 +31,13 @@ def task_file(tmp_path: Path) -> Path:
 
 
 def test_the_built_in_tasks_are_listed() -> None:
-    assert [entry.name for entry in list_tasks()] == ["Cartpole-Balance", "Cartpole-Swingup"]
+    assert [entry.name for entry in list_tasks()] == [
+        "Arm-Reach",
+        "Cartpole-Balance",
+        "Cartpole-Swingup",
+        "Quadruped-Velocity-Flat",
+        "Quadruped-Velocity-Rough",
+    ]
 
 
 def test_names_are_found_in_any_case() -> None:
