@@ -55,6 +55,23 @@ class ObservationTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ErrorTerm:
+    """How far worlds are from what a command asks; `play` reports it, training never computes it."""
+
+    func: Callable[..., Any]
+    """func(env, **params) -> tensor of shape (num_envs,), zero where the command is met."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    unit: str = ""
+    """Unit of the function, for reports."""
+
+    settling_s: float = 0.0
+    """Seconds after each new draw that do not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommandTerm:
     """Something the policy is asked to do, drawn anew from time to time."""
 
@@ -73,6 +90,9 @@ class CommandTerm:
 
     refine_params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of refine."""
+
+    errors: dict[str, ErrorTerm] = field(default_factory=dict)
+    """Measures of how well it is met, by name; only `play` asks for them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,13 +56,21 @@ def orientation_error(env: "Env", *, command: str, orientation_sensor: str) -> t
     return rotations.rotation_vector(rotations.multiply(env.command(command)[:, 3:], rotations.conjugate(tool)))
 
 
+def distance(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+    """Distance of the tool from the commanded position, in m. Shape (num_envs,)."""
+    return position_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
+
+
+def angle(env: "Env", *, command: str, orientation_sensor: str) -> torch.Tensor:
+    """Angle between the tool and the commanded orientation, in rad. Shape (num_envs,)."""
+    return orientation_error(env, command=command, orientation_sensor=orientation_sensor).norm(dim=1)
+
+
 def near_position(env: "Env", *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
-    distance = position_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
-    return 1 - torch.tanh(distance / tolerance_m)
+    return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
 def near_orientation(env: "Env", *, command: str, orientation_sensor: str, tolerance: float) -> torch.Tensor:
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it, tolerance in rad. (num_envs,)."""
-    angle = orientation_error(env, command=command, orientation_sensor=orientation_sensor).norm(dim=1)
-    return 1 - torch.tanh(angle / tolerance)
+    return 1 - torch.tanh(angle(env, command=command, orientation_sensor=orientation_sensor) / tolerance)

@@ -58,6 +58,7 @@ def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
             kind: dict(getattr(config, kind))
             for kind in ("rewards", "terminations", "commands", "events", "curriculum")
         },
+        **{f"commands.{name}.errors": dict(term.errors) for name, term in config.commands.items()},
     }
     for group, terms in groups.items():
         for name, term in terms.items():

@@ -134,6 +134,34 @@ def track_turn(env: "Env", *, command: str, sensor: str, tolerance: float) -> to
     return torch.exp(-error / tolerance**2)
 
 
+def planar_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+    """Distance of the planar velocity from the one that was drawn, in m/s; `approach` makes no allowance here.
+
+    Args:
+        env: The environment.
+        command: Name of the velocity command.
+        sensor: A velocimeter on the body, in m/s.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (env.drawn_command(command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
+
+
+def turn_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+    """Distance of the turning rate from the commanded one, in rad/s.
+
+    Args:
+        env: The environment.
+        command: Name of the velocity command.
+        sensor: A gyro on the body, in rad/s.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
+
+
 def vertical_speed(env: "Env", *, sensor: str) -> torch.Tensor:
     """Squared velocity along the body's z, in (m/s)^2, from a velocimeter. Shape (num_envs,)."""
     return env.sensor(sensor)[:, 2].square()

@@ -6,6 +6,7 @@ from mjtrain import (
     CommandTerm,
     DistributionConfig,
     EnvConfig,
+    ErrorTerm,
     EventTerm,
     ModelConfig,
     ObservationTerm,
@@ -46,6 +47,10 @@ def make_env() -> EnvConfig:
                     "yaw": (-2.6, -0.5),
                 },
                 resampling_s=(3.0, 3.0),
+                errors={
+                    "distance": ErrorTerm(func=reach.distance, params=TOOL_POSITION, unit="m", settling_s=2.5),
+                    "angle": ErrorTerm(func=reach.angle, params=TOOL_ORIENTATION, unit="rad", settling_s=2.5),
+                },
             )
         },
         observations={

@@ -9,6 +9,7 @@ from mjtrain import (
     CurriculumTerm,
     DistributionConfig,
     EnvConfig,
+    ErrorTerm,
     EventTerm,
     ModelConfig,
     ObservationTerm,
@@ -127,6 +128,18 @@ def make_env() -> EnvConfig:
                     "turn": 1.0,
                     "acceleration": 2.0,
                     "turn_acceleration": 4.0,
+                },
+                errors={
+                    "planar": ErrorTerm(
+                        func=velocity.planar_error,
+                        params={"command": "velocity", "sensor": "base_velocity"},
+                        unit="m/s",
+                    ),
+                    "turn": ErrorTerm(
+                        func=velocity.turn_error,
+                        params={"command": "velocity", "sensor": "base_angular_velocity"},
+                        unit="rad/s",
+                    ),
                 },
             )
         },
