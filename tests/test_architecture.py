@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "rl": {"env", "checkpoint"},
     "reporting": set(),
     "training": {"checkpoint", "rl", "env", "engines", "reporting"},
+    "play": {"catalog", "checkpoint", "run_dir", "rl", "env", "engines"},
     "scaling": set(),
     "api": {"amounts", "catalog", "checkpoint", "engines", "launcher", "reporting", "run_dir", "training"},
     "cli": {"api", "catalog", "launcher", "scaling"},

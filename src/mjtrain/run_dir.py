@@ -55,17 +55,38 @@ def find_run(config: TrainConfig) -> tuple[Path, Path, list[str]]:
     Raises:
         RequestError: There is none.
     """
-    folder = experiment_dir(config)
     asked = config.run.resume
     if isinstance(asked, str):
-        places = [Path(asked), folder / asked]
-        run_dir = next((place for place in places if place.is_dir()), None)
-        if run_dir is None:
-            raise RequestError(f"--resume {asked}: no such run directory")
-        checkpoint, problems = find_valid_checkpoint(run_dir)
-        if checkpoint is None:
-            raise RequestError(f"--resume {asked}: {'; '.join(problems) or 'there is no checkpoint in it'}")
-        return run_dir.absolute(), checkpoint.absolute(), problems
+        return open_run("--resume", asked, experiment_dir(config))
+    return find_newest_run("--resume", config.task, experiment_dir(config))
+
+
+def open_run(flag: str, name: str, folder: Path) -> tuple[Path, Path, list[str]]:
+    """Open a run that a flag names by its path, or by its name below the task's folder; returns as `find_run` does.
+
+    Raises:
+        RequestError: It is not there, or has no valid checkpoint.
+    """
+    run_dir = next((place for place in (Path(name), folder / name) if place.is_dir()), None)
+    if run_dir is None:
+        raise RequestError(f"{flag} {name}: no such run directory")
+    checkpoint, problems = find_valid_checkpoint(run_dir)
+    if checkpoint is None:
+        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+    return run_dir.absolute(), checkpoint.absolute(), problems
+
+
+def find_newest_run(flag: str, task: str, folder: Path) -> tuple[Path, Path, list[str]]:
+    """Find the newest run in a task's folder that has a valid checkpoint; returns as `find_run` does.
+
+    Args:
+        flag: What asks, for messages.
+        task: Whose runs they are, for messages.
+        folder: See `experiment_dir`.
+
+    Raises:
+        RequestError: There is none.
+    """
     passed_over = []
     for run_dir in sorted(filter(Path.is_dir, folder.glob("*")), reverse=True):
         checkpoint, problems = find_valid_checkpoint(run_dir)
@@ -73,7 +94,7 @@ def find_run(config: TrainConfig) -> tuple[Path, Path, list[str]]:
             return run_dir, checkpoint, [*passed_over, *problems]
         passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
     reasons = "".join(f"; {line}" for line in passed_over)
-    raise RequestError(f"--resume: no run of {config.task} below {folder} has a valid checkpoint{reasons}")
+    raise RequestError(f"{flag}: no run of {task} below {folder} has a valid checkpoint{reasons}")
 
 
 def experiment_dir(config: TrainConfig) -> Path:
@@ -113,6 +134,21 @@ def save_params(run_dir: Path, **params: Any) -> None:
     folder.mkdir(exist_ok=True)
     for name, content in params.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def load_params(run_dir: Path, name: str) -> Any:
+    """Read what `save_params` wrote for a run under a name.
+
+    Raises:
+        RequestError: It is not there, or is no YAML.
+    """
+    path = run_dir / "params" / f"{name}.yaml"
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is no run directory") from error
+    except yaml.YAMLError as error:
+        raise RequestError(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
 
 
 def list_changes(run_dir: Path, **params: Any) -> list[str]:

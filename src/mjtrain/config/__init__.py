@@ -16,7 +16,7 @@ from mjtrain.config.env import (
     WarpConfig,
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
-from mjtrain.config.plain import to_plain
+from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig
 
 __all__ = [
@@ -45,5 +45,6 @@ __all__ = [
     "TerrainConfig",
     "TrainConfig",
     "WarpConfig",
+    "from_plain",
     "to_plain",
 ]

@@ -1,7 +1,10 @@
-"""Configs as plain values, for YAML and JSON."""
+"""Configs as plain values, for YAML and JSON, and back."""
 
 import dataclasses
-from collections.abc import Mapping
+import importlib
+import types
+import typing
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +36,74 @@ def to_plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(f"a config holds {value!r} of type {type(value).__name__}; give numbers, strings and tuples")
+
+
+def from_plain(kind: Any, value: Any, name: str = "") -> Any:
+    """Turn what `to_plain` gave into a config again.
+
+    Args:
+        kind: Type to make, such as EnvConfig. Where it is Any, lists become tuples.
+        value: Plain content. Fields that are missing take their defaults.
+        name: Where the value stands, for messages.
+
+    Raises:
+        ValueError: The content does not fit the type, or names a function that cannot be imported.
+    """
+    if dataclasses.is_dataclass(kind):
+        return _make_dataclass(kind, value, name)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else from_plain(_choose(arguments, value), value, name)
+    if origin is dict and isinstance(value, dict):
+        return {key: from_plain(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
+    if origin is tuple and isinstance(value, list):
+        kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
+        return tuple(from_plain(item_kind, item, name) for item_kind, item in zip(kinds, value, strict=False))
+    if origin is Callable or kind is Callable:
+        return _import_function(value, name)
+    return _freeze(value)
+
+
+def _make_dataclass(kind: Any, value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name or kind.__name__} is {value!r}, not a mapping")
+    kinds = typing.get_type_hints(kind)
+    unknown = [key for key in value if key not in kinds]
+    if unknown:
+        raise ValueError(
+            f"{name or kind.__name__} has {', '.join(unknown)}, which this version of mjtrain does not know"
+        )
+    prefix = f"{name}." if name else ""
+    try:
+        return kind(**{key: from_plain(kinds[key], item, f"{prefix}{key}") for key, item in value.items()})
+    except TypeError as error:  # a field without a default is missing
+        raise ValueError(f"{name or kind.__name__}: {error}") from error
+
+
+def _choose(kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return the member of a union that a plain value can be."""
+    for kind in kinds:
+        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+            return kind
+        if typing.get_origin(kind) is tuple and isinstance(value, list):
+            return kind
+        if (typing.get_origin(kind) is Callable or kind is Callable) and isinstance(value, str):
+            return kind
+    return Any
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_freeze(item) for item in value)
+    return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _import_function(spec: Any, name: str) -> Any:
+    module_name, _, qualified_name = str(spec).partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in qualified_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name} is {spec}, which cannot be imported ({error})") from error
+    return found

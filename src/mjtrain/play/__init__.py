@@ -1,0 +1,1 @@
+"""What a policy does, watched: runs found again, episodes measured, viewers."""

@@ -1,0 +1,99 @@
+"""An environment and who acts in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import EngineName
+from mjtrain.engines import make_engine, resolve_engine
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.play.runs import TrainedRun, is_same_task
+from mjtrain.rank import RankContext
+
+PolicyName = Literal["trained", "zero", "random"]
+
+
+class Player:
+    """Steps an environment with a policy; the policy can be another one from one step to the next."""
+
+    def __init__(self, context: RankContext, run: TrainedRun, setup: "PlayerSetup") -> None:
+        """Build the environment and load the policy.
+
+        Args:
+            context: Device, seed and threads.
+            run: What to play; its env is used as it is, see `mode.to_play_mode`.
+            setup: How many worlds, on what, with whom.
+
+        Raises:
+            RequestError: The engine, the robot or the checkpoint do not fit.
+        """
+        engine = resolve_engine(setup.engine, context.device)
+        self.run = run
+        self.env = Env(
+            run.env, make_engine(engine, run.env, setup.num_envs, context.device, context.num_threads), context.seed
+        )
+        self._who = setup.policy
+        self._random = torch.Generator(self.env.device).manual_seed(context.seed)
+        self._network = None
+        self.checkpoint: Path | None = None
+        """File of the weights that act; None without."""
+        if setup.policy == "trained":
+            from mjtrain.rl.policy import Policy  # seconds of imports, which the others do without
+
+            assert run.checkpoint is not None
+            self._network = Policy(run.agent, self.env.observe(), self.env.num_actions)
+            self.load(run.checkpoint)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on with other weights of the same networks; if they do not fit, nothing changes.
+
+        Raises:
+            RequestError: The file is no valid checkpoint, or one of another task or other networks.
+        """
+        assert self._network is not None
+        content = load_checkpoint(checkpoint, str(self.env.device))
+        theirs = content.get("infos", {}).get("task")
+        if theirs is not None and not is_same_task(theirs, self.run.task):
+            raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
+        self._network.load(content, checkpoint)
+        self.checkpoint = checkpoint
+
+    def act(self) -> torch.Tensor:
+        """Return what the policy does now. Shape (num_envs, num_actions)."""
+        env = self.env
+        if self._network is not None:
+            return self._network(env.observe())
+        shape = (env.num_envs, env.num_actions)
+        if self._who == "zero":
+            return torch.zeros(shape, device=env.device)
+        return 2 * torch.rand(shape, generator=self._random, device=env.device) - 1
+
+    def step(self) -> torch.Tensor:
+        """Let the policy act for one env step; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
+        _, _, terminated, truncated = self.env.step(self.act())
+        done = terminated | truncated
+        if self._network is not None:
+            self._network.reset(done)
+        return done
+
+    def close(self) -> None:
+        """Give the worlds up."""
+        self.env.engine.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayerSetup:
+    """How to play."""
+
+    num_envs: int = 1
+    """Worlds."""
+
+    engine: EngineName = "auto"
+    """Physics engine. auto: native on the CPU, warp on a GPU."""
+
+    policy: PolicyName = "trained"
+    """Who acts: the network of the run, nobody (actions of zero), or chance (uniform in [-1, 1])."""

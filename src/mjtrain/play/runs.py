@@ -1,0 +1,93 @@
+"""From a task to what was trained on it: the run, its configs, its checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.config import AgentConfig, EnvConfig, from_plain
+from mjtrain.errors import RequestError
+from mjtrain.run_dir import experiment_name, find_newest_run, load_params, open_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """What a policy was trained on and with, as its run recorded it."""
+
+    task: str
+    """Name of the task as the catalogue spells it, or the path of its factory."""
+
+    env: EnvConfig
+    """The MDP."""
+
+    agent: AgentConfig
+    """Networks and algorithm."""
+
+    run_dir: Path | None = None
+    """The run, absolute; None where a checkpoint stands alone or nothing was trained."""
+
+    checkpoint: Path | None = None
+    """The weights, absolute; None where nothing was trained."""
+
+    notices: tuple[str, ...] = ()
+    """A line for each run and checkpoint that was passed over."""
+
+
+def find_trained_run(
+    task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs"
+) -> TrainedRun:
+    """Find what to look at: a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
+
+    The configs are those that the run recorded, so that networks and environment are the ones that were trained,
+    whatever the task's code says by now. A checkpoint that stands outside of a run is taken to fit the task as it is.
+
+    Args:
+        task: Name of a task, or path of a factory.
+        run: Run directory, or its name below the task's folder.
+        checkpoint: File.
+        log_root: Folder below which runs live.
+
+    Raises:
+        RequestError: There is no such thing, it is broken, or it is of another task.
+    """
+    name, defaults = resolve_task_name(task), load_task(task)
+    if checkpoint is not None:
+        path = Path(checkpoint).absolute()
+        if path.is_dir():
+            raise RequestError(
+                f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run"
+            )
+        run_dir, notices = (path.parent if (path.parent / "params").is_dir() else None), []
+    else:
+        folder = (Path(log_root) / (defaults.agent.experiment_name or experiment_name(name))).absolute()
+        run_dir, path, notices = (
+            find_newest_run(f"play {name}", name, folder) if run is None else open_run("--run", run, folder)
+        )
+    if run_dir is None:
+        return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
+    theirs = load_params(run_dir, "launch").get("task")
+    if not is_same_task(theirs, name):
+        raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {name}")
+    try:
+        env = from_plain(EnvConfig, load_params(run_dir, "env"))
+        agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
+    except ValueError as error:
+        raise RequestError(f"{run_dir / 'params'}: {error}") from error
+    return TrainedRun(task=name, env=env, agent=agent, run_dir=run_dir, checkpoint=path, notices=tuple(notices))
+
+
+def untrained(task: str) -> TrainedRun:
+    """Return a task as it is, without a run.
+
+    Raises:
+        RequestError: There is no such task.
+    """
+    defaults = load_task(task)
+    return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
+
+
+def is_same_task(theirs: str | None, task: str) -> bool:
+    """Tell whether a run of one task may be looked at as another.
+
+    Paths of factories depend on where they were typed, so their last parts count; a task made in Python has no name.
+    """
+    return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))

@@ -1,0 +1,79 @@
+"""A trained actor, to be used and not to be trained."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.models import MLPModel
+from rsl_rl.utils import resolve_class
+from tensordict import TensorDict
+
+from mjtrain.checkpoint import CheckpointError
+from mjtrain.config import AgentConfig, to_plain
+from mjtrain.errors import RequestError
+
+
+class Policy:
+    """From observations to the actions that the actor thinks best: no exploration noise, its normaliser inside."""
+
+    def __init__(self, config: AgentConfig, observations: dict[str, torch.Tensor], num_actions: int) -> None:
+        """Build the network.
+
+        Args:
+            config: What it was trained with.
+            observations: What the environment observes, by group; shape (num_envs, size) each.
+            num_actions: Size of an action.
+
+        Raises:
+            RequestError: The network asks for an observation group that the environment does not have.
+        """
+        self.groups = tuple(config.obs_groups["actor"])
+        """Observation groups that the network sees side by side, in order."""
+        for group in self.groups:
+            if group not in observations:
+                raise RequestError(
+                    f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
+                )
+        plain = to_plain(config)
+        make_actor, options = resolve_class(plain["actor"])
+        first = next(iter(observations.values()))
+        seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
+        self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
+        """RSL-RL's model; `as_onnx` and `as_jit` of it take the observations of `groups` side by side."""
+        self.network.eval()
+        self.iteration = 0
+        """Iteration of the training at which the weights were saved."""
+
+    def load(self, content: dict[str, Any], path: Path) -> None:
+        """Take the weights of a checkpoint; nothing changes if they do not fit.
+
+        Args:
+            content: What `checkpoint.load_checkpoint` returned, on any device.
+            path: Where it comes from, for messages.
+
+        Raises:
+            CheckpointError: It has no actor, or one of other sizes.
+        """
+        weights = content.get("actor_state_dict")
+        if weights is None:
+            raise CheckpointError(f"checkpoint {path}: has no actor; it is no checkpoint of a training")
+        theirs = {name: tuple(value.shape) for name, value in weights.items()}
+        ours = {name: tuple(value.shape) for name, value in self.network.state_dict().items()}
+        for name in [*ours, *theirs]:
+            if theirs.get(name) != ours.get(name):
+                raise CheckpointError(
+                    f"checkpoint {path}: does not fit the networks of this run: actor {name} has shape "
+                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                )
+        self.network.load_state_dict(weights)
+        self.iteration = content.get("iter", 0)
+
+    @torch.inference_mode()
+    def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size) each."""
+        first = next(iter(observations.values()))
+        return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
+
+    def reset(self, done: torch.Tensor) -> None:
+        """Forget the masked worlds, for networks that remember. Boolean, shape (num_envs,)."""
+        self.network.reset(done)
