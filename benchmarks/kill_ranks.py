@@ -93,10 +93,14 @@ def find_problems(folder: Path, num_iterations: int, kills: int, marker: str) ->
         problems.append(f"metrics.jsonl has the iterations {iterations}")
     if len(restarts) != kills:
         problems.append(f"{kills} kills and {len(restarts)} restarts")
+    saved = 0
     for row in restarts:
         print(f"restart {row['restart']}: from iteration {row['iteration']}, {row['lost']} lost; {row['cause']}")
         if row["lost"] > SAVE_INTERVAL:
             problems.append(f"restart {row['restart']} lost {row['lost']} iterations")
+        if row["iteration"] > saved and row["wait_s"] > 1:
+            problems.append(f"restart {row['restart']} waited {row['wait_s']} s though the run had got further")
+        saved = row["iteration"]
     left = [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and _carries(path, marker)]
     return problems + ([f"processes {left} are left"] if left else [])
 

@@ -135,18 +135,24 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             crash_dir=run_dir / "crash",
             preload=("mjtrain.training",),
             on_restart=partial(_report_restart, run_dir, plan.max_restarts),
+            saved_progress=partial(_saved_iteration, run_dir),
         )
 
 
 def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
     """Say in one line, here and in metrics.jsonl, that the run is started again, from where and why."""
-    checkpoint, _ = find_valid_checkpoint(run_dir)
-    iteration = 0 if checkpoint is None else checkpoint_iteration(checkpoint)
+    iteration = _saved_iteration(run_dir)
     who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
     cause = f"{who}: {failure.summary}"
     lost = max(0, last_iteration(run_dir) - iteration)
-    write_event(run_dir, "restart", restart=restart, iteration=iteration, lost=lost, cause=cause, time=time.time())
+    facts = {"restart": restart, "iteration": iteration, "lost": lost, "wait_s": back_off_s, "cause": cause}
+    write_event(run_dir, "restart", **facts, time=time.time())
     _say(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
+
+
+def _saved_iteration(run_dir: Path) -> int:
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    return 0 if checkpoint is None else checkpoint_iteration(checkpoint)
 
 
 def _say(*lines: str) -> None:

@@ -49,6 +49,7 @@ def run_plan(
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: "OnRestart | None" = None,
+    saved_progress: Callable[[], int] = lambda: 0,
 ) -> Any:
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
 
@@ -59,12 +60,15 @@ def run_plan(
         crash_dir: Where the traceback of a failed rank goes; None writes none.
         preload: Modules that fn imports; spawned ranks share one import of them.
         on_restart: Told before each restart.
+        saved_progress: How much of the work a restart would not do again, in any unit: who gets further need not wait.
     """
     if plan.mode == "in_process":
         return run_in_process(plan, fn, args, crash_dir)
     from mjtrain.launcher.spawn import run_spawned
 
-    return run_spawned(plan, fn, args, crash_dir=crash_dir, preload=preload, on_restart=on_restart)
+    return run_spawned(
+        plan, fn, args, crash_dir=crash_dir, preload=preload, on_restart=on_restart, saved_progress=saved_progress
+    )
 
 
 def count_gpus() -> int:

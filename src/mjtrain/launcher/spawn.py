@@ -23,7 +23,7 @@ from mjtrain.launcher.supervisor import Supervisor, Verdict
 MAX_BACK_OFF_S = 30.0
 
 STEADY_S = 10.0
-"""A job that ran for so long before it failed is started again without further delay."""
+"""A job that ran for so long before it failed, or that got further, is started again without further delay."""
 
 OnRestart = Callable[[Failure, int, float], None]
 """Takes the failure, the number of the restart from 1 up, and the seconds until then."""
@@ -37,6 +37,7 @@ def run_spawned(
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: OnRestart | None = None,
+    saved_progress: Callable[[], int] = lambda: 0,
 ) -> Any:
     """Call fn(context, *args) in one new process per rank.
 
@@ -47,6 +48,7 @@ def run_spawned(
         crash_dir: Where the traceback of a failed rank goes; None writes none.
         preload: Modules that fn imports; they are imported once instead of by every rank.
         on_restart: Told before each restart.
+        saved_progress: How much of the work a restart would not do again, in any unit.
 
     Returns:
         What rank 0 returned.
@@ -61,6 +63,7 @@ def run_spawned(
     # As bytes, so that only the ranks unpickle what is the caller's, and say so when that fails.
     payload = cloudpickle.dumps((fn, args))
     restarts = quick_failures = 0
+    progress = saved_progress()
     while True:
         ranks = tuple(replace(rank, restarts=restarts) for rank in plan.ranks)
         verdict = _run_once(Job(plan=replace(plan, ranks=ranks), payload=payload, preload=preload))
@@ -72,7 +75,8 @@ def run_spawned(
         if restarts >= plan.max_restarts or not failure.may_pass or verdict.stop_signal is not None:
             raise failure.to_error() from None
         restarts += 1
-        quick_failures = quick_failures + 1 if verdict.ran_s < STEADY_S else 0
+        before, progress = progress, saved_progress()
+        quick_failures = 0 if verdict.ran_s >= STEADY_S or progress > before else quick_failures + 1
         back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
         if on_restart is not None:
             on_restart(failure, restarts, back_off_s)

@@ -15,13 +15,11 @@ from typing import Any
 
 from mjtrain.launcher.channel import MessageReader, Speaker, listen, send_descriptors
 from mjtrain.launcher.custody import Custody
-from mjtrain.launcher.failure import Failure, describe_exit
-from mjtrain.launcher.members import Member, Silence, find_silence
-from mjtrain.launcher.oom import OomWatch
+from mjtrain.launcher.diagnosis import Diagnosis
+from mjtrain.launcher.failure import Failure
+from mjtrain.launcher.members import Member, find_silence
 from mjtrain.launcher.outputs import Console, LogFile, RankOutput
 from mjtrain.launcher.plan import LaunchPlan
-from mjtrain.launcher.processes import send_signal
-from mjtrain.launcher.rank_process import STACK_SIGNAL, stack_file
 from mjtrain.launcher.signals import StopSignals, wakeup_pipe
 
 SETTLE_S = 0.5
@@ -79,7 +77,7 @@ class Supervisor:
         self._done_s: float | None = None
         """When the last rank was done."""
         self._verdict: Verdict | None = None
-        self._oom = OomWatch()
+        self._diagnosis = Diagnosis(scratch, log_dir, self._members, self._logs)
 
     def run(self, environ: dict[str, str]) -> Verdict:
         """Start the job that lies in the scratch folder, and see it through.
@@ -90,13 +88,12 @@ class Supervisor:
         Returns:
             How it ended; no process of it is left.
         """
-        host_log = (self._log_dir or self._scratch) / "localhost.log"
         with contextlib.ExitStack() as stack:
-            stack.callback(self._oom.close)
+            stack.callback(self._diagnosis.close)
             wakeup = stack.enter_context(wakeup_pipe())
             stack.enter_context(StopSignals(self._on_signal))
             server = stack.enter_context(listen(self._scratch))
-            log = stack.enter_context(host_log.open("ab", buffering=0))
+            log = stack.enter_context(self._diagnosis.host_log.open("ab", buffering=0))
             self._custody = Custody(self._scratch, environ, log)
             self._watch(wakeup, lambda: os.read(wakeup, 4096))
             self._watch(server, lambda: self._accept(server))
@@ -278,94 +275,16 @@ class Supervisor:
             return None
         failure = None
         if self._suspect_s is not None and now_s - self._suspect_s > SETTLE_S:
-            failure = self._explain()
+            failure = self._diagnosis.explain(self._custody.starter_exit_code, self._agent_lost)
         elif self._custody.lost:
             failure = Failure(summary="the keeper of its processes has ended unexpectedly")
         elif self._suspect_s is None and self._custody.starter_exit_code is not None:
             self._suspect()
         elif silence := find_silence(members, self._plan.heartbeat_timeout_s, now_s):
-            failure = self._explain_silence(silence)
+            failure = self._diagnosis.explain_silence(silence)
         elif len(members) < len(self._plan.ranks) and now_s - self._begin_s > self._plan.start_timeout_s:
-            failure = self._fail_start(f"its ranks did not start within {self._plan.start_timeout_s:g} s")
+            failure = self._diagnosis.explain_start(f"its ranks did not start within {self._plan.start_timeout_s:g} s")
         return None if failure is None else Verdict(failure=failure, stop_signal=stop)
-
-    def _explain(self) -> Failure:
-        """Find the cause: a process that died without a word, else the earliest exception."""
-        members = self._members.values()
-        lost = [member for member in members if member.lost_s is not None and not member.done]
-        known = [member for member in lost if member.exit_code is not None]
-        if known:
-            return self._explain_death(min(known, key=lambda member: member.lost_s or 0.0))
-        if lost and not self._agent_lost:
-            first = min(lost, key=lambda member: member.lost_s or 0.0)
-            return self._blame(first, summary="closed its connection to the launcher")
-        reports = [member for member in members if member.report is not None]
-        if reports and not self._agent_lost:
-            first = min(reports, key=lambda member: member.report["time_s"] if member.report else 0.0)
-            report = first.report
-            assert report is not None
-            returned = [member.rank for member in members if member.done]
-            hint = f"\n(Ranks that had returned before: {returned}.)\n" if returned else ""
-            return self._blame(
-                first,
-                summary=report["summary"],
-                detail=report["traceback"] + hint,
-                phase=report["phase"],
-                pickled_error=first.pickled_error,
-                may_pass=report["retry"],
-            )
-        if self._custody.starter_exit_code is not None and not self._members:
-            how, _, _ = describe_exit(self._custody.starter_exit_code)
-            return self._fail_start(f"the process that starts its ranks {how}")
-        return self._fail_start("the processes that start its ranks have ended")
-
-    def _explain_death(self, member: Member) -> Failure:
-        assert member.exit_code is not None
-        how, signum, exit_code = describe_exit(member.exit_code)
-        if signum == signal.SIGKILL and (word := self._oom.explain(member.pid)):
-            how += f", {word}"
-        stack = self._read_stack(member)
-        how += f" (last known phase: {member.phase})"
-        return self._blame(member, summary=how, phase="", detail=stack, signal=signum, exit_code=exit_code)
-
-    def _explain_silence(self, silence: Silence) -> Failure:
-        """Have every rank write its stack down, and show that of the one to blame."""
-        running = [member for member in self._members.values() if not member.done]
-        pids = [member.pid for member in running]
-        send_signal(pids, STACK_SIGNAL)
-        send_signal(pids, signal.SIGCONT)  # a stopped process hears the other as soon as it goes on, before it gets far
-        deadline_s = time.monotonic() + 2.0
-        while time.monotonic() < deadline_s and not all(map(self._read_stack, running)):
-            time.sleep(0.05)
-        time.sleep(0.1)  # the last lines of the last stack
-        for member in running:
-            if member.rank in self._logs:
-                for line in self._read_stack(member).encode().splitlines():
-                    self._logs[member.rank].write(line)
-        culprit = silence.culprits[0]
-        stack = self._read_stack(culprit) or "(it could not be made to show its Python stack)"
-        others = f" (so do ranks {[member.rank for member in silence.culprits[1:]]})" if silence.culprits[1:] else ""
-        summary = f"hangs: {silence.reason}{others} (last known phase: {culprit.phase})"
-        return self._blame(culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}")
-
-    def _blame(self, member: Member, **fields: Any) -> Failure:
-        log = self._logs.get(member.rank)
-        defaults = {"phase": member.phase, "files": () if log is None else (log.path,)}
-        return Failure(rank=member.rank, host=member.host, **{**defaults, **fields})
-
-    def _fail_start(self, summary: str) -> Failure:
-        log = (self._log_dir or self._scratch) / "localhost.log"
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
-        return Failure(
-            summary=summary, detail=tail, host=socket.gethostname(), files=(log,) if self._log_dir is not None else ()
-        )
-
-    def _read_stack(self, member: Member) -> str:
-        try:
-            text = stack_file(self._scratch, member.rank).read_text(errors="replace")
-            return text.partition("\nExtension modules:")[0]
-        except OSError:
-            return ""
 
     def _say(self, line: str) -> None:
         self._console.write("stderr", line.encode() + b"\n")
