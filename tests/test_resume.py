@@ -155,13 +155,3 @@ def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Pa
 
     with claim_run_dir(run_dir), pytest.raises(RequestError, match="another process is training there"):
         train(tmp_path, 8, resume=True)
-
-
-def test_wandb_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    run_dir = train(tmp_path, 1, logger="wandb")
-    train(tmp_path, 2, logger="wandb", resume=True)
-    recordings = sorted(path.name for path in run_dir.glob("wandb/offline-run-*"))
-    assert len(recordings) == 2
-    assert len({name.rpartition("-")[2] for name in recordings}) == 1

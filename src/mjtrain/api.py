@@ -15,6 +15,7 @@ from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
+from mjtrain.git_state import read_git_state
 from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import last_iteration, write_event
@@ -124,6 +125,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
                 "launch": to_plain(launch),
                 "plan": to_plain(plan),
                 "packages": _package_versions(),
+                "git": read_git_state(Path.cwd()),
             },
         )
         _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")

@@ -74,6 +74,8 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
                 problem = checkpoints.save(is_last=is_last)
                 if report is not None and problem is not None:
                     report.warn(problem)
+                elif report is not None:
+                    report.add_checkpoint(checkpoint_path(run_dir, runner.iteration))
             if is_last:
                 break
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)

@@ -17,7 +17,7 @@ from mjtrain.config.env import (
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import from_plain, to_plain
-from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig
+from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
 
 __all__ = [
     "ActionTerm",
@@ -44,6 +44,7 @@ __all__ = [
     "TerminationTerm",
     "TerrainConfig",
     "TrainConfig",
+    "WandbMode",
     "WarpConfig",
     "from_plain",
     "to_plain",

@@ -8,6 +8,7 @@ from mjtrain.config.env import EnvConfig
 
 EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
+WandbMode = Literal["auto", "online", "offline"]
 RunToResume = str | Literal[True] | None
 """A run directory, the newest of the task (True), or none."""
 
@@ -72,8 +73,27 @@ class RunConfig:
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
 
-    wandb_project: str = "mjtrain"
-    """W&B project, with --logger wandb. Without an API key the W&B run stays on this machine."""
+    wandb_project: str | None = None
+    """W&B project. Default: WANDB_PROJECT, or mjtrain."""
+
+    wandb_entity: str | None = None
+    """W&B user or team. Default: that of the API key."""
+
+    wandb_group: str | None = None
+    """W&B group, for runs that belong together."""
+
+    wandb_tags: tuple[str, ...] = ()
+    """W&B tags."""
+
+    wandb_name: str | None = None
+    """Name of the W&B run. Default: that of the run directory."""
+
+    wandb_mode: WandbMode = "auto"
+    """offline records in the run directory, for `wandb sync` later. auto: WANDB_MODE, or online where there is an API
+    key, which is never asked for."""
+
+    wandb_upload_checkpoints: bool = False
+    """Upload every checkpoint to W&B as an artifact."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from typing import Any
 from mjtrain.config import TrainConfig
 from mjtrain.reporting.console import ProgressDisplay
 from mjtrain.reporting.straggler import StragglerWatch
-from mjtrain.reporting.writers import Writer, make_writers
+from mjtrain.reporting.writer import Writer, WriterError
+from mjtrain.reporting.writers import make_writers
 
 
 class RunReport:
@@ -25,18 +26,19 @@ class RunReport:
             max_iterations: Iterations with which it ends.
         """
         self._stack = ExitStack()
-        self._writers = make_writers(config, run_dir, first_iteration)
         self._failing: set[str] = set()
+        self._display = ProgressDisplay(max_iterations)
+        self._writers = make_writers(config, run_dir, first_iteration, self.warn)
         for writer in self._writers:
-            self._stack.callback(self._attempt, writer, writer.close)
-        self._display = self._stack.enter_context(ProgressDisplay(max_iterations))
+            self._stack.push(partial(self._close, writer))
+        self._stack.enter_context(self._display)
         self._stragglers = StragglerWatch()
 
     def __enter__(self) -> "RunReport":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+        self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
 
     def warn(self, line: str) -> None:
         """Show a line that the user should see."""
@@ -51,14 +53,25 @@ class RunReport:
         for writer in self._writers:
             self._attempt(writer, partial(writer.write, metrics))
 
+    def add_checkpoint(self, path: Path) -> None:
+        """Take in a checkpoint that was just saved."""
+        for writer in self._writers:
+            self._attempt(writer, partial(writer.add_checkpoint, path))
+
+    def _close(self, writer: Writer, error_type: object, *_: object) -> None:
+        if error_type is not None:
+            writer.fail()
+        self._attempt(writer, writer.close)
+
     def _attempt(self, writer: Writer, action: Callable[[], None]) -> None:
-        """Write; a disk that takes no more is reported once per writer and ends no training."""
+        """Write; a disk or a service that takes no more is reported once per writer and ends no training."""
         name = type(writer).__name__
         try:
             action()
-        except OSError as error:
+        except (OSError, WriterError) as error:
             if name not in self._failing:
-                self.warn(f"{name} cannot write ({error.strerror or error}); training goes on without")
+                reason = getattr(error, "strerror", None) or error
+                self.warn(f"{name} cannot write ({reason}); training goes on without")
             self._failing.add(name)
         else:
             self._failing.discard(name)

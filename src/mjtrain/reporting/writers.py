@@ -3,25 +3,16 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from mjtrain.config import TrainConfig, to_plain
-
-
-class Writer(Protocol):
-    """Takes the metrics of every iteration."""
-
-    def write(self, metrics: dict[str, Any]) -> None:
-        """Record one iteration."""
-        ...
-
-    def close(self) -> None:
-        """Flush and release."""
-        ...
+from mjtrain.config import TrainConfig
+from mjtrain.reporting.wandb_writer import WandbWriter
+from mjtrain.reporting.writer import Writer, WriterError, scalars
 
 
-class JsonlWriter:
+class JsonlWriter(Writer):
     """One JSON object per iteration, each line whole and with the operating system before the next iteration begins."""
 
     def __init__(self, path: Path, first_iteration: int) -> None:
@@ -67,7 +58,7 @@ def _is_before(line: str, iteration: int) -> bool:
     return "event" in row or row["iteration"] <= iteration
 
 
-class TensorBoardWriter:
+class TensorBoardWriter(Writer):
     """One scalar per number, over iterations."""
 
     def __init__(self, run_dir: Path, first_iteration: int) -> None:
@@ -78,7 +69,7 @@ class TensorBoardWriter:
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Add the scalars."""
-        for key, value in _scalars(metrics).items():
+        for key, value in scalars(metrics).items():
             self._writer.add_scalar(key, value, metrics["iteration"])
 
     def close(self) -> None:
@@ -86,50 +77,14 @@ class TensorBoardWriter:
         self._writer.close()
 
 
-class WandbWriter:
-    """A Weights & Biases run."""
-
-    def __init__(self, run_dir: Path, config: TrainConfig) -> None:
-        import wandb
-
-        # Without a key W&B would ask for one, and a job without a terminal would wait for the answer for ever.
-        mode = "offline" if "WANDB_MODE" not in os.environ and not _has_wandb_key() else None
-        id_file = run_dir / "wandb_run_id"
-        self._run = wandb.init(
-            project=config.run.wandb_project,
-            name=run_dir.name,
-            dir=run_dir,
-            config=to_plain(config),
-            mode=mode,
-            id=id_file.read_text().strip() if id_file.exists() else None,
-            resume="allow",
-        )
-        id_file.write_text(self._run.id)
-
-    def write(self, metrics: dict[str, Any]) -> None:
-        """Log the scalars."""
-        self._run.log(_scalars(metrics), step=metrics["iteration"])
-
-    def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
-
-
-def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int) -> list[Writer]:
+def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn: Callable[[str], None]) -> list[Writer]:
     """Open what the config asks for, metrics.jsonl always; see `RunReport` for the arguments."""
     writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", first_iteration)]
     if config.run.logger == "tensorboard":
         writers.append(TensorBoardWriter(run_dir, first_iteration))
     elif config.run.logger == "wandb":
-        writers.append(WandbWriter(run_dir, config))
+        try:
+            writers.append(WandbWriter(run_dir, config.run, warn))
+        except WriterError as error:
+            warn(f"W&B cannot record ({error}); training goes on without")
     return writers
-
-
-def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in metrics.items() if isinstance(value, int | float)}
-
-
-def _has_wandb_key() -> bool:
-    import wandb
-
-    return wandb.api.api_key is not None

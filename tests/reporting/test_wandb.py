@@ -1,0 +1,183 @@
+"""W&B as it is: its own process, its files, its absence."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wandb.proto import wandb_internal_pb2
+
+from mjtrain.reporting.wandb_writer import resolve_mode
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")} | {
+    "CUDA_VISIBLE_DEVICES": "",
+    "WANDB_SILENT": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "environ", "has_key", "mode"),
+    [
+        ("auto", {}, True, "online"),
+        ("auto", {}, False, "offline"),
+        ("auto", {"WANDB_MODE": "offline"}, True, "offline"),
+        ("auto", {"WANDB_MODE": "dryrun"}, True, "offline"),
+        ("auto", {"WANDB_MODE": "disabled"}, True, "disabled"),
+        ("auto", {"WANDB_MODE": "online"}, False, "offline"),
+        ("online", {"WANDB_MODE": "offline"}, True, "online"),
+        ("online", {}, False, "offline"),
+        ("offline", {}, True, "offline"),
+    ],
+)
+def test_modes(asked: str, environ: dict[str, str], has_key: bool, mode: str) -> None:
+    assert resolve_mode(asked, environ, lambda: has_key) == mode
+
+
+def read_recording(path: Path) -> Iterator[Any]:
+    """W&B's file of an offline run: a header, then records in pieces that do not cross blocks, as LevelDB's log has."""
+    data = path.read_bytes()
+    assert data[:4] == b":W&B"
+    at, whole = 7, b""
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # full, or the last piece
+            record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
+
+def recordings_below(folder: Path) -> list[list[Any]]:
+    paths = sorted(folder.glob("logs/*/*/wandb/offline-run-*/run-*.wandb"))
+    return [list(read_recording(path)) for path in paths]
+
+
+def history_of(records: list[Any]) -> list[dict[str, Any]]:
+    rows = [record.history for record in records if record.WhichOneof("record_type") == "history"]
+    return [{item.key or item.nested_key[0]: json.loads(item.value_json) for item in row.item} for row in rows]
+
+
+def train(folder: Path, *flags: str, **environ: str) -> tuple[subprocess.CompletedProcess[str], set[bytes]]:
+    """Train two iterations more, and return also the arguments of all processes that were seen meanwhile."""
+    command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "4"]
+    process = subprocess.Popen(
+        [*command, "--logger", "wandb", *flags],
+        cwd=folder,
+        env=ENVIRON | environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    seen = set()
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                seen.add(file.read_bytes())
+            except OSError:
+                continue
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, out, err), seen
+
+
+def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+    subprocess.run([*git, "init", "-q", "-b", "trunk"], cwd=tmp_path, check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "begin"], cwd=tmp_path, check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    names = ["--wandb-project", "carts", "--wandb-entity", "lab", "--wandb-group", "night", "--wandb-name", "first"]
+    flags = [*names, "--wandb-tags", "small", "new", "--wandb-mode"]
+    first, seen = train(tmp_path, *flags, "offline", "--max-iterations", "2", WANDB_API_KEY=KEY)
+    assert first.returncode == 0, first.stderr
+    assert any(b"wandb-core" in arguments for arguments in seen)
+    assert not any(KEY.encode() in arguments for arguments in seen)
+    more = ["--wandb-upload-checkpoints", "--max-iterations", "4", "--resume"]
+    second, _ = train(tmp_path, *flags, "online", *more, HOME=str(tmp_path))
+    assert second.returncode == 0, second.stderr
+    assert "there is no W&B API key" in second.stdout
+
+    begun, resumed = recordings_below(tmp_path)
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    run_id = (run_dir / "wandb_run_id").read_text()
+    for records in (begun, resumed):
+        (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
+        assert (run.run_id, run.project, run.entity) == (run_id, "carts", "lab")
+        assert (run.run_group, run.display_name, list(run.tags)) == ("night", "first", ["small", "new"])
+        config = {item.key: json.loads(item.value_json) for item in run.config.update}
+        assert config["env"]["rewards"]["upright"]["weight"] == 1.0
+        assert config["agent"]["num_steps_per_env"] == 24
+        assert config["launch"]["plan"]["ranks"][0]["device"] == "cpu"
+        assert config["launch"]["git"] == {"commit": commit.stdout.strip(), "branch": "trunk", "dirty": False}
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    logged = history_of(begun) + history_of(resumed)
+    assert [row["iteration"] for row in logged] == [row["_step"] for row in logged] == [1, 2, 3, 4]
+    for row, entry in zip(rows, logged, strict=True):
+        assert {key: entry[key] for key in row if row[key] is not None} == {
+            k: v for k, v in row.items() if v is not None
+        }
+
+    def artifacts(records: list[Any]) -> list[str]:
+        found = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
+        found += [record.artifact for record in records if record.WhichOneof("record_type") == "artifact"]
+        return [entry.path for artifact in found for entry in artifact.manifest.contents]
+
+    assert artifacts(begun) == []
+    assert artifacts(resumed) == ["model_4.pt"]
+    assert not any(KEY.encode() in path.read_bytes() for path in run_dir.rglob("*") if path.is_file())
+
+
+TROUBLE = """
+import os, signal
+from pathlib import Path
+import mjtrain
+from mjtrain.reporting import wandb_writer
+wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = 3.0, 5.0
+write = wandb_writer.WandbWriter.write
+
+def kill_then_write(self, metrics):
+    if metrics["iteration"] == 3:
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            pid, name, _, parent = file.read_text().split()[:4]
+            if "wandb" in name and int(parent) == os.getpid():
+                print("killed", name, flush=True)
+                os.kill(int(pid), signal.SIGKILL)
+    write(self, metrics)
+
+wandb_writer.WandbWriter.write = kill_then_write
+mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=8, logger="wandb",
+    launch=mjtrain.LaunchConfig(gpu_ids=None))
+"""
+
+
+def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TROUBLE],
+        cwd=tmp_path,
+        env=ENVIRON | {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for line in ("W&B cannot be reached", "recording offline", "killed (wandb-core)", "WandbWriter cannot write"):
+        assert line in done.stdout
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    assert len((run_dir / "metrics.jsonl").read_text().splitlines()) == 8
+    assert (run_dir / "model_8.pt").is_file()
