@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 import yaml
 from judges import GOALS, Goal
@@ -27,12 +26,13 @@ from tensordict import TensorDict
 
 from mjtrain import LaunchConfig, RankContext, launch
 from mjtrain.api import make_train_config
+from mjtrain.plotting.curves import Group, Rows, RunCurves, elapsed_s
+from mjtrain.plotting.draw import draw_curves
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
 
 DOCS = Path(__file__).parents[1] / "docs"
 NUM_EPISODES = 200
-Rows = list[dict[str, Any]]
 
 
 def train(task: str, seed: int, extra: list[str]) -> tuple[Path, Rows, float]:
@@ -73,27 +73,12 @@ def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any
     return figures, env.max_episode_steps
 
 
-def elapsed_s(rows: Rows) -> list[float]:
-    """Training time at the end of each iteration, in seconds."""
-    total, times = 0.0, []
-    for row in rows:
-        total += row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
-        times.append(total)
-    return times
-
-
 def draw(task: str, goal: Goal, runs: dict[int, Rows]) -> Path:
     """Plot the learning curves of all seeds over training time."""
-    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for seed, rows in runs.items():
-        points = [(at, row[goal.curve]) for at, row in zip(elapsed_s(rows), rows, strict=True) if row.get(goal.curve)]
-        axes.plot(*zip(*points, strict=True), label=f"seed {seed}")
-    axes.set(title=task, xlabel="training time, s", ylabel=goal.curve)
-    axes.grid(alpha=0.3)
-    axes.legend()
     path = DOCS / f"learning_{task.lower()}.png"
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    curves = {seed: RunCurves(name=f"seed {seed}", rows=rows, settings={}) for seed, rows in runs.items()}
+    groups = [Group(label=run.name, runs=(run,)) for run in curves.values()]
+    draw_curves(groups, [goal.curve], "wall-time", path, title=task)
     return path
 
 

@@ -6,11 +6,11 @@ import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.errors import RequestError
+from mjtrain.plotting.curves import elapsed_s
 
 Mode = Literal["weak", "strong"]
 
@@ -149,7 +149,6 @@ def _iteration_s(row: dict[str, Any]) -> float:
 def _summarise(mode: Mode, num_ranks: int, rows: list[dict[str, Any]], base: float) -> ScalingPoint:
     speed = _median(rows, "env_steps_per_second")
     times = [{"iteration_s": _iteration_s(row)} for row in rows]
-    elapsed_s = accumulate(time["iteration_s"] for time in times)
     return ScalingPoint(
         mode=mode,
         num_ranks=num_ranks,
@@ -163,7 +162,7 @@ def _summarise(mode: Mode, num_ranks: int, rows: list[dict[str, Any]], base: flo
         final_reward=rows[-1]["mean_reward"],
         curve=[
             (time_s, row["mean_reward"])
-            for time_s, row in zip(elapsed_s, rows, strict=True)
+            for time_s, row in zip(elapsed_s(rows), rows, strict=True)
             if row["mean_reward"] is not None
         ],
     )

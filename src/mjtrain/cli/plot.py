@@ -1,0 +1,63 @@
+"""The command plot."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mjtrain.cli.parsing import parse
+from mjtrain.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """Learning curves of runs."""
+
+    x: Literal["iterations", "env-steps", "wall-time"] = "iterations"
+    """What to draw against. wall-time: seconds of training, without starting and saving."""
+
+    y: tuple[str, ...] = ("mean_reward", "mean_episode_length")
+    """Keys of metrics.jsonl, or patterns such as 'reward/*'."""
+
+    out: str = "curves.png"
+    """PNG or SVG file."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, or 2 where the request was wrong."""
+    try:
+        _main(list(sys.argv[1:] if argv is None else argv))
+    except RequestError as error:
+        print(f"plot: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _main(argv: list[str]) -> None:
+    first_flag = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
+    places, args = argv[:first_flag], argv[first_flag:]
+    options = parse(
+        _Options,
+        args,
+        prog="plot RUN [RUN ...]",
+        description="Draw learning curves. RUN is a run directory, or a folder of runs. Runs that differ in their seeds "
+        "only become one curve: their mean, and one standard deviation around it.",
+    )
+    if not places:
+        raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")
+    from mjtrain.plotting.curves import find_runs, group_runs, load_curves, resolve_metrics
+    from mjtrain.plotting.draw import check_out, draw_curves
+
+    out = Path(options.out)
+    check_out(out)
+    runs = [load_curves(run_dir) for run_dir in find_runs(places)]
+    groups = group_runs(runs)
+    draw_curves(groups, resolve_metrics(options.y, runs), options.x, out)
+    for group in groups:
+        last = [run.rows[-1]["iteration"] for run in group.runs]
+        print(f"{group.label}: to iteration {' '.join(map(str, last))}")
+    print(out)
+
+
+if __name__ == "__main__":
+    main()

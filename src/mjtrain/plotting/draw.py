@@ -1,0 +1,70 @@
+"""Curves as a picture."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from mjtrain.errors import RequestError
+from mjtrain.plotting.curves import Group, XAxis, average, x_values
+
+LABELS: dict[XAxis, str] = {
+    "iterations": "iterations",
+    "env-steps": "env steps",
+    "wall-time": "training time, s",
+}
+SUFFIXES = (".png", ".svg")
+
+
+def check_out(out: Path) -> None:
+    """See to it that a picture can be drawn and has a place to go, before any work is done.
+
+    Raises:
+        RequestError: matplotlib is missing, or the file cannot be.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RequestError("plot draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    if out.suffix not in SUFFIXES:
+        raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
+    if not out.absolute().parent.is_dir():
+        raise RequestError(f"--out {out}: there is no folder {out.parent}")
+
+
+def draw_curves(
+    groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, out: Path, *, title: str | None = None
+) -> None:
+    """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
+
+    Args:
+        groups: What to compare.
+        metrics: Keys of metrics.jsonl.
+        axis: What the curves are drawn against. Dotted lines mark where the only run of a group was started again.
+        out: A PNG or SVG file.
+        title: Above all.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(len(metrics), 3)
+    lines = -(-len(metrics) // columns)
+    size = (6.4, 3.6) if len(metrics) == 1 else (4.6 * columns, 3.2 * lines)
+    figure = Figure(figsize=size, layout="constrained")
+    all_axes = figure.subplots(lines, columns, squeeze=False).flatten()
+    for axes, metric in zip(all_axes, metrics, strict=False):
+        for group in groups:
+            curve = average(group.runs, metric, axis)
+            (line,) = axes.plot(curve.x, curve.mean, label=group.label)
+            if len(group.runs) > 1:
+                low, high = curve.mean - curve.std, curve.mean + curve.std
+                axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            else:
+                (run,) = group.runs
+                for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
+                    if row["iteration"] in run.restarts:
+                        axes.axvline(x, color=line.get_color(), alpha=0.5, linestyle=":")
+        axes.set(xlabel=LABELS[axis], ylabel=metric)
+        axes.grid(alpha=0.3)
+    for axes in all_axes[len(metrics) :]:
+        axes.set_visible(False)
+    all_axes[0].legend(fontsize=8)
+    if title is not None:
+        figure.suptitle(title)
+    figure.savefig(out, dpi=100)

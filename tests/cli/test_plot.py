@@ -1,0 +1,81 @@
+"""Plots of real runs."""
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mjtrain
+from mjtrain.cli.plot import main
+
+
+@pytest.fixture(scope="module")
+def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of one configuration, and a longer run of another."""
+    folder = tmp_path_factory.mktemp("logs")
+    for seed, iterations, num_envs in ((0, 4, 64), (1, 6, 64), (0, 5, 32)):
+        launch = mjtrain.LaunchConfig(gpu_ids=None, seed=seed)
+        mjtrain.train(
+            "Cartpole-Balance", num_envs=num_envs, max_iterations=iterations, log_root=str(folder), launch=launch,
+            logger="none",
+        )  # fmt: skip
+    return folder
+
+
+def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    going_on = Path(shutil.copytree(log_root, tmp_path / "logs"))
+    newest = max(going_on.glob("*/*/metrics.jsonl"))
+    newest.write_text(newest.read_text()[:-50])  # as read while a line was being written
+    svg, png = tmp_path / "curves.svg", tmp_path / "curves.png"
+    main([str(going_on), "--x", "env-steps", "--y", "mean_episode_length", "loss/*", "--out", str(svg)])
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "num_envs 64 (2 seeds): 2 runs, to iteration 4 6",
+        "num_envs 32: 1 runs, to iteration 4",
+    ]
+    drawing = svg.read_text()
+    assert ElementTree.fromstring(drawing).tag.endswith("svg")
+    for comment in ("env steps", "mean_episode_length", "loss/value", "num_envs 64 (2 seeds)"):
+        assert f"<!-- {comment} -->" in drawing
+    assert drawing.count('id="FillBetweenPolyCollection') == 4  # a band per metric, around the two seeds only
+
+    main(
+        [
+            *map(str, sorted(log_root.glob("*/*"))[:2]),
+            "--x",
+            "wall-time",
+            "--y",
+            "mean_episode_length",
+            "--out",
+            str(png),
+        ]
+    )
+    pixels = np.asarray(Image.open(png).convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) > 20
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(pixels, pixels[:1].repeat(len(pixels), axis=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "runs come first"),
+        (["{root}/nothing"], "nothing: no such run directory"),
+        (["{empty}"], "holds no run"),
+        (["{root}", "--y", "mean_rewards"], "--y mean_rewards: no run has such numbers; there are mean_reward"),
+        (["{root}", "--out", "curves.jpg"], "--out curves.jpg: give a name that ends in .png or .svg"),
+        (["{root}", "--out", "nowhere/curves.png"], "--out nowhere/curves.png: there is no folder nowhere"),
+        (["{root}", "--x", "steps"], "--x"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_a_line(
+    log_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([argument.format(root=log_root, empty=tmp_path) for argument in arguments])
+    assert stop.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("plot: ")
+    assert line in said

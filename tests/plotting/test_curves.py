@@ -1,0 +1,72 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mjtrain.errors import RequestError
+from mjtrain.plotting.curves import RunCurves, average, group_runs, parse_metrics, resolve_metrics, x_values
+
+
+def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:
+    rows = [
+        {
+            "iteration": at + 1,
+            "env_steps_total": 100 * (at + 1),
+            "collect_time_s": seconds / 2,
+            "learn_time_s": seconds / 4,
+            "wait_time_s": seconds / 4,
+            "mean_reward": value,
+            "reward/upright": at,
+        }
+        for at, value in enumerate(values)
+    ]
+    return RunCurves(name="a run", rows=rows, settings={"task": "Cart", **settings})
+
+
+def test_torn_lines_events_and_repeated_iterations() -> None:
+    lines = [json.dumps({"iteration": at, "try": 1}) for at in (1, 2, 3, 4)]
+    lines += ['{"iteration": 5, "tr']
+    lines += [json.dumps({"event": "restart", "iteration": 2}), json.dumps({"event": "other"})]
+    lines += [json.dumps({"iteration": at, "try": 2}) for at in (3, 4)]
+    rows, restarts = parse_metrics(lines)
+    assert [(row["iteration"], row["try"]) for row in rows] == [(1, 1), (2, 1), (3, 2), (4, 2)]
+    assert restarts == (2,)
+
+
+def test_axes() -> None:
+    rows = make_run([0, 0, 0], seconds=2.0).rows
+    assert x_values(rows, "iterations").tolist() == [1, 2, 3]
+    assert x_values(rows, "env-steps").tolist() == [100, 200, 300]
+    assert x_values(rows, "wall-time").tolist() == [2, 4, 6]
+
+
+def test_mean_and_band_over_runs_of_different_lengths() -> None:
+    curve = average([make_run([None, 2, 4]), make_run([1, 4, 8, 10])], "mean_reward", "iterations")
+    assert curve.x.tolist() == [1, 2, 3, 4]
+    assert curve.mean.tolist() == [1, 3, 6, 10]
+    assert curve.std.tolist() == [0, 1, 2, 0]
+
+
+def test_runs_of_different_speed_are_interpolated() -> None:
+    curve = average([make_run([1, 2, 3], seconds=1), make_run([10, 20], seconds=2)], "mean_reward", "wall-time")
+    assert curve.x.tolist() == [1, 2, 3, 4]
+    np.testing.assert_allclose(curve.mean, [1, (2 + 10) / 2, (3 + 15) / 2, 20])
+
+
+def test_seeds_are_grouped_and_groups_are_named_by_what_differs() -> None:
+    slow, fast = {"agent.algorithm.learning_rate": 1e-4}, {"agent.algorithm.learning_rate": 1e-3}
+    groups = group_runs([make_run([1], **slow), make_run([2], **fast), make_run([3], **slow)])
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("agent.algorithm.learning_rate 0.0001 (2 seeds)", 2),
+        ("agent.algorithm.learning_rate 0.001", 1),
+    ]
+    assert [group.label for group in group_runs([make_run([1]), make_run([2])])] == ["Cart (2 seeds)"]
+    assert [group.label for group in group_runs([make_run([1]), make_run([1], task="Dog", other=1)])] == ["Cart", "Dog"]
+
+
+def test_metrics_by_name_and_pattern() -> None:
+    runs = [make_run([1, 2])]
+    assert resolve_metrics(["mean_reward", "reward/*"], runs) == ["mean_reward", "reward/upright"]
+    with pytest.raises(RequestError, match=r"--y mean_rewrd: no run has such numbers; there are mean_reward"):
+        resolve_metrics(["mean_rewrd"], runs)
