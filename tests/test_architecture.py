@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "plotting": {"run_dir"},
     "scaling": {"plotting"},
     "api": {"amounts", "catalog", "checkpoint", "engines", "git_state", "launcher", "reporting", "run_dir", "training"},
-    "cli": {"api", "catalog", "launcher", "plotting", "scaling"},
+    "cli": {"api", "catalog", "launcher", "play", "plotting", "reporting", "scaling"},
     "__init__": {"api", "launcher"},
 }
 

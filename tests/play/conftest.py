@@ -8,7 +8,7 @@ import pytest
 import mjtrain
 from mjtrain.catalog import load_task
 
-CPU = mjtrain.LaunchConfig(gpu_ids=None)
+CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.errors import RequestError
 from mjtrain.play.mode import to_play_mode
-from mjtrain.play.player import Player, PlayerSetup
+from mjtrain.play.player import Player
 from mjtrain.play.runs import TrainedRun, find_trained_run
 from mjtrain.rl.runner import Runner
 
@@ -76,16 +76,16 @@ def test_what_cannot_be_played_is_named(log_root: Path, cartpole_run: Path, tmp_
             find_trained_run("Arm-Reach", **arguments)
     run = find_trained_run("Cartpole-Balance", checkpoint=str(truncated))
     with pytest.raises(RequestError, match=r"model_1.pt: not a whole checkpoint"):
-        Player(mjtrain.RankContext(), run, PlayerSetup())
+        Player(mjtrain.RankContext(), run)
     quadruped = find_trained_run("Quadruped-Velocity-Flat", log_root=str(log_root))
     other = dataclasses.replace(run, checkpoint=quadruped.checkpoint)
     with pytest.raises(RequestError, match="is of task Quadruped-Velocity-Flat, and this is Cartpole-Balance"):
-        Player(mjtrain.RankContext(), other, PlayerSetup())
+        Player(mjtrain.RankContext(), other)
 
 
 def test_the_policy_is_the_one_that_was_trained(cartpole_run: Path) -> None:
     run = find_trained_run("Cartpole-Balance", run=str(cartpole_run))
-    player = Player(mjtrain.RankContext(seed=3), run, PlayerSetup(num_envs=16))
+    player = Player(mjtrain.RankContext(seed=3), run, num_envs=16)
     runner = Runner(mjtrain.RankContext(), player.env, run.agent)
     assert run.checkpoint is not None
     runner.load_weights(run.checkpoint)
@@ -109,7 +109,7 @@ def test_play_mode_takes_noise_pushes_and_random_robots_out() -> None:
     assert {term.mode for term in calm.events.values()} == {"reset"}
     assert to_play_mode(original, noise=True, pushes=True, randomization=True).events == original.events
     run = TrainedRun(task="Quadruped-Velocity-Rough", env=calm, agent=load_task("Quadruped-Velocity-Rough").agent)
-    player = Player(mjtrain.RankContext(), run, PlayerSetup(num_envs=64, policy="random"))
+    player = Player(mjtrain.RankContext(), run, num_envs=64, policy="random")
     levels = player.env.level("terrain").clone()
     assert levels.min() < 1.5
     assert levels.max() > 7.5
@@ -117,7 +117,7 @@ def test_play_mode_takes_noise_pushes_and_random_robots_out() -> None:
         player.step()
     player.env.reset(torch.ones(64, dtype=torch.bool))
     assert torch.equal(player.env.level("terrain"), levels)
-    twin = Player(mjtrain.RankContext(), run, PlayerSetup(num_envs=64, policy="random"))
+    twin = Player(mjtrain.RankContext(), run, num_envs=64, policy="random")
     assert torch.equal(twin.env.level("terrain"), levels)
-    zero = Player(mjtrain.RankContext(), run, PlayerSetup(num_envs=2, policy="zero"))
+    zero = Player(mjtrain.RankContext(), run, num_envs=2, policy="zero")
     assert not zero.act().any()

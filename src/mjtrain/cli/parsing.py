@@ -30,6 +30,17 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
         RequestError: The arguments are wrong; one line says how.
         SystemExit: Help was asked for and printed.
     """
+    return _run_tyro(config_type, args, prog, default, kwargs)
+
+
+def parse_known(
+    config_type: type[ConfigT], args: Sequence[str], *, prog: str, **kwargs: Any
+) -> tuple[ConfigT, list[str]]:
+    """Read what belongs to a config, and return it with the arguments that do not; otherwise as `parse`."""
+    return _run_tyro(config_type, args, prog, None, {**kwargs, "return_unknown_args": True})
+
+
+def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, options: dict[str, Any]) -> Any:
     boxes = io.StringIO()
     try:
         with contextlib.redirect_stderr(boxes):
@@ -40,7 +51,7 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
                 registry=REGISTRY,
                 config=(tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
                 **({} if default is None else {"default": default}),
-                **kwargs,
+                **options,
             )
     except SystemExit as stop:
         if stop.code in (0, None):

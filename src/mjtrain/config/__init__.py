@@ -17,6 +17,7 @@ from mjtrain.config.env import (
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import from_plain, to_plain
+from mjtrain.config.play import PlayConfig, PolicyName
 from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "ModelConfig",
     "NanGuardConfig",
     "ObservationTerm",
+    "PlayConfig",
+    "PolicyName",
     "PpoConfig",
     "RewardTerm",
     "RunConfig",

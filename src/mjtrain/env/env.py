@@ -55,6 +55,10 @@ class Env:
         """Env steps since the episode began. Shape (num_envs,)."""
         self.terminated = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         """Worlds whose episode this step ended, by failing. Boolean, shape (num_envs,)."""
+        self.reward_terms = torch.zeros(self.num_envs, len(config.rewards), device=self.device)
+        """What each reward term gave in this step, in the order of the config. Shape (num_envs, num_rewards)."""
+        self.causes = torch.zeros(self.num_envs, len(config.terminations), dtype=torch.bool, device=self.device)
+        """What each termination term said in this step. Boolean, shape (num_envs, num_terminations)."""
         self.start_qpos = engine.state.qpos.clone()
         """Where the running episode began. Shape (num_envs, nq)."""
         self.ground = Ground(engine.layout.height_field, self.device)
@@ -95,6 +99,7 @@ class Env:
         done = terminated | truncated
         self.terminated.copy_(terminated)
         rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
+        self.reward_terms, self.causes = rewards, causes
         self._curriculum.update(self, done & ~broken)
         self.statistics.update(rewards, causes, done, broken)
         self._begin_episodes(done)
@@ -201,6 +206,11 @@ class Env:
     def command(self, name: str) -> torch.Tensor:
         """What a command term asks for now. Shape (num_envs, size)."""
         return self._commands.values[name]
+
+    def command_error(self, name: str, error: str) -> torch.Tensor:
+        """How far the worlds are now from what a command term asks, by one of its errors. Shape (num_envs,)."""
+        term = self.config.commands[name].errors[error]
+        return term.func(self, **term.params)
 
     def drawn_command(self, name: str) -> torch.Tensor:
         """What was last drawn for a command term, before its refinement. Shape (num_envs, size of the draw)."""

@@ -1,47 +1,52 @@
 """An environment and who acts in it."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from mjtrain.checkpoint import load_checkpoint
-from mjtrain.config import EngineName
+from mjtrain.config import EngineName, PolicyName
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.play.runs import TrainedRun, is_same_task
 from mjtrain.rank import RankContext
 
-PolicyName = Literal["trained", "zero", "random"]
-
 
 class Player:
     """Steps an environment with a policy; the policy can be another one from one step to the next."""
 
-    def __init__(self, context: RankContext, run: TrainedRun, setup: "PlayerSetup") -> None:
+    def __init__(
+        self,
+        context: RankContext,
+        run: TrainedRun,
+        *,
+        num_envs: int = 1,
+        engine: EngineName = "auto",
+        policy: PolicyName = "trained",
+    ) -> None:
         """Build the environment and load the policy.
 
         Args:
             context: Device, seed and threads.
             run: What to play; its env is used as it is, see `mode.to_play_mode`.
-            setup: How many worlds, on what, with whom.
+            num_envs: Worlds.
+            engine: Physics engine. auto: native on the CPU, warp on a GPU.
+            policy: Who acts: the network of the run, nobody, or chance (uniform in [-1, 1]).
 
         Raises:
             RequestError: The engine, the robot or the checkpoint do not fit.
         """
-        engine = resolve_engine(setup.engine, context.device)
+        name = resolve_engine(engine, context.device)
+        worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
         self.run = run
-        self.env = Env(
-            run.env, make_engine(engine, run.env, setup.num_envs, context.device, context.num_threads), context.seed
-        )
-        self._who = setup.policy
+        self.env = Env(run.env, worlds, context.seed)
+        self._who = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
         self._network = None
         self.checkpoint: Path | None = None
         """File of the weights that act; None without."""
-        if setup.policy == "trained":
+        if policy == "trained":
             from mjtrain.rl.policy import Policy  # seconds of imports, which the others do without
 
             assert run.checkpoint is not None
@@ -62,6 +67,11 @@ class Player:
         self._network.load(content, checkpoint)
         self.checkpoint = checkpoint
 
+    @property
+    def iteration(self) -> int | None:
+        """Iteration of the training at which the acting weights were saved; None without."""
+        return None if self._network is None else self._network.iteration
+
     def act(self) -> torch.Tensor:
         """Return what the policy does now. Shape (num_envs, num_actions)."""
         env = self.env
@@ -76,24 +86,14 @@ class Player:
         """Let the policy act for one env step; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
         _, _, terminated, truncated = self.env.step(self.act())
         done = terminated | truncated
-        if self._network is not None:
-            self._network.reset(done)
+        self.forget(done)
         return done
+
+    def forget(self, worlds: torch.Tensor) -> None:
+        """Have a policy that remembers forget the masked worlds. Boolean, shape (num_envs,)."""
+        if self._network is not None:
+            self._network.reset(worlds)
 
     def close(self) -> None:
         """Give the worlds up."""
         self.env.engine.close()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlayerSetup:
-    """How to play."""
-
-    num_envs: int = 1
-    """Worlds."""
-
-    engine: EngineName = "auto"
-    """Physics engine. auto: native on the CPU, warp on a GPU."""
-
-    policy: PolicyName = "trained"
-    """Who acts: the network of the run, nobody (actions of zero), or chance (uniform in [-1, 1])."""

@@ -60,7 +60,7 @@ def find_trained_run(
     else:
         folder = (Path(log_root) / (defaults.agent.experiment_name or experiment_name(name))).absolute()
         run_dir, path, notices = (
-            find_newest_run(f"play {name}", name, folder) if run is None else open_run("--run", run, folder)
+            find_newest_run(f"--log-root {log_root}", name, folder) if run is None else open_run("--run", run, folder)
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)

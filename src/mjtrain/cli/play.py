@@ -1,0 +1,79 @@
+"""The command play."""
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mjtrain.cli.parsing import parse, parse_known
+from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
+from mjtrain.errors import RequestError
+
+USAGE = "play TASK [options]"
+DESCRIPTION = (
+    "Look at what was learned: measure whole episodes and print a table. TASK is a name from list-tasks, "
+    "package.module:factory or path/to/file.py:factory. Environment and networks are those that the run recorded; "
+    "every setting of the environment (--env.…) is a flag too: `play TASK --help-all` lists them."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EnvOptions:
+    """Settings of the environment of the run, without noise and pushes."""
+
+    env: EnvConfig
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
+    try:
+        _main(list(sys.argv[1:] if argv is None else argv))
+    except RequestError as error:
+        print(f"play: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("play: stopped by SIGINT", file=sys.stderr)
+        sys.exit(130)
+    except SystemExit as stop:
+        if isinstance(stop.code, int) and stop.code > 128:
+            print(f"play: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
+        raise
+
+
+def _main(argv: list[str]) -> None:
+    task, *args = argv or ["--help"]
+    if task in ("-h", "--help", "--help-all"):
+        task, args = "TASK", ["--help"]
+    elif task.startswith("-"):
+        raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
+    wants_all = "--help-all" in args
+    config, rest = parse_known(
+        PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
+    )
+    from mjtrain.launcher import launch
+    from mjtrain.play.start import find_run_to_play, measure
+
+    run = find_run_to_play(task, config)
+    env_args = ["--help"] if wants_all else rest
+    if env_args:
+        options = parse(_EnvOptions, env_args, prog=f"play {task}", default=_EnvOptions(env=run.env))
+        run = dataclasses.replace(run, env=options.env)
+    for line in run.notices:
+        print(line, file=sys.stderr)
+    if (isinstance(config.gpu_ids, tuple) and len(config.gpu_ids) > 1) or config.gpu_ids == "all":
+        words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
+        raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
+    where = LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+    report = launch(measure, run, config, launch=where)
+    if config.json:
+        print(json.dumps(report, indent=2))
+    else:
+        from mjtrain.reporting.summary_table import print_summary
+
+        print_summary(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What a policy does in whole episodes."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from mjtrain.errors import RequestError
+from mjtrain.play.player import Player
+
+BROKEN = "not_finite"
+"""Cause of an episode that ended because its world broke."""
+
+UNFINISHED = "unfinished"
+"""Cause of an episode that nothing ended within its time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One episode."""
+
+    reward: float
+    """Return: the sum of all rewards."""
+
+    length: int
+    """Env steps."""
+
+    reward_terms: dict[str, float]
+    """Part of each reward term in the return."""
+
+    causes: tuple[str, ...]
+    """Termination terms that said so, and BROKEN or UNFINISHED."""
+
+    errors: dict[str, float]
+    """Mean of each error of a command over the env steps that count, as "command/error"; those that never did are not
+    there."""
+
+
+def resolve_amounts(episodes: int, num_envs: int | None) -> tuple[int, int]:
+    """Decide in how many environments how many episodes each are played.
+
+    The number per environment is fixed. Taking the first N episodes that end would prefer short ones, and so falls.
+
+    Args:
+        episodes: How many are wanted at least.
+        num_envs: Environments; None for one per episode, at most 256.
+
+    Raises:
+        RequestError: A number is less than one.
+    """
+    for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
+        if value is not None and value < 1:
+            raise RequestError(f"{flag} {value}: must be at least 1")
+    if num_envs is None:
+        num_envs = min(episodes, 256)
+    return num_envs, math.ceil(episodes / num_envs)
+
+
+def play_episodes(player: Player, per_env: int) -> list[Episode]:
+    """Play so many whole episodes in every world, from new starts.
+
+    A world that has played its episodes goes on unwatched until the last one has. An episode that nothing has ended
+    by the time that all should be over counts as it is, as UNFINISHED.
+    """
+    env = player.env
+    everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    env.reset(everywhere)
+    player.forget(everywhere)
+    meter = _Meter(player)
+    left = torch.full((env.num_envs,), per_env, dtype=torch.long, device=env.device)
+    found: list[Episode] = []
+    for _ in range(per_env * env.max_episode_steps):
+        meter.before_step()
+        done = player.step()
+        meter.after_step()
+        over = done & (left > 0)
+        if over.any():
+            found += meter.read(over)
+            left -= over.long()
+        meter.clear(done)
+        if not left.any():
+            return found
+    return found + meter.read(left > 0, unfinished=True)
+
+
+class _Meter:
+    """Adds up the running episode of every world."""
+
+    def __init__(self, player: Player) -> None:
+        self._env = env = player.env
+        commands = env.config.commands
+        self._errors = [(command, error) for command, term in commands.items() for error in term.errors]
+        self._settling = [
+            round(commands[command].errors[error].settling_s / env.step_dt) for command, error in self._errors
+        ]
+        self._since = {command: torch.zeros(env.num_envs, device=env.device) for command in commands}
+        self._drawn: dict[str, torch.Tensor] = {}
+        self._rewards = torch.zeros(env.num_envs, len(env.config.rewards), dtype=torch.float64, device=env.device)
+        self._length = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
+        self._error_sum = torch.zeros(env.num_envs, len(self._errors), dtype=torch.float64, device=env.device)
+        self._error_count = torch.zeros_like(self._error_sum)
+
+    def before_step(self) -> None:
+        """Measure errors where the policy sees them: before it acts, when state and command belong together."""
+        env = self._env
+        self._drawn = {command: env.drawn_command(command).clone() for command in self._since}
+        for column, ((command, error), settling) in enumerate(zip(self._errors, self._settling, strict=True)):
+            counts = self._since[command] >= settling
+            self._error_sum[:, column] += env.command_error(command, error).double().masked_fill(~counts, 0.0)
+            self._error_count[:, column] += counts
+
+    def after_step(self) -> None:
+        """Take in what the step brought."""
+        self._rewards += self._env.reward_terms
+        self._length += 1
+        for command, since in self._since.items():
+            redrawn = (self._env.drawn_command(command) != self._drawn[command]).any(dim=1)
+            since.copy_(torch.where(redrawn, 0, since + 1))
+
+    def read(self, worlds: torch.Tensor, *, unfinished: bool = False) -> list[Episode]:
+        """Return the episodes of the masked worlds, which end with this step unless they are unfinished."""
+        config = self._env.config
+        errors = self._error_sum / self._error_count  # not a number where none counted
+        columns = (self._rewards, self._length, self._env.causes, errors)
+        episodes = []
+        for rewards, length, causes, means in zip(*(column[worlds].tolist() for column in columns), strict=True):
+            said = [name for name, cause in zip(config.terminations, causes, strict=True) if cause]
+            episodes.append(
+                Episode(
+                    reward=sum(rewards),
+                    length=length,
+                    reward_terms=dict(zip(config.rewards, rewards, strict=True)),
+                    causes=(UNFINISHED,) if unfinished else tuple(said or [BROKEN]),
+                    errors={
+                        f"{command}/{error}": mean
+                        for (command, error), mean in zip(self._errors, means, strict=True)
+                        if not math.isnan(mean)
+                    },
+                )
+            )
+        return episodes
+
+    def clear(self, worlds: torch.Tensor) -> None:
+        """Begin new episodes in the masked worlds."""
+        for sums in (self._rewards, self._length, self._error_sum, self._error_count):
+            sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
+        for since in self._since.values():
+            since.masked_fill_(worlds, 0.0)

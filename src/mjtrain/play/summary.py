@@ -1,0 +1,86 @@
+"""Many episodes in a few numbers."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mjtrain.config import EnvConfig
+from mjtrain.play.episodes import BROKEN, UNFINISHED, Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A quantity over episodes."""
+
+    mean: float
+    std: float
+    """Standard deviation over episodes, of the sample; 0 for one episode."""
+
+    min: float
+    max: float
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a policy did."""
+
+    episodes: int
+    """How many there were."""
+
+    reward: Spread
+    """Return of an episode."""
+
+    length: Spread
+    """Length of an episode, in env steps."""
+
+    reward_terms: dict[str, Spread]
+    """Part of each reward term in the return."""
+
+    terminations: dict[str, int]
+    """Episodes in which each cause was there; several can be at once."""
+
+    errors: dict[str, Spread] = field(default_factory=dict)
+    """Each error of each command, as "command/error", over the episodes that have it."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it for JSON; of each cause the number of episodes and its fraction."""
+        causes = {
+            name: {"episodes": count, "fraction": count / self.episodes} for name, count in self.terminations.items()
+        }
+        return {**asdict(self), "terminations": causes}
+
+
+def summarise(episodes: Sequence[Episode], config: EnvConfig) -> Summary:
+    """Summarise at least one episode of an environment."""
+    causes = dict.fromkeys((*config.terminations, BROKEN, UNFINISHED), 0)
+    for episode in episodes:
+        for cause in episode.causes:
+            causes[cause] += 1
+    errors = {}
+    for command, term in config.commands.items():
+        for error, measure in term.errors.items():
+            name = f"{command}/{error}"
+            values = [episode.errors[name] for episode in episodes if name in episode.errors]
+            if values:
+                errors[name] = _spread(values, measure.unit)
+    return Summary(
+        episodes=len(episodes),
+        reward=_spread(episode.reward for episode in episodes),
+        length=_spread(episode.length for episode in episodes),
+        reward_terms={name: _spread(episode.reward_terms[name] for episode in episodes) for name in config.rewards},
+        terminations={name: count for name, count in causes.items() if count or name not in (BROKEN, UNFINISHED)},
+        errors=errors,
+    )
+
+
+def _spread(values: Iterable[float], unit: str = "") -> Spread:
+    values = [float(value) for value in values]
+    return Spread(
+        mean=statistics.fmean(values),
+        std=statistics.stdev(values) if len(values) > 1 else 0.0,
+        min=min(values),
+        max=max(values),
+        unit=unit,
+    )

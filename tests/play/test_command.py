@@ -1,0 +1,122 @@
+"""The command play: a table, JSON, and clear words where there is nothing to play."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mjtrain.cli.play import main
+
+BIN = Path(sys.executable).parent
+
+
+def report(capsys: pytest.CaptureFixture[str], *args: str) -> dict:
+    main([*args, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_trained_policy_is_measured(log_root: Path, cartpole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("cartpole-balance", "--log-root", str(log_root), "--episodes", "8")
+    main(list(args))
+    table = capsys.readouterr().out
+    for words in (
+        "8 episodes of",
+        "model_40.pt",
+        "return",
+        "episode length",
+        "reward/upright",
+        "termination/pole_fell",
+    ):
+        assert words in table
+    found = report(capsys, *args)
+    assert found["episodes"] == 8
+    assert found["iteration"] == 40
+    assert found["length"]["mean"] > 450
+    assert found["terminations"]["time_out"]["fraction"] > 0.8
+    assert found == report(capsys, *args)
+    assert found["reward"] != report(capsys, *args, "--seed", "1")["reward"]
+    early = report(capsys, *args, "--checkpoint", str(cartpole_run / "model_2.pt"))
+    assert early["iteration"] == 2
+    assert early["length"]["mean"] < found["length"]["mean"]
+
+
+def test_every_setting_of_the_environment_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("Cartpole-Balance", "--policy", "zero", "--episodes", "6", "--num-envs", "2")
+    assert report(capsys, *args)["terminations"]["pole_fell"]["fraction"] == 1.0
+    found = report(capsys, *args, "--env.episode-length-s", "0.2", "--engine", "warp")
+    assert found["length"] == {"mean": 10.0, "std": 0.0, "min": 10.0, "max": 10.0, "unit": ""}
+    assert found["engine"] == "warp"
+    assert (found["num_envs"], found["episodes_per_env"]) == (2, 3)
+    with pytest.raises(SystemExit) as stop:
+        main(["Cartpole-Balance", "--policy", "zero", "--help-all"])
+    assert stop.value.code == 0
+    assert "--env.rewards.upright.weight" in capsys.readouterr().out
+
+
+def test_the_quadruped_is_measured_by_its_command(log_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("Quadruped-Velocity-Flat", "--log-root", str(log_root), "--episodes", "4", "--env.episode-length-s", "1")
+    found = report(capsys, *args)
+    assert 0 < found["errors"]["velocity/planar"]["mean"] < 3
+    assert found["errors"]["velocity/turn"]["unit"] == "rad/s"
+    noisy = report(capsys, *args, "--noise", "--pushes", "--randomization")
+    assert noisy["errors"] != found["errors"]
+    assert noisy["noise"]
+
+
+def test_what_cannot_be_played_is_one_line(
+    log_root: Path, cartpole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    truncated = tmp_path / "model_3.pt"
+    truncated.write_bytes((cartpole_run / "model_40.pt").read_bytes()[:3000])
+    logs = f"--log-root {log_root}"
+    for line, message in (
+        ("--json", "the task comes first"),
+        ("Cartpole-Balnce", "did you mean Cartpole-Balance"),
+        (f"Arm-Reach {logs}", "no run of Arm-Reach below"),
+        (f"Arm-Reach --run {cartpole_run}", "is a run of task Cartpole-Balance, and this is Arm-Reach"),
+        (f"Cartpole-Balance --run {tmp_path / 'empty'}", "there is no checkpoint in it"),
+        (f"Cartpole-Balance --run {tmp_path / 'gone'}", "no such run directory"),
+        (f"Cartpole-Balance --checkpoint {truncated}", "not a whole checkpoint"),
+        (f"Cartpole-Balance --checkpoint {tmp_path / 'model_9.pt'}", "no such file"),
+        (f"Cartpole-Balance --checkpoint {tmp_path / 'empty'}", "is a folder"),
+        (f"Cartpole-Balance {logs} --episodes 0", "--episodes 0: must be at least 1"),
+        (f"Cartpole-Balance {logs} --num-envs 0", "--num-envs 0: must be at least 1"),
+        (f"Cartpole-Balance {logs} --gpu-ids 0 1", "--gpu-ids 0 1: play uses one GPU"),
+        (f"Cartpole-Balance {logs} --num-env 3", "unknown flag --num-env 3"),
+        (f"Cartpole-Balance {logs} --env.rewards.uprigt.weight 2", "did you mean --env.rewards.upright.weight"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(line.split())
+        assert stop.value.code == 2, line
+        error = capsys.readouterr().err
+        assert message in error, line
+        assert error.startswith("play: ")
+        assert len(error.splitlines()) == 1
+
+
+def test_a_training_that_goes_on_can_be_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--num-envs", "64", "--max-iterations", "100000", "--agent.save-interval", "5"]
+    command = [str(BIN / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-threads", "1", *size]
+    training = subprocess.Popen([*command, "--log-root", str(tmp_path), "--logger", "none"], env={**os.environ})
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("*/*/model_5.pt")):
+            assert training.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        found = report(capsys, "Cartpole-Balance", "--log-root", str(tmp_path), "--episodes", "2")
+        assert found["iteration"] >= 5
+        (metrics,) = tmp_path.glob("*/*/metrics.jsonl")
+        before = len(metrics.read_text().splitlines())
+        while len(metrics.read_text().splitlines()) < before + 3:
+            assert training.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        training.terminate()
+        assert training.wait(timeout=60) == 143

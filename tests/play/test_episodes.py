@@ -1,0 +1,120 @@
+"""What is measured is what happened, and short episodes do not crowd out long ones."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.env import reach
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.play.episodes import BROKEN, UNFINISHED, play_episodes, resolve_amounts
+from mjtrain.play.mode import to_play_mode
+from mjtrain.play.player import Player
+from mjtrain.play.runs import TrainedRun, untrained
+from mjtrain.play.summary import summarise
+
+
+def make_player(run: TrainedRun, *, num_envs: int, seed: int = 5) -> Player:
+    run = replace(run, env=to_play_mode(run.env))
+    return Player(mjtrain.RankContext(seed=seed), run, num_envs=num_envs, policy="random")
+
+
+def test_every_world_plays_as_many_whole_episodes() -> None:
+    player = make_player(untrained("Cartpole-Balance"), num_envs=6)
+    episodes = play_episodes(player, 3)
+
+    twin = make_player(untrained("Cartpole-Balance"), num_envs=6)
+    env = twin.env
+    env.reset(torch.ones(6, dtype=torch.bool))
+    returns, lengths = torch.zeros(6), torch.zeros(6)
+    expected: list[tuple[int, float, float]] = []
+    played = [0] * 6
+    while min(played) < 3:
+        _, rewards, terminated, truncated = env.step(twin.act())
+        returns += rewards
+        lengths += 1
+        for world in (terminated | truncated).nonzero()[:, 0].tolist():
+            if played[world] < 3:
+                expected.append((world, returns[world].item(), lengths[world].item()))
+            played[world] += 1
+            returns[world] = lengths[world] = 0
+    assert max(played) > 3  # quick worlds went on, unwatched
+    assert len(episodes) == 18
+    assert [episode.length for episode in episodes] == [length for _, _, length in expected]
+    assert [episode.reward for episode in episodes] == pytest.approx([reward for _, reward, _ in expected], abs=1e-4)
+    for episode in episodes:
+        assert sum(episode.reward_terms.values()) == pytest.approx(episode.reward, abs=1e-9)
+        assert set(episode.causes) <= {"pole_fell", "cart_left", "time_out"}
+    summary = summarise(episodes, env.config)
+    lengths_of_all = torch.tensor([episode.length for episode in episodes], dtype=torch.float64)
+    assert summary.length.mean == pytest.approx(lengths_of_all.mean().item())
+    assert summary.length.std == pytest.approx(lengths_of_all.std().item())
+    assert sum(summary.terminations.values()) >= 18
+
+
+def test_errors_count_when_they_have_settled() -> None:
+    run = untrained("Arm-Reach")
+    (episode, *_) = play_episodes(make_player(run, num_envs=2), 1)
+    assert episode.length == 300
+    twin = make_player(run, num_envs=2)
+    env = twin.env
+    env.reset(torch.ones(2, dtype=torch.bool))
+    distances = []
+    for step in range(300):
+        if step % 150 >= 125:  # the last half second before each new pose
+            error = reach.position_error(env, command="pose", position_sensor="tool_position")
+            distances.append(error.norm(dim=1)[0].item())
+        twin.step()
+    assert len(distances) == 50
+    assert episode.errors["pose/distance"] == pytest.approx(sum(distances) / 50, rel=1e-5)
+    summary = summarise([episode], env.config)
+    assert summary.errors["pose/distance"].unit == "m"
+
+
+def break_one(env: Env, worlds: Any) -> None:
+    worlds.qvel[0] = torch.where(env.episode_step[0] == 7, torch.nan, worlds.qvel[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "causes"),
+    [
+        (lambda env: replace(env, terminations={}), {(UNFINISHED,): 4}),
+        (
+            lambda env: replace(
+                env,
+                events={
+                    **env.events,
+                    "break": mjtrain.EventTerm(func=break_one, mode="interval", interval_s=(0.0, 0.0)),
+                },
+            ),
+            {(BROKEN,): 1},
+        ),
+    ],
+)
+def test_other_ends_have_names(change: Callable[[Any], Any], causes: dict[tuple[str, ...], int]) -> None:
+    run = untrained("Cartpole-Balance")
+    run = replace(run, env=change(replace(run.env, episode_length_s=0.4)))
+    player = Player(mjtrain.RankContext(), run, num_envs=4, policy="zero")
+    found = [episode.causes for episode in play_episodes(player, 1)]
+    assert len(found) == 4
+    for cause, count in causes.items():
+        assert found.count(cause) == count
+
+
+def test_amounts() -> None:
+    assert resolve_amounts(100, None) == (100, 1)
+    assert resolve_amounts(1000, None) == (256, 4)
+    assert resolve_amounts(10, 4) == (4, 3)
+    for episodes, num_envs in ((0, None), (3, 0)):
+        with pytest.raises(RequestError, match="must be at least 1"):
+            resolve_amounts(episodes, num_envs)
+
+
+def test_the_quadruped_has_the_errors_that_its_judge_uses() -> None:
+    errors = load_task("Quadruped-Velocity-Rough").env.commands["velocity"].errors
+    assert {name: term.unit for name, term in errors.items()} == {"planar": "m/s", "turn": "rad/s"}
