@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.git_state import read_git_state
-from mjtrain.launcher import LaunchPlan, count_gpus, make_plan, run_plan
+from mjtrain.launcher import LaunchPlan, count_gpus, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.run_dir import claim_run_dir, find_run, list_changes, make_run_dir, name_run_dir, save_params
@@ -69,15 +70,20 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
+    plan = make_plan(launch, name_run_dir(config) if config.run.resume is None else find_run(config)[0])
+    return _complete(config, plan), plan
+
+
+def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
+    """Resolve a run's totals to what one rank does, and check what can be checked before it begins."""
     if config.run.resume is not None and config.run.load is not None:
         raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
-    plan = make_plan(launch, name_run_dir(config) if config.run.resume is None else find_run(config)[0])
-    config = resolve_amounts(config, len(plan.ranks))
+    config = resolve_amounts(config, plan.world_size)
     resolve_engine(config.run.engine, plan.ranks[0].device)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
-    return config, plan
+    return config
 
 
 def preflight(config: TrainConfig) -> dict[str, Any]:
@@ -99,10 +105,63 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
-    config, _ = resolve_training(config, launch)
-    env, agent = to_plain(config.env), to_plain(config.agent)  # what cannot be recorded is found before a run exists
+    plan = make_plan(launch)
+    config = _complete(config, plan)
+    record = {
+        "env": to_plain(config.env),
+        "agent": to_plain(config.agent),
+    }  # what cannot be recorded is found before a run exists
+    meeting = gather(plan)
+    opened: ExitStack = ExitStack()
+    with opened:
+        if meeting is None:
+            run = _open_run(config, launch, record, None, opened)
+        else:
+            run = meeting.agree(lambda: _open_run(config, launch, record, meeting.recall(), opened))
+        run_dir = Path(run["run_dir"])
+        if run["again"]:
+            plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
+        plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir).log_dir)
+        return run_plan(
+            plan,
+            _train_rank,
+            config,
+            run_dir,
+            meeting=meeting,
+            crash_dir=run_dir / "crash",
+            preload=("mjtrain.training",),
+            on_restart=partial(_report_restart, run_dir, plan.max_restarts),
+            saved_progress=partial(_saved_iteration, run_dir),
+        )
+
+
+def _open_run(
+    config: TrainConfig,
+    launch: LaunchConfig,
+    record: dict[str, Any],
+    before: dict[str, Any] | None,
+    opened: ExitStack,
+) -> dict[str, Any]:
+    """Decide where the run lives, for all ranks, and write down what will run.
+
+    Args:
+        config: What to train.
+        launch: On which ranks.
+        record: The same in plain values, by the file it goes to.
+        before: What was decided before something else started this job again; None if it did not.
+        opened: Takes what is to be given back when the run ends.
+
+    Returns:
+        `run_dir`, and whether the job was started `again` and goes on with the last checkpoint there.
+    """
     lines, done = [], 0
-    if config.run.resume is None:
+    if before is not None:
+        run_dir = Path(before["run_dir"])
+        done = _saved_iteration(run_dir)
+        lines += [f"started again: going on from iteration {done}"]
+        lost = max(0, last_iteration(run_dir) - done)
+        write_event(run_dir, "restart", iteration=done, lost=lost, cause="started again from outside", time=time.time())
+    elif config.run.resume is None:
         run_dir = make_run_dir(config)
     else:
         run_dir, checkpoint, lines = find_run(config)
@@ -112,33 +171,23 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
                 f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more"
             )
         lines += [f"resuming from {_shorten(checkpoint)}"]
-        lines += [f"changed since: {line}" for line in list_changes(run_dir, env=env, agent=agent)]
+        lines += [f"changed since: {line}" for line in list_changes(run_dir, **record)]
     plan = make_plan(launch, run_dir)
-    with claim_run_dir(run_dir):
-        save_params(
-            run_dir,
-            env=env,
-            agent=agent,
-            launch={
-                "task": config.task,
-                "run": to_plain(config.run),
-                "launch": to_plain(launch),
-                "plan": to_plain(plan),
-                "packages": _package_versions(),
-                "git": read_git_state(Path.cwd()),
-            },
-        )
-        _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
-        return run_plan(
-            plan,
-            _train_rank,
-            config,
-            run_dir,
-            crash_dir=run_dir / "crash",
-            preload=("mjtrain.training",),
-            on_restart=partial(_report_restart, run_dir, plan.max_restarts),
-            saved_progress=partial(_saved_iteration, run_dir),
-        )
+    opened.enter_context(claim_run_dir(run_dir))
+    save_params(
+        run_dir,
+        **record,
+        launch={
+            "task": config.task,
+            "run": to_plain(config.run),
+            "launch": to_plain(launch),
+            "plan": to_plain(plan),
+            "packages": _package_versions(),
+            "git": read_git_state(Path.cwd()),
+        },
+    )
+    _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
+    return {"run_dir": str(run_dir), "again": before is not None}
 
 
 def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
@@ -175,7 +224,7 @@ def describe(config: TrainConfig, plan: LaunchPlan, done: int = 0) -> str:
         done: Iterations that the run has already.
     """
     to_come = max(0, config.run.max_iterations - done)
-    world_size, num_envs, num_steps = len(plan.ranks), config.run.num_envs, config.agent.num_steps_per_env
+    world_size, num_envs, num_steps = plan.world_size, config.run.num_envs, config.agent.num_steps_per_env
     device = plan.ranks[0].device
     engine = resolve_engine(config.run.engine, device)
     per_iteration = world_size * num_envs * num_steps

@@ -5,6 +5,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -15,13 +16,20 @@ from mjtrain.rank import RankContext
 
 
 @contextmanager
-def rank_scope(context: RankContext, backend: str | None, meeting: str | None = None) -> Iterator[None]:
+def rank_scope(
+    context: RankContext,
+    backend: str | None,
+    meeting: "str | dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
+    timeout_s: float = 1800.0,
+) -> Iterator[None]:
     """Make this process the rank that the context describes, for the length of a with block.
 
     Args:
         context: The rank.
         backend: Backend of the process group; None for no group.
-        meeting: Where the ranks find each other, as torch.distributed's init_method; None for the environment.
+        meeting: Where the ranks find each other: a store that all of them are connected to, or torch.distributed's
+            init_method.
+        timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(context.num_threads)
@@ -31,7 +39,14 @@ def rank_scope(context: RankContext, backend: str | None, meeting: str | None = 
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
-            dist.init_process_group(backend, init_method=meeting, rank=context.rank, world_size=context.world_size)
+            where = {"init_method": meeting} if isinstance(meeting, str) else {"store": meeting}
+            dist.init_process_group(
+                backend,
+                rank=context.rank,
+                world_size=context.world_size,
+                timeout=timedelta(seconds=timeout_s),
+                **where,  # pyright: ignore[reportArgumentType]
+            )
         try:
             yield
         finally:

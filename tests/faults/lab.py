@@ -42,6 +42,8 @@ class Job:
     folder: Path
     environ: dict[str, str] = field(default_factory=dict)
     prefix: list[str] = field(default_factory=list)
+    out: Path | None = None
+    """Where its output goes, if not into the folder."""
 
     def __post_init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -49,8 +51,9 @@ class Job:
         """Written at the moment of a fault that the job does to itself; holds the time."""
         environ = os.environ | {"CUDA_VISIBLE_DEVICES": "", "FAULT_MARKER": str(self.marker), "FAULT_JOB": self.mark}
         environ["PYTHONPATH"] = str(PROGRAMS)
-        self._stdout = (self.folder / "stdout").open("w+")
-        self._stderr = (self.folder / "stderr").open("w+")
+        self._out = self.out or self.folder
+        self._stdout = (self._out / "stdout").open("w+")
+        self._stderr = (self._out / "stderr").open("w+")
         self.process = subprocess.Popen(
             [*self.prefix, *self.command],
             cwd=self.folder,
@@ -85,15 +88,15 @@ class Job:
 
     def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
-        while text not in (self.folder / stream).read_text():
-            assert self.process.poll() is None, (self.folder / "stderr").read_text()
+        while text not in (self._out / stream).read_text():
+            assert self.process.poll() is None, (self._out / "stderr").read_text()
             assert time.monotonic() < deadline, f"{text!r} did not come"
             time.sleep(0.02)
 
     def wait_for_file(self, path: Path, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not path.exists():
-            assert self.process.poll() is None, (self.folder / "stderr").read_text()
+            assert self.process.poll() is None, (self._out / "stderr").read_text()
             assert time.monotonic() < deadline, f"{path} did not come"
             time.sleep(0.01)
 

@@ -16,6 +16,17 @@ LOGS = "TORCHRUNX_LOG_DIR"
 MIG = "MIG-c7c8e0a1-0000-5000-8000-000000000001"
 UUID = "GPU-2f1b7a30-0000-4000-9000-000000000002"
 
+WORLD = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "a",
+    "MASTER_PORT": "1",
+}
+STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+STEP |= {"SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+
 # name, environ, flags, visible GPUs -> devices of the ranks, and further fields of the plan
 # fmt: off
 PLANS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str], dict[str, Any]]] = [
@@ -52,6 +63,13 @@ PLANS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str], dict[str,
     ("a log folder of one's own", {}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/l"}),
     ("the variable wins over the flag", {LOGS: "/v"}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/v"}),
     ("an empty variable wins too", {LOGS: ""}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": None}),
+    ("joining, a GPU each", WORLD, {}, 2, ["cuda:1"], {"mode": "join", "backend": "nccl", "seeds": [3], "notice": None, "log_dir": None}),
+    ("joining on the CPU", WORLD, {}, 0, ["cpu"], {"mode": "join", "backend": "gloo", "notice": "no GPU", "threads": 1}),
+    ("joining on the CPU by name", WORLD, {"gpu_ids": None, "seed": 40}, 8, ["cpu"], {"notice": None, "seeds": [43]}),
+    ("joining with an interface", WORLD, {"interface": "eth1"}, 0, ["cpu"], {"environ": dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "eth1")}),
+    ("joining a step", STEP, {}, 2, ["cuda:1"], {"mode": "join"}),
+    ("joining a step, a GPU per task", STEP, {}, 1, ["cuda:0"], {"backend": "nccl"}),
+    ("joining a step, cores per task", STEP | {"SLURM_CPUS_PER_TASK": "2"}, {}, 0, ["cpu"], {"threads": 2}),
     ("one rank writes no torchrunx logs", {LOGS: "/v"}, {"gpu_ids": None}, 0, ["cpu"], {"log_dir": None}),
 ]
 
@@ -75,6 +93,14 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("no patience", {}, {"heartbeat_timeout_s": 0.0}, 0, ["--heartbeat-timeout-s 0", "more than 0"]),
     ("negative restarts", {}, {"max_restarts": -1}, 0, ["--max-restarts -1", "at least 0"]),
     ("negative grace", {}, {"stop_grace_s": -1.0}, 0, ["--stop-grace-s -1", "at least 0"]),
+    ("no patience for others", {}, {"connect_timeout_s": 0.0}, 0, ["--connect-timeout-s 0", "more than 0"]),
+    ("no patience in collectives", {}, {"process_group_timeout_s": -1.0}, 0, ["--process-group-timeout-s -1"]),
+    ("GPUs by index for one who joins", WORLD, {"gpu_ids": (0, 1)}, 2, ["--gpu-ids", "torchrun has started", "rank 3 of 4"]),
+    ("all GPUs for one who joins", STEP, {"gpu_ids": "all"}, 2, ["--gpu-ids", "srun has started", "its local rank"]),
+    ("workers for one who joins", WORLD, {"gpu_ids": None, "num_workers": 2}, 0, ["--num-workers", "torchrun"]),
+    ("restarts for one who joins", WORLD, {"max_restarts": 2}, 0, ["--max-restarts", "only torchrun"]),
+    ("logs for one who joins", WORLD, {"torchrunx_log_dir": "x"}, 0, ["--torchrunx-log-dir"]),
+    ("fewer GPUs than ranks that join", WORLD, {}, 1, ["rank 3 of 4", "1 visible GPU", "--gpu-ids None"]),
     ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
 ]
 
@@ -89,8 +115,15 @@ def test_plan(
 ) -> None:
     plan = resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2, run_dir=RUN)
     assert [rank.device for rank in plan.ranks] == devices
-    assert [rank.rank for rank in plan.ranks] == [rank.local_rank for rank in plan.ranks] == list(range(len(devices)))
-    assert {rank.world_size for rank in plan.ranks} == {rank.local_world_size for rank in plan.ranks} == {len(devices)}
+    if plan.mode == "join":
+        (rank,) = plan.ranks
+        assert (rank.rank, rank.local_rank, rank.world_size, rank.local_world_size, rank.node_rank) == (3, 1, 4, 2, 1)
+        assert (plan.world_size, plan.leads) == (4, False)
+    else:
+        numbers = list(range(len(devices)))
+        assert [rank.rank for rank in plan.ranks] == [rank.local_rank for rank in plan.ranks] == numbers
+        assert {rank.world_size for rank in plan.ranks} == {len(devices)}
+        assert {rank.local_world_size for rank in plan.ranks} == {len(devices)}
     for key, expected in more.items():
         if key == "notice":
             assert plan.notices == () if expected is None else expected in plan.notices[0]

@@ -31,6 +31,17 @@ class LaunchConfig:
     backend: Backend = "auto"
     """Collectives between ranks. auto: nccl on GPUs, gloo on the CPU."""
 
+    interface: str | None = None
+    """Network interface over which ranks on several hosts talk, such as eth0. Default: for gloo the one on the way to
+    the host where the ranks meet, unless GLOO_SOCKET_IFNAME says; for NCCL its own choice."""
+
+    connect_timeout_s: float = 300.0
+    """Seconds that the ranks of a job on several hosts, or one that something else has started, have to find each
+    other."""
+
+    process_group_timeout_s: float = 1800.0
+    """Seconds that a rank waits for the others in a collective before it fails."""
+
     heartbeat_timeout_s: float = 300.0
     """Seconds without a sign of life or of progress after which a rank counts as hanging and the job ends; only where
     ranks are processes of their own."""

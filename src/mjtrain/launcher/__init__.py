@@ -11,9 +11,10 @@ from mjtrain.launcher.in_process import run_in_process
 from mjtrain.launcher.plan import LaunchPlan, resolve_plan
 
 if TYPE_CHECKING:
+    from mjtrain.launcher.meeting import Meeting
     from mjtrain.launcher.spawn import OnRestart
 
-__all__ = ["LaunchPlan", "RankFailedError", "count_gpus", "launch", "make_plan", "resolve_plan", "run_plan"]
+__all__ = ["LaunchPlan", "RankFailedError", "count_gpus", "gather", "launch", "make_plan", "resolve_plan", "run_plan"]
 
 
 def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = None) -> Any:
@@ -26,14 +27,15 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         launch: Which ranks; by default the first visible GPU, or the CPU.
 
     Returns:
-        What rank 0 returned.
+        What rank 0 returned; in a job that torchrun or srun has started, what this rank returned.
 
     Raises:
         RequestError: The launch cannot be met on this machine.
         Exception: The first exception raised by any rank.
         RankFailedError: A rank ended without one.
     """
-    return run_plan(make_plan(launch or LaunchConfig()), fn, *args)
+    plan = make_plan(launch or LaunchConfig())
+    return run_plan(plan, fn, *args, meeting=gather(plan))
 
 
 def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
@@ -42,10 +44,24 @@ def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
     return resolve_plan(config, os.environ, num_gpus, num_cores=len(os.sched_getaffinity(0)), run_dir=run_dir)
 
 
+def gather(plan: LaunchPlan) -> "Meeting | None":
+    """Wait for the other ranks of a job that something else has started; None where this process starts the job.
+
+    Raises:
+        ConnectionError: They cannot be reached, or do not come.
+    """
+    if plan.world is None:
+        return None
+    from mjtrain.launcher.meeting import Meeting
+
+    return Meeting(plan.world, plan.connect_timeout_s)
+
+
 def run_plan(
     plan: LaunchPlan,
     fn: Callable[..., Any],
     *args: Any,
+    meeting: "Meeting | None" = None,
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: "OnRestart | None" = None,
@@ -57,13 +73,14 @@ def run_plan(
         plan: Who runs where.
         fn: What to run.
         *args: Its arguments after the context.
+        meeting: What `gather` returned for this plan.
         crash_dir: Where the traceback of a failed rank goes; None writes none.
         preload: Modules that fn imports; spawned ranks share one import of them.
         on_restart: Told before each restart.
         saved_progress: How much of the work a restart would not do again, in any unit: who gets further need not wait.
     """
-    if plan.mode == "in_process":
-        return run_in_process(plan, fn, args, crash_dir)
+    if plan.mode in ("in_process", "join"):
+        return run_in_process(plan, fn, args, crash_dir, meeting)
     from mjtrain.launcher.spawn import run_spawned
 
     return run_spawned(

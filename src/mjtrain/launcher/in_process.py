@@ -1,22 +1,35 @@
-"""One rank, in the calling process."""
+"""One rank, in the calling process: the only one, or one of a job that something else has started."""
 
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mjtrain import pulse
 from mjtrain.errors import RequestError
 from mjtrain.launcher.failure import failure_of, write_crash_file
+from mjtrain.launcher.join import is_complaint, prepare_to_join, tell_torchrun
+from mjtrain.launcher.meeting import Meeting
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.signals import StopSignals, leave
 
+COMPLAINT_DELAY_S = 3.0
+"""A rank that has lost the others waits so long before it says so: the rank that went first gets to say why."""
 
-def run_in_process(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ...], crash_dir: Path | None) -> Any:
+
+def run_in_process(
+    plan: LaunchPlan,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    crash_dir: Path | None,
+    meeting: Meeting | None = None,
+) -> Any:
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
     An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. The first signal
@@ -27,16 +40,25 @@ def run_in_process(plan: LaunchPlan, fn: Callable[..., Any], args: tuple[Any, ..
     (context,) = plan.ranks
     pulse.current = pulse.Pulse()
     stop = _Stop(plan.stop_grace_s)
+    store = None
+    if meeting is not None:
+        prepare_to_join(plan, meeting.master_address)
+        store = meeting.store
     try:
-        with StopSignals(stop.on_signal), rank_scope(context, plan.backend):
+        with StopSignals(stop.on_signal), rank_scope(context, plan.backend, store, plan.process_group_timeout_s):
             value = fn(context, *args)
     except RequestError:
         raise
     except Exception as error:
         failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=pulse.current.phase)
+        if meeting is not None and is_complaint(error):
+            time.sleep(COMPLAINT_DELAY_S)
+            failure = replace(failure, summary=f"{failure.summary} (lost other ranks: {meeting.describe()})")
         if crash_dir is not None:
             failure = write_crash_file(crash_dir, failure)
         error.add_note(failure.describe())
+        if meeting is not None:
+            tell_torchrun(error)
         raise
     finally:
         stop.cancel()

@@ -50,7 +50,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         from mjtrain.worker import rank_scope
 
         fn, args = cloudpickle.loads(payload)
-        with rank_scope(context, plan.backend, f"file://{scratch / MEETING_NAME}"):
+        with rank_scope(context, plan.backend, f"file://{scratch / MEETING_NAME}", plan.process_group_timeout_s):
             pulse.current.phase = "run"
             value = fn(context, *args)
         sys.stdout.flush()

@@ -1,0 +1,104 @@
+"""Names, addresses and interfaces of this host."""
+
+import contextlib
+import errno
+import fcntl
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+_SIOCGIFADDR = 0x8915
+_RETRY_S = 0.5
+
+
+def list_interfaces() -> dict[str, str]:
+    """Return the IPv4 address of each network interface that has one, by its name."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def find_interface(peer: str) -> str | None:
+    """Name the interface over which this host reaches another one, or itself; None where that cannot be told."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))  # sends nothing: the kernel only chooses the way
+        mine = probe.getsockname()[0]
+        for name, address in list_interfaces().items():
+            if address == mine or (mine.startswith("127.") and address == "127.0.0.1"):
+                return name
+    return None
+
+
+def is_local(address: str) -> bool:
+    """Whether an address means nothing on other hosts: loopback, or "all addresses of this host"."""
+    return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")
+
+
+def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
+    """Listen at one address of this host.
+
+    Args:
+        host: Name or address; all addresses are taken where it stands for something in front of this host, or where
+            this host takes its own name for a loopback address, as Debian writes it, and others are to come.
+        port: TCP port.
+        for_others: Whether other hosts are to come.
+
+    Raises:
+        ConnectionError: The port is taken, or the name does not resolve.
+    """
+    try:
+        address = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0]
+        if for_others and is_local(str(address)):
+            address = ""
+        try:
+            return socket.create_server((str(address), port), backlog=socket.SOMAXCONN)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            return socket.create_server(("", port), backlog=socket.SOMAXCONN)
+    except OSError as error:
+        raise ConnectionError(
+            f"cannot listen at {host}:{port}, where the other ranks look: {_reason(error)}"
+        ) from error
+
+
+def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
+    """Connect to a host that may not be up yet.
+
+    Args:
+        host: Name or address.
+        port: TCP port.
+        timeout_s: How long to try, in seconds.
+        what: What is there, for the error.
+
+    Raises:
+        ConnectionError: It could not be reached; the message names it and says why.
+    """
+    reason = ""
+    for left_s in _until(timeout_s):
+        try:
+            return socket.create_connection((host, port), timeout=left_s)
+        except OSError as error:
+            reason = _reason(error)
+    raise ConnectionError(
+        f"{what} at {host}:{port} cannot be reached within {timeout_s:g} s (--connect-timeout-s): {reason}"
+    )
+
+
+def _until(timeout_s: float) -> Iterator[float]:
+    """Yield the seconds that are left, now and then, until there are none."""
+    deadline_s = time.monotonic() + timeout_s
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        yield left_s
+        time.sleep(max(0.0, min(_RETRY_S, deadline_s - time.monotonic())))
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name does not resolve"
+    return error.strerror or str(error)

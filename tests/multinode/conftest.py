@@ -1,0 +1,20 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # lab.py: real jobs, and what is left of them
+
+from cluster import Cluster, why_not
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes; skips with the reason where the machine allows none."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()

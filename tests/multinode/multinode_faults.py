@@ -1,0 +1,34 @@
+"""What the ranks of task.py say and do: leave word of their seeds and hosts, and fail when asked to."""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from mjtrain.rl.ppo import Ppo
+
+
+def note(env: Any) -> None:
+    """Leave word of who this rank is."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    content = {name: int(os.environ[name]) for name in names if name in os.environ}
+    content |= {"seed": env.rng.initial_seed(), "host": socket.gethostname(), "secret": os.environ.get("WANDB_API_KEY")}
+    Path(os.environ["NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))
+
+
+class FaultyPpo(Ppo):
+    """Learns. FAULT=RANK:UPDATE raises there, once; SLOW=SECONDS makes each update last."""
+
+    num_updates = 0
+
+    def update(self) -> Any:
+        rank, _, update = os.environ.get("FAULT", ":").partition(":")
+        marker = Path(os.environ["FAULT_MARKER"])
+        self.num_updates += 1
+        if rank == os.environ.get("RANK") and self.num_updates == int(update) and not marker.exists():
+            marker.write_text(str(time.time()))
+            raise ValueError("the arm fell off")
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        return super().update()

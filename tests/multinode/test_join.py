@@ -1,0 +1,121 @@
+"""Jobs that torchrun starts on one node and on two."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cluster import PROGRAMS, PYTHON, TASK, TORCHRUN, TRAIN, Cluster, Node
+from lab import Job, Outcome
+
+FLAGS = ["--gpu-ids", "None", "--log-root", "logs", "--drift-check-interval", "1", "--num-threads", "1"]
+
+
+def start(node: Node, folder: Path, *command: str, **environ: str) -> Job:
+    """Start a command on a node, in a folder that both share."""
+    own = folder / node.name
+    own.mkdir(exist_ok=True)
+    notes = folder / "notes"
+    notes.mkdir(exist_ok=True)
+    environ = {"NOTES": str(notes), "PYTHONPATH": str(PROGRAMS), "FAULT_MARKER": str(folder / "fault"), **environ}
+    return Job(list(command), folder, environ, prefix=node.enter(folder), out=own)
+
+
+def train(task: str = TASK, *flags: str) -> list[str]:
+    return [*TRAIN, task, *FLAGS, *flags]
+
+
+def finish(jobs: list[Job]) -> list[Outcome]:
+    """Wait for all; each checks that nothing of it is left."""
+    return [job.finish(since=0.0) for job in jobs]
+
+
+def notes(folder: Path) -> list[dict[str, Any]]:
+    """What the ranks say of themselves, by rank."""
+    found = [json.loads(path.read_text()) for path in (folder / "notes").iterdir()]
+    return sorted(found, key=lambda note: note["RANK"])
+
+
+def check_run(folder: Path, outcomes: list[Outcome], hosts: list[str], *, iterations: int = 4) -> None:
+    """Every rank trained with a seed of its own, in one run directory; the drift check compared them bit by bit."""
+    for outcome in outcomes:
+        assert outcome.status == 0, outcome.stderr
+    ranks = notes(folder)
+    assert [note["host"] for note in ranks] == hosts
+    assert [note["seed"] for note in ranks] == list(range(len(hosts)))
+    (run,) = folder.glob("logs/*/*")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "event" not in row]
+    assert [row["iteration"] for row in rows] == list(range(1, iterations + 1))
+    assert {row["world_size"] for row in rows} == {len(hosts)}
+    assert (run / f"model_{iterations}.pt").exists()
+    said = "".join(outcome.stderr for outcome in outcomes)
+    assert said.count("run directory: ") == 1
+
+
+def test_static_two_nodes_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = [
+        start(
+            node,
+            tmp_path,
+            *TORCHRUN,
+            *["--nnodes=2", "--nproc_per_node=2", f"--node_rank={index}", "--master_addr=zeta", "--master_port=5555"],
+            *train(),
+        )
+        for index, node in enumerate(cluster.nodes)
+    ]
+    check_run(tmp_path, finish(jobs), ["zeta", "zeta", "alpha", "alpha"])
+
+
+def test_c10d_with_a_restart_goes_on_with_the_run(cluster: Cluster, tmp_path: Path) -> None:
+    """The host whose name sorts first is not node 0; rank 0 may be on either, and its run goes on after a failure."""
+    jobs = [
+        start(
+            node,
+            tmp_path,
+            *TORCHRUN,
+            *["--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x"],
+            *["--max_restarts=1", *train()],
+            FAULT="1:3",
+        )
+        for node in cluster.nodes
+    ]
+    outcomes = finish(jobs)
+    assert (tmp_path / "fault").exists()
+    (run,) = tmp_path.glob("logs/*/*")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["event"], row["iteration"], row["lost"]) for row in rows if "event" in row] == [("restart", 2, 0)]
+    assert [outcome.status for outcome in outcomes] == [0, 0]
+    assert [row["iteration"] for row in rows if "event" not in row] == [1, 2, 3, 4]
+    said = "".join(outcome.stderr for outcome in outcomes)
+    assert "ValueError: the arm fell off" in said
+    assert "started again: going on from iteration 2" in said
+
+
+def test_a_master_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+    """Within the stated time, by name; a name that does not resolve, and a host that does not answer."""
+    environ = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "5556"}
+    node = cluster.nodes[1]
+    for master, reason in (("nowhere", "the name does not resolve"), ("zeta", "Connection refused")):
+        job = start(
+            node,
+            tmp_path,
+            PYTHON,
+            *train("Cartpole-Balance", "--connect-timeout-s", "2"),
+            MASTER_ADDR=master,
+            **environ,
+        )
+        outcome = job.finish(since=0.0)
+        assert outcome.status == 1
+        assert f"the master of this job (torchrun) at {master}:5556 cannot be reached within 2 s" in outcome.stderr
+        assert reason in outcome.stderr
+
+
+def test_a_rank_that_does_not_come_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "5556"}
+    node = cluster.nodes[0]
+    job = start(
+        node, tmp_path, PYTHON, *train("Cartpole-Balance", "--connect-timeout-s", "2"), MASTER_ADDR="zeta", **environ
+    )
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 1
+    assert "rank 1 of 2 did not come to zeta:5556 within 2 s (--connect-timeout-s)" in outcome.stderr
