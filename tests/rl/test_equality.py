@@ -36,6 +36,7 @@ class RecordedEnv(Env):
         self._observations = (torch.randn(*shape, OBS_SIZE, generator=generator) * (1 + level.abs()) + level)[:, mine]
         self._rewards = (torch.randn(shape, generator=generator) + level[:, 0])[:, mine]
         self._ends = (torch.rand(shape, generator=generator) < 0.05)[:, mine]
+        self._time_outs = (torch.rand(shape, generator=generator) < 0.05)[:, mine] & ~self._ends
         self._now = 0
 
     num_actions = 3  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
@@ -44,10 +45,10 @@ class RecordedEnv(Env):
         return {"actor": self._observations[self._now]}
 
     def step(self, action: torch.Tensor) -> Any:
-        rewards, ends = self._rewards[self._now], self._ends[self._now]
+        rewards, ends, time_outs = self._rewards[self._now], self._ends[self._now], self._time_outs[self._now]
         self._now += 1
-        self.statistics.update(rewards[:, None], ends[:, None], ends)
-        return self.observe(), rewards, ends, torch.zeros_like(ends)
+        self.statistics.update(rewards[:, None], ends[:, None], ends | time_outs)
+        return self.observe(), rewards, ends, time_outs
 
     def stagger(self) -> None:
         pass

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from rsl_rl.algorithms import PPO
 from rsl_rl.storage import RolloutStorage
+from tensordict import TensorDict
 
 from mjtrain.rl.collectives import Collectives
 
@@ -15,8 +16,11 @@ class Ppo(PPO):
 
     RSL-RL normalises advantages per rank, and decides the learning rate on rank 0 and broadcasts it per mini-batch.
     Here the moments of the advantages are summed over ranks, and every rank decides the learning rate itself from the
-    same sum. Gradients are averaged by RSL-RL's own `reduce_parameters`. With one rank this is RSL-RL's PPO, bit for
-    bit.
+    same sum. Gradients are averaged by RSL-RL's own `reduce_parameters`.
+
+    RSL-RL asks the critic at every step of a rollout. Nobody reads its answers before the returns are computed, so here
+    it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as before.
+    With one rank the outcome is that of RSL-RL's PPO, bit for bit.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -25,6 +29,8 @@ class Ppo(PPO):
         self.collectives = Collectives(self.device)
         self._divergences: list[torch.Tensor] = []
         self._batch: RolloutStorage.Batch | None = None
+        self._asks_critic_late = not self.critic.is_recurrent
+        self._time_outs: list[torch.Tensor] = []
         self._adapts_here = self._normalises_mini_batches_here = False
         if self.is_multi_gpu:
             self._take_over()
@@ -47,8 +53,40 @@ class Ppo(PPO):
         for name in ("mini_batch_generator", "recurrent_mini_batch_generator"):
             setattr(self.storage, name, self._watch(getattr(self.storage, name)))
 
+    def act(self, obs: TensorDict) -> torch.Tensor:
+        """Sample actions for observations of all environments and note what the update needs; see RSL-RL."""
+        if not self._asks_critic_late:
+            return super().act(obs)
+        actions = self.actor(obs, stochastic_output=True).detach()
+        transition = self.transition
+        transition.observations, transition.actions = obs, actions
+        transition.hidden_states = (self.actor.get_hidden_state(), None)
+        transition.actions_log_prob = self.actor.get_output_log_prob(actions).detach()
+        transition.distribution_params = tuple(param.detach() for param in self.actor.output_distribution_params)
+        transition.values = torch.zeros_like(self.storage.values[0])  # until _ask_critic
+        return actions
+
+    def process_env_step(
+        self, obs: TensorDict, rewards: torch.Tensor, dones: torch.Tensor, extras: dict[str, torch.Tensor]
+    ) -> None:
+        """Note one step of all environments; see RSL-RL."""
+        if self._asks_critic_late:
+            self._time_outs.append(extras["time_outs"])
+        super().process_env_step(obs, rewards, dones, extras)
+
+    @torch.no_grad()
+    def _ask_critic(self) -> None:
+        """Fill in the values of a rollout, and add what follows after a time-out to the rewards."""
+        storage = self.storage
+        for values, observations in zip(storage.values, storage.observations, strict=True):
+            values.copy_(self.critic(observations))
+        storage.rewards += self.gamma * storage.values * torch.stack(self._time_outs).unsqueeze(-1)
+        self._time_outs.clear()
+
     def compute_returns(self, obs: Any) -> None:
         """Compute returns, and advantages normalised over all ranks."""
+        if self._asks_critic_late:
+            self._ask_critic()
         if not self.is_multi_gpu:
             super().compute_returns(obs)
             return
