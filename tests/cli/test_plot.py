@@ -32,8 +32,8 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
     svg, png = tmp_path / "curves.svg", tmp_path / "curves.png"
     main([str(going_on), "--x", "env-steps", "--y", "mean_episode_length", "loss/*", "--out", str(svg)])
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "num_envs 64 (2 seeds): 2 runs, to iteration 4 6",
-        "num_envs 32: 1 runs, to iteration 4",
+        "num_envs 64 (2 seeds): to iteration 4 6",
+        "num_envs 32: to iteration 4",
     ]
     drawing = svg.read_text()
     assert ElementTree.fromstring(drawing).tag.endswith("svg")
@@ -41,21 +41,11 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
         assert f"<!-- {comment} -->" in drawing
     assert drawing.count('id="FillBetweenPolyCollection') == 4  # a band per metric, around the two seeds only
 
-    main(
-        [
-            *map(str, sorted(log_root.glob("*/*"))[:2]),
-            "--x",
-            "wall-time",
-            "--y",
-            "mean_episode_length",
-            "--out",
-            str(png),
-        ]
-    )
+    one, other, _ = sorted(map(str, log_root.glob("*/*")))
+    main([one, other, "--x", "wall-time", "--y", "mean_episode_length", "--out", str(png)])
     pixels = np.asarray(Image.open(png).convert("RGB")).reshape(-1, 3)
-    assert len(np.unique(pixels, axis=0)) > 20
-    with pytest.raises(AssertionError):
-        np.testing.assert_array_equal(pixels, pixels[:1].repeat(len(pixels), axis=0))
+    colourful = pixels.max(axis=1).astype(int) - pixels.min(axis=1) > 100
+    assert colourful.sum() > 200  # the mean's line
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def _main(argv: list[str]) -> None:
         _Options,
         args,
         prog="plot RUN [RUN ...]",
-        description="Draw learning curves. RUN is a run directory, or a folder of runs. Runs that differ in their seeds "
-        "only become one curve: their mean, and one standard deviation around it.",
+        description="Draw learning curves. RUN is a run directory, or a folder of runs. Runs that differ in "
+        "their seeds only become one curve: their mean, and one standard deviation around it.",
     )
     if not places:
         raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")

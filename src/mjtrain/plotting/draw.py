@@ -3,9 +3,10 @@
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import Group, XAxis, average, x_values
+from mjtrain.plotting.curves import Group, RunCurves, XAxis, average, x_values
 
 LABELS: dict[XAxis, str] = {
     "iterations": "iterations",
@@ -56,10 +57,7 @@ def draw_curves(
                 low, high = curve.mean - curve.std, curve.mean + curve.std
                 axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
             else:
-                (run,) = group.runs
-                for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
-                    if row["iteration"] in run.restarts:
-                        axes.axvline(x, color=line.get_color(), alpha=0.5, linestyle=":")
+                _mark_restarts(axes, group.runs, axis, line.get_color())
         axes.set(xlabel=LABELS[axis], ylabel=metric)
         axes.grid(alpha=0.3)
     for axes in all_axes[len(metrics) :]:
@@ -68,3 +66,10 @@ def draw_curves(
     if title is not None:
         figure.suptitle(title)
     figure.savefig(out, dpi=100)
+
+
+def _mark_restarts(axes: Any, runs: Sequence[RunCurves], axis: XAxis, color: Any) -> None:
+    for run in runs:
+        for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
+            if row["iteration"] in run.restarts:
+                axes.axvline(x, color=color, alpha=0.5, linestyle=":")
