@@ -119,14 +119,16 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
 
 
 def test_a_rank_can_end_what_it_has_forked() -> None:
-    def fork(context: RankContext) -> int | None:
-        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-        process.start()
-        process.terminate()
-        process.join(10)
-        return process.exitcode
+    def fork(context: RankContext) -> set[int | None]:
+        processes = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)) for _ in range(20)]
+        for process in processes:
+            process.start()
+            process.terminate()  # before it has run at all, most of the time
+        for process in processes:
+            process.join(10)
+        return {process.exitcode for process in processes}
 
-    assert mjtrain.launch(fork, launch=TWO) == -signal.SIGTERM
+    assert mjtrain.launch(fork, launch=TWO) == {-signal.SIGTERM}
 
 
 def test_a_function_is_started_again() -> None:

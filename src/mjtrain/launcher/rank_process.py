@@ -21,6 +21,8 @@ from mjtrain.launcher.channel import MessageReader, Speaker, connect, receive_de
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.rank import RankContext
 
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Signal that makes a rank write its Python stack down, native code or not."""
 
@@ -66,20 +68,22 @@ class _Link:
     def __init__(self, context: RankContext, scratch: Path, beat_interval_s: float) -> None:
         """Take over the output streams, watch for signals and begin to beat."""
         self._interval_s = beat_interval_s
-        self._pid = os.getpid()
         self._connection = connect(scratch)
         self.speaker = Speaker(self._connection)
         self.speaker.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
         for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
             os.dup2(received, stream)
             os.close(received)
-        os.register_at_fork(after_in_child=self._be_nobody)
+        self._mask: set[int] = set()
+        os.register_at_fork(
+            before=self._hold_signals, after_in_parent=self._release_signals, after_in_child=self._be_nobody
+        )
         stacks = stack_file(scratch, context.rank).open("w")
         faulthandler.enable(stacks)
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=True)
         self._signalled: int | None = None
         self._interrupted = False
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in _STOP_SIGNALS:
             signal.signal(signum, self._on_signal)
         self._main_thread = threading.get_ident()
         threading.Thread(target=self._keep_in_touch, name="mjtrain-heartbeat", daemon=True).start()
@@ -112,18 +116,23 @@ class _Link:
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)
 
+    def _hold_signals(self) -> None:
+        """Before a fork: let signals wait, for Python forgets those that reach a fork in its first moment."""
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+
+    def _release_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
     def _be_nobody(self) -> None:
         """In a fork of this rank: do not keep the launcher believing that the rank lives, and obey signals."""
         self._connection.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for signum in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
+        self._release_signals()
 
     def _on_signal(self, signum: int, _: Any) -> None:
-        if os.getpid() != self._pid:  # a fork that was signalled before it had become nobody
-            self._be_nobody()
-            os.kill(os.getpid(), signum)
-        elif self._interrupted:
+        if self._interrupted:
             raise KeyboardInterrupt
         else:
             self._signalled = signum  # somebody signalled this rank; the launcher decides what that means for the job
