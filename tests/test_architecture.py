@@ -23,16 +23,29 @@ MAY_IMPORT = {
     "worker": set(),
     "checkpoint": set(),
     "run_dir": {"checkpoint"},
+    "storage": {"checkpoint"},
+    "resume": {"checkpoint", "run_dir", "storage"},
     "launcher": {"worker"},
     "engines": set(),
     "env": {"engines"},
     "rl": {"env", "checkpoint"},
     "reporting": {"run_dir"},
-    "training": {"checkpoint", "rl", "env", "engines", "reporting"},
+    "training": {"checkpoint", "rl", "env", "engines", "reporting", "storage"},
     "play": {"catalog", "checkpoint", "run_dir", "rl", "env", "engines"},
     "plotting": {"run_dir"},
     "scaling": {"plotting"},
-    "api": {"amounts", "catalog", "checkpoint", "engines", "git_state", "launcher", "reporting", "run_dir", "training"},
+    "api": {
+        "amounts",
+        "catalog",
+        "checkpoint",
+        "engines",
+        "git_state",
+        "launcher",
+        "reporting",
+        "resume",
+        "run_dir",
+        "training",
+    },
     "cli": {"api", "catalog", "launcher", "play", "plotting", "reporting", "scaling"},
     "__init__": {"api", "launcher"},
 }
@@ -49,6 +62,7 @@ WALLS = {
     "rich": {"reporting"},
     "yaml": {"run_dir.py"},
     "matplotlib": {"plotting", "scaling.py"},
+    "obstore": {"storage/store.py"},
 }
 
 
@@ -109,7 +123,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         f"import sys; from {command} import main; sys.argv = ['x', '--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib'}\n"
+        "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib', 'obstore'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

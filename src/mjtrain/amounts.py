@@ -37,6 +37,7 @@ def resolve_amounts(config: TrainConfig, world_size: int) -> TrainConfig:
         ("--total-env-steps", run.total_env_steps, 1),
         ("--max-iterations", max_iterations, 1),
         ("--keep-checkpoints", run.keep_checkpoints, 1),
+        ("--checkpoint-flush-s", run.checkpoint_flush_s, 0),
         ("--drift-check-interval", run.drift_check_interval, 0),
         ("--env.decimation", config.env.decimation, 1),
         ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),

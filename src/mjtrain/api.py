@@ -20,7 +20,8 @@ from mjtrain.git_state import read_git_state
 from mjtrain.launcher import LaunchPlan, count_gpus, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import last_iteration, write_event
-from mjtrain.run_dir import claim_run_dir, find_run, list_changes, make_run_dir, name_run_dir, save_params
+from mjtrain.resume import check_urls, names_local_run, open_run
+from mjtrain.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
 
 if TYPE_CHECKING:
     from mjtrain.launcher.failure import Failure
@@ -70,7 +71,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
-    plan = make_plan(launch, name_run_dir(config) if config.run.resume is None else find_run(config)[0])
+    plan = make_plan(launch, find_run(config)[0] if names_local_run(config.run.resume) else name_run_dir(config))
     return _complete(config, plan), plan
 
 
@@ -78,7 +79,7 @@ def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
     """Resolve a run's totals to what one rank does, and check what can be checked before it begins."""
     if config.run.resume is not None and config.run.load is not None:
         raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
-    config = resolve_amounts(config, plan.world_size)
+    config = resolve_amounts(check_urls(config), plan.world_size)
     resolve_engine(config.run.engine, plan.ranks[0].device)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
@@ -119,6 +120,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         else:
             run = meeting.agree(lambda: _open_run(config, launch, record, meeting.recall(), opened))
         run_dir = Path(run["run_dir"])
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, resume=run["resume"]))
         if run["again"]:
             plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
         plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir).log_dir)
@@ -152,26 +154,22 @@ def _open_run(
         opened: Takes what is to be given back when the run ends.
 
     Returns:
-        `run_dir`, and whether the job was started `again` and goes on with the last checkpoint there.
+        `run_dir`, what to `resume`, and whether the job was started `again` and goes on with the last checkpoint there.
     """
     lines, done = [], 0
     if before is not None:
-        run_dir = Path(before["run_dir"])
+        run_dir, resume = Path(before["run_dir"]), before["resume"]
+        run_dir.mkdir(parents=True, exist_ok=True)  # rank 0 may have come to another host; --checkpoint-url helps then
         done = _saved_iteration(run_dir)
         lines += [f"started again: going on from iteration {done}"]
         lost = max(0, last_iteration(run_dir) - done)
         write_event(run_dir, "restart", iteration=done, lost=lost, cause="started again from outside", time=time.time())
-    elif config.run.resume is None:
-        run_dir = make_run_dir(config)
     else:
-        run_dir, checkpoint, lines = find_run(config)
-        done = checkpoint_iteration(checkpoint)
-        if config.run.total_env_steps is None and done >= config.run.max_iterations:
-            raise RequestError(
-                f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more"
-            )
-        lines += [f"resuming from {_shorten(checkpoint)}"]
-        lines += [f"changed since: {line}" for line in list_changes(run_dir, **record)]
+        run = open_run(config)
+        config, run_dir, resume, done, lines = run.config, run.run_dir, run.config.run.resume, run.iteration, run.lines
+        if run.checkpoint is not None:
+            lines += [f"resuming from {_shorten(run.checkpoint)}"]
+            lines += [f"changed since: {line}" for line in list_changes(run_dir, **record)]
     plan = make_plan(launch, run_dir)
     opened.enter_context(claim_run_dir(run_dir))
     save_params(
@@ -187,7 +185,7 @@ def _open_run(
         },
     )
     _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
-    return {"run_dir": str(run_dir), "again": before is not None}
+    return {"run_dir": str(run_dir), "resume": resume, "again": before is not None}
 
 
 def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:

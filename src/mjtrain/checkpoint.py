@@ -169,7 +169,7 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
     problems = []
     for path in list_checkpoints(run_dir):
         try:
-            _verify(path)
+            verify_checkpoint(path)
         except CheckpointError as error:
             problems.append(str(error))
         else:
@@ -177,7 +177,7 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
     return None, problems
 
 
-def _verify(path: Path) -> None:
+def verify_checkpoint(path: Path) -> None:
     """Do what `read_checkpoint` does in little memory."""
     try:
         size = path.stat().st_size - _TRAILER_SIZE

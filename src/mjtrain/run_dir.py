@@ -155,12 +155,19 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
     """Compare with what `save_params` wrote for a run: a line for each value that differs, as `name: old -> new`."""
     changes = []
     for name, content in params.items():
-        try:
-            before = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
-        except (OSError, yaml.YAMLError):
-            continue
-        changes += _compare(name, before, yaml.safe_load(yaml.safe_dump(content)))
+        before = read_params(run_dir, name)
+        if before:
+            changes += _compare(name, before, yaml.safe_load(yaml.safe_dump(content)))
     return changes
+
+
+def read_params(run_dir: Path, name: str) -> dict[str, Any]:
+    """Return what `save_params` wrote to params/{name}.yaml; empty if it cannot be read."""
+    try:
+        content = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _compare(name: str, before: Any, now: Any) -> list[str]:

@@ -15,6 +15,7 @@ from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
+from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, is_url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +51,14 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
         runner = Runner(context, env, config.agent)
         if config.run.load is not None:
             runner.load_weights(Path(config.run.load))
-        notice = _resume(context, config, run_dir, runner)
+        notices = _resume(context, config, run_dir, runner)
         max_iterations = _last_iteration(config, runner)
-        checkpoints = Checkpoints(context, config, run_dir, runner)
         report = None
         if context.is_main:
             report = stack.enter_context(RunReport(config, run_dir, runner.iteration, max_iterations))
-            if notice is not None:
+            for notice in notices:
                 report.warn(notice)
+        checkpoints = stack.enter_context(Checkpoints(config, run_dir, runner, report))
         for metrics in runner.iterate(max_iterations):
             if report is not None:
                 report.update(metrics)
@@ -71,26 +72,36 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
             if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
                 runner.check_drift()
             if saves:
-                problem = checkpoints.save(is_last=is_last)
-                if report is not None and problem is not None:
-                    report.warn(problem)
-                elif report is not None:
-                    report.add_checkpoint(checkpoint_path(run_dir, runner.iteration))
+                checkpoints.save(is_last=is_last)
+            checkpoints.report_uploads()
             if is_last:
                 break
+        checkpoints.flush_uploads()
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
 
 
-def _resume(context: RankContext, config: TrainConfig, run_dir: Path, runner: Runner) -> str | None:
+def _resume(context: RankContext, config: TrainConfig, run_dir: Path, runner: Runner) -> list[str]:
     """Go on from the run's last valid checkpoint, if that is asked for or the job was started again.
 
     Returns:
-        A line about what could not be restored, or None.
+        Lines about what could not be restored.
     """
     if config.run.resume is None and context.restarts == 0:
-        return None
-    path = find_valid_checkpoint(run_dir)[0] if context.is_main else None
-    return runner.resume(path, config.task)
+        return []
+    path, lines = _find_checkpoint(config, run_dir) if context.is_main else (None, [])
+    lost = runner.resume(path, config.task)
+    return lines if lost is None else [*lines, lost]
+
+
+def _find_checkpoint(config: TrainConfig, run_dir: Path) -> tuple[Path | None, list[str]]:
+    """Find a run's last valid checkpoint: here, or else in the storage, as rank 0 may be on a new machine."""
+    path, _ = find_valid_checkpoint(run_dir)
+    for url in (config.run.checkpoint_url, config.run.resume):
+        if path is None and isinstance(url, str) and is_url(url):
+            path, lines = fetch_checkpoint(url, run_dir)
+            if path is not None:
+                return path, [*lines, f"{path.name} comes from {url}"]
+    return path, []
 
 
 def _last_iteration(config: TrainConfig, runner: Runner) -> int:
@@ -102,23 +113,44 @@ def _last_iteration(config: TrainConfig, runner: Runner) -> int:
 
 
 class Checkpoints:
-    """Saves a run now and then. A failed save is reported and ends nothing, unless it was the last chance."""
+    """Saves a run now and then, and has the main rank upload what is saved. Use as a context manager.
 
-    def __init__(self, context: RankContext, config: TrainConfig, run_dir: Path, runner: Runner) -> None:
-        self._context = context
+    A failed save or upload is reported and ends nothing, unless it was the last chance to save.
+    """
+
+    def __init__(self, config: TrainConfig, run_dir: Path, runner: Runner, report: RunReport | None) -> None:
+        """Prepare to save.
+
+        Args:
+            config: What is trained.
+            run_dir: Where the run lives.
+            runner: What is saved. If it goes on with a run, its checkpoint is uploaded first.
+            report: Where problems are told; None on all ranks but the main one.
+        """
+        self._report = report
         self._infos = {"task": config.task}
         self._keep = config.run.keep_checkpoints
         self._run_dir = run_dir
         self._runner = runner
+        self._flush_s = config.run.checkpoint_flush_s
+        self._uploader: Uploader | None = None
+        if report is not None and config.run.checkpoint_url is not None:
+            self._uploader = Uploader(config.run.checkpoint_url, self._keep)
+            if runner.iteration > 0:
+                self._uploader.submit(checkpoint_path(run_dir, runner.iteration))
 
-    def save(self, *, is_last: bool) -> str | None:
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._uploader is not None:
+            self._uploader.close()
+
+    def save(self, *, is_last: bool) -> None:
         """Save this iteration; every rank must call it.
 
         Args:
             is_last: Whether the run ends here.
-
-        Returns:
-            On the main rank, a line about what went wrong; None if nothing did.
 
         Raises:
             RuntimeError: The last iteration could not be saved.
@@ -132,10 +164,29 @@ class Checkpoints:
             problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
             if is_last:
                 raise RuntimeError(problem) from error
-            return f"{problem}; training goes on"
-        if self._context.is_main:
+            if self._report is not None:
+                self._report.warn(f"{problem}; training goes on")
+            return
+        if self._report is not None:
+            self._report.add_checkpoint(path)
             prune_checkpoints(self._run_dir, self._keep)
-        return None
+        if self._uploader is not None:
+            self._uploader.submit(path)
+
+    def report_uploads(self) -> None:
+        """Tell what has become of uploads; does not wait."""
+        if self._uploader is not None:
+            self._tell(self._uploader.poll_events())
+
+    def flush_uploads(self) -> None:
+        """Wait for the last upload, within --checkpoint-flush-s, and tell what has become of it."""
+        if self._uploader is not None:
+            self._tell(self._uploader.flush(self._flush_s))
+
+    def _tell(self, events: list[UploadEvent]) -> None:
+        assert self._report is not None
+        for event in events:
+            self._report.add_event(event.event, event.line, event.fields)
 
 
 def _is_due(interval: int, runner: Runner) -> bool:

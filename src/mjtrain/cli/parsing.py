@@ -107,18 +107,18 @@ def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
 
 @REGISTRY.primitive_rule
 def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Read --resume, with a run directory or without."""
+    """Read --resume, with a value or without."""
     if info.type != RunToResume:
         return None
 
     def read(words: list[str]) -> RunToResume:
         if len(words) > 1:
-            raise RequestError(f"{' '.join(words)}: give one run directory, or none for the newest run")
+            raise RequestError(f"{' '.join(words)}: give one run directory or URL, or none for the newest run")
         return words[0] if words else True
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs="*",
-        metavar="[RUN]",
+        metavar="[RUN|URL|auto]",
         instance_from_str=read,
         is_instance=lambda value: value is None or value is True or isinstance(value, str),
         str_from_instance=lambda value: [str(value)],

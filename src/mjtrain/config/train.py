@@ -10,7 +10,7 @@ EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
 WandbMode = Literal["auto", "online", "offline"]
 RunToResume = str | Literal[True] | None
-"""A run directory, the newest of the task (True), or none."""
+"""A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +57,23 @@ class RunConfig:
     """Appended to the name of the run directory."""
 
     resume: RunToResume = None
-    """Go on with a run, in its directory, from its last valid checkpoint: with that run directory, or without a value
-    with the newest run of this task that has one. Settings are those of this command; what differs is said."""
+    """Go on with a run from its last valid checkpoint: with a run directory, in that directory; without a value, with
+    the newest run of this task that has one; with the URL of a stored run, in a new directory; with "auto", with what
+    this command has begun before, here or at --checkpoint-url, or with a new run if it has not. Settings are those
+    of this command; what differs is said."""
 
     load: str | None = None
     """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
 
     keep_checkpoints: int | None = None
-    """Keep only so many checkpoints, the newest. Default: all."""
+    """Keep only so many checkpoints, the newest, here and at --checkpoint-url. Default: all."""
+
+    checkpoint_url: str | None = None
+    """Upload every checkpoint to this place of the run's own, beside the training: s3://, gs://, az:// or file://,
+    bucket and prefix. Credentials come from the environment or the machine."""
+
+    checkpoint_flush_s: float = 30.0
+    """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
 
     drift_check_interval: int = 50
     """Iterations between comparisons of parameters, normalisers and optimiser state over ranks, bit for bit; also

@@ -1,6 +1,7 @@
 """What happens to a run between iterations, in its metrics.jsonl."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ from typing import Any
 def write_event(run_dir: Path, event: str, **fields: Any) -> None:
     """Append a line about something that happened between iterations to a run's metrics.jsonl."""
     path = run_dir / "metrics.jsonl"
-    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    with path.open("a") as file:
-        file.write(("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n")
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write((("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n").encode())
 
 
 def last_iteration(run_dir: Path) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mjtrain.config import TrainConfig
 from mjtrain.reporting.console import ProgressDisplay
+from mjtrain.reporting.events import write_event
 from mjtrain.reporting.straggler import StragglerWatch
 from mjtrain.reporting.writer import Writer, WriterError
 from mjtrain.reporting.writers import make_writers
@@ -25,6 +26,7 @@ class RunReport:
             first_iteration: Iterations that the run has already, when it is taken up again.
             max_iterations: Iterations with which it ends.
         """
+        self._run_dir = run_dir
         self._stack = ExitStack()
         self._failing: set[str] = set()
         self._display = ProgressDisplay(max_iterations)
@@ -43,6 +45,15 @@ class RunReport:
     def warn(self, line: str) -> None:
         """Show a line that the user should see."""
         self._display.warn(line)
+
+    def add_event(self, event: str, line: str | None, fields: dict[str, Any]) -> None:
+        """Record in metrics.jsonl what happened between iterations, and show a line about it if there is one."""
+        if line is not None:
+            self.warn(line)
+        try:
+            write_event(self._run_dir, event, **fields)
+        except OSError as error:
+            self.warn(f"metrics.jsonl cannot be written ({error.strerror or error}); training goes on without")
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Take in one iteration."""

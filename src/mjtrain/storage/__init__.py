@@ -1,0 +1,19 @@
+"""Checkpoints in object storage: `{url}/latest.json` names a complete object beside it.
+
+Nothing here is imported by a run that has no --checkpoint-url and does not resume from a URL.
+"""
+
+from mjtrain.storage.errors import StorageError
+from mjtrain.storage.fetch import fetch_checkpoint, find_stored_iteration
+from mjtrain.storage.uploader import Uploader, UploadEvent
+from mjtrain.storage.url import check_url, is_url
+
+__all__ = [
+    "StorageError",
+    "UploadEvent",
+    "Uploader",
+    "check_url",
+    "fetch_checkpoint",
+    "find_stored_iteration",
+    "is_url",
+]

@@ -1,0 +1,95 @@
+"""Get the newest valid checkpoint out of a storage."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from mjtrain.checkpoint import CheckpointError, checkpoint_path, verify_checkpoint
+from mjtrain.storage.publish import read_latest
+from mjtrain.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
+from mjtrain.storage.store import Storage
+
+
+def find_stored_iteration(url: str) -> int:
+    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified.
+
+    Raises:
+        StorageError: The storage cannot be reached.
+    """
+    storage = Storage(url)
+    return max((object_iteration(name) or 0 for name in storage.list_objects()), default=0)
+
+
+def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
+    """Download the newest valid checkpoint below a URL, with the params of its run.
+
+    Args:
+        url: As `check_url` returns it.
+        run_dir: An existing folder, for `model_{iteration}.pt` and `params/`; params that are there already stay.
+
+    Returns:
+        The file, None if there is no valid checkpoint; and a line for each thing that is not as it should be.
+
+    Raises:
+        StorageError: The storage cannot be reached.
+    """
+    storage = Storage(url)
+    latest, version = read_latest(storage)
+    objects = storage.list_objects()
+    names = newest_first(list(objects), latest)
+    problems = _compare(url, latest, names, is_damaged=latest is None and version is not None)
+    for name in names:
+        iteration = object_iteration(name)
+        assert iteration is not None
+        path = checkpoint_path(run_dir, iteration)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            problem = _download(storage, name, objects[name], partial)
+            if problem is None:
+                partial.replace(path)
+                _fetch_params(storage, list(objects), run_dir)
+                return path, problems
+        finally:
+            partial.unlink(missing_ok=True)
+        problems.append(f"passed over {url}/{name}: {problem}")
+    return None, problems
+
+
+def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: bool) -> list[str]:
+    """Say how latest.json differs from what is there."""
+    if is_damaged:
+        return [f"{url}/{LATEST} is damaged: looking for the newest valid checkpoint beside it"]
+    if latest is None:
+        return [f"{url}/{LATEST} is missing: looking for the newest valid checkpoint"] if names else []
+    if latest.object not in names:
+        return [f"{url}/{LATEST} names {latest.object}, which is not there: looking for the newest valid checkpoint"]
+    if names[0] != latest.object:
+        return [f"{url}/{LATEST} names {latest.object}, and {names[0]} is newer"]
+    return []
+
+
+def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
+    """Download an object; return what is wrong with it, or None."""
+    try:
+        sha256 = storage.download(name, size, path)
+    except FileNotFoundError:
+        return "was deleted meanwhile"
+    if not has_content(name, sha256):
+        return f"its SHA-256 is {sha256[:16]}…, which is not the one it was stored with"
+    try:
+        verify_checkpoint(path)
+    except CheckpointError:
+        return "it is no whole checkpoint"
+    return None
+
+
+def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
+    """Download what ran; to know it is useful but not needed."""
+    for name in names:
+        path = run_dir / name
+        if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():
+            content = storage.read(name)
+            if content is not None:
+                path.parent.mkdir(exist_ok=True)
+                with contextlib.suppress(OSError):
+                    path.write_bytes(content[0])

@@ -1,0 +1,144 @@
+"""Uploads beside a training: the rank hands over names of files and reads events, and never waits.
+
+The work is done by a process of its own (`upload_process.py`): hashing and sending take neither the rank's lock of
+Python nor its step path, and an upload that hangs in a dead network can be ended at any moment.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mjtrain import pulse
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadEvent:
+    """Something that a user may want to know about an upload."""
+
+    event: str
+    """uploaded, upload_failed (it is tried again), upload_refused (a newer one is there), or upload_given_up."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    """More about it, plain values; the iteration first of all."""
+
+    line: str | None = None
+    """What to tell the user at once; None for good news."""
+
+
+class Uploader:
+    """Uploads the newest checkpoint of a run, again and again.
+
+    At most two are under way: one that is being uploaded, and the newest of those that came since.
+    """
+
+    def __init__(self, url: str, keep: int | None) -> None:
+        """Start the process that uploads.
+
+        Args:
+            url: As `check_url` returns it.
+            keep: How many iterations stay in the storage, the newest; None keeps all.
+        """
+        self._url = url
+        self._keep = keep
+        self._process = self._start()
+        self._buffer = b""
+        self._unsettled: Path | None = None
+        self._last_error = "no answer yet"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mjtrain.storage.upload_process"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # signals from the terminal are for the rank, which wants its last one uploaded
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._tell(process, {"url": self._url, "keep": self._keep})
+        return process
+
+    @staticmethod
+    def _tell(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # then the next look at its output says so
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+
+    def submit(self, path: Path) -> None:
+        """Upload a checkpoint as soon as possible, unless a newer one is submitted before that."""
+        if self._process.poll() is not None:
+            self._process = self._start()
+        self._unsettled = path
+        self._tell(self._process, {"path": str(path)})
+
+    def poll_events(self) -> list[UploadEvent]:
+        """Return what has happened since the last call; does not wait."""
+        assert self._process.stdout is not None
+        data = self._process.stdout.read()  # None while there is nothing, b"" when the process has ended
+        if data is not None:
+            self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        events = [self._take(json.loads(line)) for line in lines]
+        if data == b"" and self._unsettled is not None:
+            self._process.wait()
+            events.append(self._give_up(f"the process that uploads has ended (status {self._process.returncode})"))
+        return events
+
+    def _take(self, message: dict[str, Any]) -> UploadEvent:
+        event, path = message.pop("event"), Path(message.pop("path"))
+        if event != "upload_failed" and path == self._unsettled:
+            self._unsettled = None
+        error = message.get("error")
+        line = None
+        if event == "upload_failed":
+            self._last_error = str(error)
+            line = f"{path.name} could not be uploaded ({error}); it is tried again, and training goes on"
+        elif event == "upload_refused":
+            line = f"{path.name} is stored, but is not the latest there: {error}"
+        elif message.get("attempts", 1) > 1:
+            line = f"{path.name} is uploaded now, at attempt {message['attempts']}"
+        return UploadEvent(event=event, fields=message, line=line)
+
+    def flush(self, timeout_s: float) -> list[UploadEvent]:
+        """Wait until the last checkpoint is uploaded, and return what has happened.
+
+        Args:
+            timeout_s: Longest wait, in seconds.
+        """
+        if self._unsettled is None:
+            return self.poll_events()
+        self._tell(self._process, {"hurry": True})
+        events = []
+        deadline = time.monotonic() + timeout_s
+        while self._unsettled is not None and time.monotonic() < deadline:
+            events += self.poll_events()
+            pulse.beat()
+            time.sleep(0.05)
+        if self._unsettled is not None:
+            events.append(self._give_up(f"not done within {timeout_s:g} s (--checkpoint-flush-s): {self._last_error}"))
+        return events
+
+    def _give_up(self, error: str) -> UploadEvent:
+        assert self._unsettled is not None
+        path, self._unsettled = self._unsettled, None
+        return UploadEvent(
+            event="upload_given_up",
+            fields={"checkpoint": path.name, "url": self._url, "error": error},
+            line=f"{path.name} is not in {self._url}: {error}; it is in {path.parent}",
+        )
+
+    def close(self) -> None:
+        """End at once; call `flush` before to have the last checkpoint uploaded."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()

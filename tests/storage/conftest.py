@@ -1,0 +1,48 @@
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from storage_lab import SECRET, Proxy
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[int]:
+    """The port of a server that speaks S3."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()[1]
+    server.stop()
+
+
+@pytest.fixture
+def network(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What stands between this process, its children, and S3."""
+    proxy = Proxy(moto)
+    for name, value in (
+        ("AWS_ENDPOINT_URL", proxy.url),
+        ("AWS_ACCESS_KEY_ID", "an-access-key-id"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def url(network: Proxy) -> str:
+    """A place of its own in S3."""
+    bucket = f"bucket-{next(COUNTER)}"
+    boto3.client("s3", endpoint_url=network.url).create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/some/prefix"
+
+
+@pytest.fixture(params=["s3", "file"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same on a file system too."""
+    return request.getfixturevalue("url") if request.param == "s3" else f"file://{tmp_path}/stored"

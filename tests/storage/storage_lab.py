@@ -1,0 +1,149 @@
+"""A network that can be slow, stall or be cut, in front of a real server; and the command train with a storage."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+SECRET = "a-well-kept-secret-access-key"
+
+
+class Proxy:
+    """Forwards TCP connections to a server.
+
+    Attributes:
+        rate: Bytes per second towards the server; None for as fast as it goes.
+        stall_on: Requests that contain these bytes get stuck after a kilobyte, and are cut when it is None again.
+        up: Whether there is a server at all; otherwise connections are closed at once.
+        stalled, dropped: Whether that has happened, and whether the sender of such a request has gone.
+        requests: The first line of every request.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.rate: float | None = None
+        self.stall_on: bytes | None = None
+        self.up = True
+        self.stalled = threading.Event()
+        self.dropped = threading.Event()
+        self.requests: list[str] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
+
+    def close(self) -> None:
+        self.stall_on = None
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            if not self.up:
+                client.close()
+                continue
+            server = socket.create_connection(self._target)
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._return, args=(server, client), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        try:
+            while data := client.recv(1024):
+                if data[:5] in (b"PUT /", b"GET /", b"HEAD ", b"POST ", b"DELET"):
+                    self.requests.append(data.split(b"\r\n")[0].decode())
+                    if self.stall_on is not None and self.stall_on in data.split(b"\r\n")[0]:
+                        server.sendall(data)
+                        self.stalled.set()
+                        self._swallow(client)
+                server.sendall(data)
+                if self.rate is not None:
+                    time.sleep(len(data) / self.rate)
+                if not self.up:
+                    break
+        except OSError:
+            pass
+        finally:
+            for end in (server, client):
+                end.close()
+
+    def _swallow(self, client: socket.socket) -> None:
+        """Keep a request from the server for as long as its sender waits, or until the stall is over; then cut it."""
+        client.settimeout(0.05)
+        while self.stall_on is not None:
+            try:
+                if not client.recv(65536):
+                    self.dropped.set()
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                self.dropped.set()
+                break
+        raise ConnectionError
+
+    def _return(self, server: socket.socket, client: socket.socket) -> None:
+        try:
+            while data := server.recv(65536):
+                client.sendall(data)
+        except OSError:
+            pass
+
+
+class Training:
+    """The command train, in a process."""
+
+    def __init__(self, folder: Path, *args: str, task: str = "Cartpole-Balance") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._stdout, self._stderr = (folder / "stdout").open("w+"), (folder / "stderr").open("w+")
+        command = [str(BIN / "train"), task, "--gpu-ids", "None", "--num-threads", "1", "--num-envs", "4"]
+        self.process = subprocess.Popen(
+            [*command, "--logger", "none", "--agent.num-steps-per-env", "8", *args],
+            cwd=folder,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            stdout=self._stdout,
+            stderr=self._stderr,
+            start_new_session=True,
+        )
+
+    @property
+    def stdout(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    @property
+    def run_dir(self) -> Path:
+        (found,) = self.folder.glob("logs/*/*")
+        return found
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        wait_until(lambda: condition() or self.process.poll() is not None, timeout_s)
+        assert condition(), self.stdout + self.stderr
+
+    def finish(self, status: int, timeout_s: float = 180.0) -> None:
+        try:
+            assert self.process.wait(timeout_s) == status, self.stdout + self.stderr
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)

@@ -1,0 +1,198 @@
+"""Objects are complete before latest.json names them, and writers do not undo each other."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from storage_lab import Proxy
+
+from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
+from mjtrain.storage.publish import NewerThereError, publish, read_latest
+from mjtrain.storage.record import LATEST, newest_first
+from mjtrain.storage.store import Storage
+
+
+def save(folder: Path, iteration: int, content: float | None = None, size: int = 100) -> Path:
+    """Save a checkpoint that knows its number."""
+    (folder / "params").mkdir(parents=True, exist_ok=True)
+    (folder / "params" / "env.yaml").write_text("physics: real\n")
+    path = checkpoint_path(folder, iteration)
+    save_checkpoint(path, {"iter": iteration, "weights": torch.full((size,), content or float(iteration))})
+    return path
+
+
+def put(storage: Storage, path: Path, keep: int | None = None) -> None:
+    with path.open("rb") as file:
+        publish(storage, path, file, keep=keep)
+
+
+def fetch(url: str, folder: Path) -> tuple[int | None, list[str]]:
+    """Fetch into a new folder; return the iteration that the content says, and the lines."""
+    folder.mkdir()
+    path, lines = fetch_checkpoint(url, folder)
+    assert not list(folder.glob(".*"))
+    return None if path is None else load_checkpoint(path, "cpu")["iter"], lines
+
+
+def object_names(storage: Storage) -> list[str]:
+    return newest_first(list(storage.list_objects()), None)
+
+
+def test_what_is_stored_comes_back_with_its_params(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    assert find_stored_iteration(any_url) == 0
+    assert fetch(any_url, tmp_path / "nothing") == (None, [])
+    for iteration in (2, 4):
+        put(storage, save(tmp_path / "run", iteration, size=3_000_000))  # 12 MB: several pieces
+    assert find_stored_iteration(any_url) == 4
+    assert fetch(any_url, tmp_path / "there") == (4, [])
+    assert (tmp_path / "there" / "model_4.pt").read_bytes() == (tmp_path / "run" / "model_4.pt").read_bytes()
+    assert (tmp_path / "there" / "params" / "env.yaml").read_text() == "physics: real\n"
+
+
+def test_a_newer_one_stays_the_latest(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    put(storage, save(tmp_path / "one", 30))
+    with pytest.raises(NewerThereError, match="holds iteration 30 of run one on host"):
+        put(storage, save(tmp_path / "two", 20))
+    assert fetch(any_url, tmp_path / "there") == (30, [])
+    put(storage, save(tmp_path / "two", 40))
+    assert fetch(any_url, tmp_path / "again") == (40, [])
+
+
+def test_conditional_writes_conflict(any_url: str, tmp_path: Path) -> None:
+    """Eight writers at once: in the end latest.json names the newest, and everything is whole."""
+    storage = Storage(any_url)
+    put(storage, save(tmp_path / "first", 1))
+    refused, failed = [], []
+
+    def write(iteration: int) -> None:
+        path = save(tmp_path / f"run_{iteration}", iteration)
+        barrier.wait()
+        try:
+            put(Storage(any_url), path)
+        except NewerThereError:
+            refused.append(iteration)
+        except Exception as error:
+            failed.append(error)
+
+    barrier = threading.Barrier(8)
+    threads = [threading.Thread(target=write, args=(iteration,)) for iteration in range(2, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert 9 not in refused
+    latest, _ = read_latest(storage)
+    assert latest is not None
+    assert (latest.iteration, latest.run) == (9, "run_9")
+    assert fetch(any_url, tmp_path / "there") == (9, [])
+    assert len(object_names(storage)) == 9
+
+
+def test_a_write_on_an_old_version_is_a_conflict(any_url: str) -> None:
+    from mjtrain.storage.errors import ConflictError
+
+    storage = Storage(any_url)
+    storage.replace("x", b"one", None)
+    with pytest.raises(ConflictError):
+        storage.replace("x", b"two", None)
+    _, version = storage.read("x") or pytest.fail("it is not there")
+    storage.replace("x", b"three", version)
+    with pytest.raises(ConflictError):
+        storage.replace("x", b"four", version)
+    assert (storage.read("x") or pytest.fail("it is not there"))[0] == b"three"
+
+
+def test_the_object_is_complete_before_latest_json_names_it(url: str, network: Proxy, tmp_path: Path) -> None:
+    storage = Storage(url)
+    put(storage, save(tmp_path / "run", 2))
+    network.requests.clear()
+    put(storage, save(tmp_path / "run", 4))
+    puts = [line.split()[1].rpartition("/")[2].partition("-")[0] for line in network.requests if "PUT" in line]
+    assert puts == ["model_4", "env.yaml", LATEST]
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage", "names what is gone", "names an old one"])
+def test_a_latest_json_that_is_not_true_costs_a_line(any_url: str, tmp_path: Path, damage: str) -> None:
+    storage = Storage(any_url)
+    put(storage, save(tmp_path / "run", 2))
+    old, _ = storage.read(LATEST) or pytest.fail("it is not there")
+    put(storage, save(tmp_path / "run", 4))
+    put(storage, save(tmp_path / "run", 6))
+    newest = object_names(storage)[0]
+    content, version = storage.read(LATEST) or pytest.fail("it is not there")
+    expected = 6
+    if damage == "missing":
+        storage.delete([LATEST])
+    elif damage == "garbage":
+        storage.replace(LATEST, content[:50], version)
+    elif damage == "names what is gone":
+        storage.delete([newest])
+        expected = 4
+    else:
+        storage.replace(LATEST, old, version)
+    iteration, lines = fetch(any_url, tmp_path / "there")
+    assert iteration == expected
+    (line,) = lines
+    assert LATEST in line
+    put(storage, save(tmp_path / "run", 8))  # and the next save mends it
+    assert fetch(any_url, tmp_path / "again") == (8, [])
+
+
+def test_after_its_object_is_gone_latest_json_can_be_replaced_by_an_older_one(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    for iteration in (2, 6):
+        put(storage, save(tmp_path / "run", iteration))
+    storage.delete([object_names(storage)[0]])
+    put(storage, save(tmp_path / "other", 4))
+    assert fetch(any_url, tmp_path / "there") == (4, [])
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "no checkpoint"])
+def test_a_damaged_object_is_passed_over_with_a_line(any_url: str, tmp_path: Path, damage: str) -> None:
+    import hashlib
+    import io
+
+    from mjtrain.storage.record import object_name
+
+    storage = Storage(any_url)
+    for iteration in (2, 4):
+        put(storage, save(tmp_path / "run", iteration))
+    newest = object_names(storage)[0]
+    data = bytearray((tmp_path / "run" / "model_4.pt").read_bytes())
+    if damage == "flipped":
+        data[100] ^= 1
+    elif damage == "truncated":
+        del data[-1000:]
+    elif damage == "empty":
+        data.clear()
+    else:
+        data = bytearray(b"something else")
+        newest = object_name(5, hashlib.sha256(data).hexdigest())
+    storage.upload(newest, io.BytesIO(data))
+    iteration, lines = fetch(any_url, tmp_path / "there")
+    assert iteration == (2 if damage != "no checkpoint" else 4)
+    assert f"passed over {any_url}/{newest}" in lines[-1]
+
+
+def test_only_the_newest_are_kept(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    for iteration in (2, 4, 6, 8):
+        put(storage, save(tmp_path / "run", iteration), keep=2)
+    assert [name.partition("-")[0] for name in object_names(storage)] == ["model_8", "model_6"]
+    assert fetch(any_url, tmp_path / "there") == (8, [])
+
+
+def test_what_is_wrong_with_a_storage_is_one_line_without_secrets(url: str, network: Proxy) -> None:
+    with pytest.raises(StorageError, match=r"s3://no-such-bucket/x: the bucket does not exist") as caught:
+        find_stored_iteration("s3://no-such-bucket/x")
+    network.up = False
+    with pytest.raises(StorageError) as caught:
+        find_stored_iteration(url)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(StorageError, match="Account must be specified"):
+        find_stored_iteration("az://container/x")

@@ -1,0 +1,81 @@
+"""What can be known without a storage: URLs, names, who may replace what, and where credentials are."""
+
+from pathlib import Path
+
+import pytest
+
+from mjtrain.errors import RequestError
+from mjtrain.storage import check_url
+from mjtrain.storage.credentials import s3_options, scrub
+from mjtrain.storage.record import Latest, choose_stale, newest_first, object_name, parse_latest
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/a/b", "gs://bucket", "az://container/a", "file:///data/runs/one", "s3://bucket/a/"]
+)
+def test_urls_of_every_kind(url: str) -> None:
+    assert check_url("--checkpoint-url", url) == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("bucket/prefix", "begins with one of s3://, gs://, az://, file://"),
+        ("http://host/path", "begins with one of"),
+        ("s3:///prefix", "names no bucket"),
+        ("file://data/runs", "absolute path"),
+        ("file:///", "absolute path"),
+        ("s3://AKIAKEY:hush@bucket/prefix", "must not carry credentials"),
+        ("az://container/prefix?sig=hush", "must not carry credentials"),
+        ("https://me:hush@host/x", "begins with one of"),
+    ],
+)
+def test_wrong_urls_are_refused_without_repeating_a_secret(url: str, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason) as caught:
+        check_url("--checkpoint-url", url)
+    assert "--checkpoint-url" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def latest(iteration: int) -> Latest:
+    name = object_name(iteration, "ab" * 32)
+    return Latest(iteration=iteration, object=name, sha256="ab" * 32, size=1, run="r", host="h", time=0.0)
+
+
+def test_latest_json_is_read_back_or_known_to_be_damaged() -> None:
+    assert parse_latest(latest(7).to_json()) == latest(7)
+    for damaged in (b"", latest(7).to_json()[:-5], b"[]", b"{}", latest(7).to_json().replace(b"model_7", b"model_8")):
+        assert parse_latest(damaged) is None
+
+
+def test_the_newest_leads_and_what_latest_json_names_wins_a_tie() -> None:
+    names = [object_name(5, "00" * 32), object_name(40, "ff" * 32), object_name(40, "ab" * 32), "params/env.yaml", "x"]
+    assert newest_first(names, latest(40)) == [names[2], names[1], names[0]]
+    assert newest_first(names, None) == [names[1], names[2], names[0]]
+
+
+def test_what_is_newer_than_the_latest_is_not_deleted() -> None:
+    names = [object_name(iteration, "ab" * 32) for iteration in (10, 20, 30, 40)]
+    assert choose_stale(names, latest(30), keep=2) == [names[0]]
+    assert choose_stale(names, latest(30), keep=1) == [names[1], names[0]]
+
+
+def test_aws_files_fill_in_what_the_environment_leaves_open(tmp_path: Path) -> None:
+    aws = tmp_path / ".aws"
+    aws.mkdir()
+    (aws / "credentials").write_text(
+        "[default]\naws_access_key_id = one\naws_secret_access_key = 1%1\n[lab]\naws_access_key_id = two\n"
+    )
+    (aws / "config").write_text("[default]\nregion = eu-west-1\n[profile lab]\nendpoint_url = https://s3.lab\n")
+    assert s3_options({}, tmp_path) == {"access_key_id": "one", "secret_access_key": "1%1", "region": "eu-west-1"}
+    assert s3_options({"AWS_PROFILE": "lab"}, tmp_path) == {"access_key_id": "two", "endpoint": "https://s3.lab"}
+    assert s3_options({"AWS_ACCESS_KEY_ID": "x", "AWS_REGION": "us-east-1"}, tmp_path) == {}
+    assert s3_options({"AWS_ENDPOINT_URL": "http://x"}, tmp_path / "nobody") == {"endpoint": "http://x"}
+
+
+def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "hush-hush-hush")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "quiet-quiet")
+    xml = "<?xml?><Id>x</Id><Message>not hush-hush-hush, quiet-quiet</Message>"
+    message = f"PUT\nfailed: fromthefile {xml}\n\nDebug source:\nx"
+    assert scrub(message, {"secret_access_key": "fromthefile"}) == "PUT failed: *** not ***, ***"

@@ -1,0 +1,182 @@
+"""Real trainings with real uploads: what they leave in the storage is what --resume goes on with."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from storage_lab import Proxy, Training
+
+import mjtrain
+from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
+from mjtrain.errors import RequestError
+from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
+
+ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+SAVE_OFTEN = ["--agent.save-interval", "2", "--drift-check-interval", "0"]
+
+
+def train(log_root: Path, iterations: int, **options: Any) -> Any:
+    return mjtrain.train(
+        "Cartpole-Balance", num_envs=4, max_iterations=iterations, log_root=str(log_root), logger="none", launch=ONE,
+        **options,
+    )  # fmt: skip
+
+
+def read_events(run_dir: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "event" in row]
+
+
+def fetch(url: str, folder: Path) -> tuple[Path, list[str]]:
+    folder.mkdir()
+    path, lines = fetch_checkpoint(url, folder)
+    assert path is not None
+    assert load_checkpoint(path, "cpu")["iter"] > 0
+    return path, lines
+
+
+@pytest.fixture
+def stored(url: str, tmp_path: Path) -> str:
+    """A run of four iterations that is nowhere but in the storage."""
+    train(tmp_path / "home", 4, checkpoint_url=url)
+    (tmp_path / "home").rename(tmp_path / "lost")
+    return url
+
+
+def test_resume_from_anywhere_is_bit_for_bit(stored: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    straight = train(tmp_path / "straight", 8)
+    resumed = train(tmp_path / "elsewhere", 8, resume=stored, checkpoint_url=stored)
+    assert resumed.run_dir.parent == tmp_path / "elsewhere" / "cartpole_balance"
+    one, other = (load_checkpoint(run.checkpoint, "cpu") for run in (straight, resumed))
+    for part in ("actor_state_dict", "critic_state_dict"):
+        for name, value in one[part].items():
+            assert torch.equal(value, other[part][name]), name
+    said = capfd.readouterr().err
+    assert f"downloaded from {stored}" in said
+    assert "changed since" not in said
+    assert find_stored_iteration(stored) == 8
+    events = read_events(resumed.run_dir)
+    assert [(row["event"], row["iteration"]) for row in events] == [("uploaded", 4), ("uploaded", 8)]
+
+
+def test_auto_goes_on_with_whatever_is_newest(stored: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def auto(iterations: int, log_root: str = "new") -> Any:
+        return train(tmp_path / log_root, iterations, resume="auto", checkpoint_url=stored)
+
+    first = auto(6)
+    assert f"downloaded from {stored}" in capfd.readouterr().err
+    assert auto(8).run_dir == first.run_dir  # as far as the storage, and here
+    assert "downloaded" not in capfd.readouterr().err
+    done = auto(8, "third")
+    assert "0 iterations to come" in capfd.readouterr().err
+    assert done.checkpoint.name == "model_8.pt"
+    other = train(tmp_path / "new", 2, resume="auto")  # a command without the URL has begun nothing
+    assert "--resume auto: nothing to go on with" in capfd.readouterr().err
+    assert other.run_dir != first.run_dir
+
+
+def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"--checkpoint-url s3://.*: a run with 4 iterations is there"):
+        train(tmp_path, 8, checkpoint_url=stored)
+    with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
+        train(tmp_path, 4, resume=stored)
+    with pytest.raises(RequestError, match=r"--resume s3://.*/empty: there is no checkpoint"):
+        train(tmp_path, 8, resume=f"{stored}/empty")
+    with pytest.raises(RequestError, match=r"is of task Cartpole-Balance, and this is Cartpole-Swingup"):
+        mjtrain.train("Cartpole-Swingup", num_envs=4, resume=stored, log_root=str(tmp_path), launch=ONE, logger="none")
+    network.up = False
+    for resume in (stored, "auto"):
+        with pytest.raises(StorageError):
+            train(tmp_path / "new", 8, resume=resume, checkpoint_url=stored)
+    assert not list((tmp_path / "new").glob("*/*"))
+
+
+def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path) -> None:
+    network.up = False
+    job = Training(tmp_path, "--max-iterations", "4", *SAVE_OFTEN, "--checkpoint-url", url, "--checkpoint-flush-s", "3")
+    job.finish(0)
+    assert f"--checkpoint-url {url}: not reached yet" in job.stderr
+    assert "could not be uploaded" in job.stdout
+    assert f"model_4.pt is not in {url}: not done within 3 s" in job.stdout
+    assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"
+    assert {row["event"] for row in read_events(job.run_dir)} == {"upload_failed", "upload_given_up"}
+    network.up = True  # what could not be uploaded then is uploaded now
+    train(tmp_path, 5, checkpoint_url=url, resume=str(job.run_dir), checkpoint_flush_s=60.0)
+    assert find_stored_iteration(url) == 5
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_uploads_the_last_checkpoint(url: str, tmp_path: Path, workers: str) -> None:
+    job = Training(tmp_path, "--max-iterations", "100000", "--num-workers", workers, "--checkpoint-url", url)
+    job.wait_until(lambda: "iteration 3/" in job.stdout)
+    job.process.send_signal(signal.SIGTERM)
+    job.finish(143)
+    last = int(job.stdout.splitlines()[-1].split()[1].partition("/")[0])
+    path, lines = fetch(url, tmp_path / "there")
+    assert (path.name, lines) == (f"model_{last}.pt", [])
+
+
+def test_kill_9_during_an_upload(url: str, network: Proxy, tmp_path: Path) -> None:
+    """The whole job dies while its second checkpoint is on the way: the first is what the storage knows."""
+    network.stall_on = b"model_4-"
+    job = Training(tmp_path / "one", "--max-iterations", "100000", *SAVE_OFTEN, "--checkpoint-url", url)
+    job.wait_until(network.stalled.is_set)
+    os.killpg(job.process.pid, signal.SIGKILL)
+    job.finish(-signal.SIGKILL)
+    assert network.dropped.wait(10.0)  # the process that uploads has gone with it
+    network.stall_on = None
+    path, lines = fetch(url, tmp_path / "there")
+    assert (path.name, lines) == ("model_2.pt", [])
+    train(tmp_path / "two", 4, checkpoint_url=url, resume="auto")
+    assert fetch(url, tmp_path / "again")[0].name == "model_4.pt"
+
+
+KILLED_TASK = """
+import os, signal, time
+from dataclasses import replace
+from pathlib import Path
+import torch
+from mjtrain import RewardTerm
+from mjtrain.catalog import load_task
+
+STEPS = 0
+
+def deadly(env):
+    global STEPS
+    STEPS += 1
+    marker = Path("killed")
+    if STEPS == 20 and not marker.exists() and os.environ.get("RANK") == "0":  # in the third iteration
+        while not Path("kill").exists():
+            time.sleep(0.02)
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.ones(env.num_envs)
+
+def make():
+    task = load_task("Cartpole-Balance")
+    return replace(task, env=replace(task.env, rewards={"deadly": RewardTerm(func=deadly, weight=1.0)}))
+"""
+
+
+def test_a_restart_uploads_what_the_killed_rank_could_not(url: str, network: Proxy, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(KILLED_TASK)
+    network.stall_on = b"model_2-"
+    job = Training(
+        tmp_path, "--max-iterations", "4", "--num-workers", "2", "--max-restarts", "1", "--checkpoint-url", url,
+        *SAVE_OFTEN, task="mine.py:make",
+    )  # fmt: skip
+    job.wait_until(network.stalled.is_set)
+    (tmp_path / "kill").touch()
+    assert network.dropped.wait(30.0)
+    network.stall_on = None
+    job.finish(0)
+    assert re.search("restart 1 of 1 in .* s, from iteration 2", job.stderr)
+    path, lines = fetch(url, tmp_path / "there")
+    assert (path.name, lines) == ("model_4.pt", [])
+    events = [(row["event"], row["iteration"]) for row in read_events(job.run_dir)]
+    assert events == [("restart", 2), ("uploaded", 2), ("uploaded", 4)]
