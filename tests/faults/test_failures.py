@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from lab import function, training
+from lab import Job, function, training
 
 from conftest import Record
 
@@ -98,6 +99,38 @@ def test_a_rank_that_hangs_shows_its_stack(
         last_words=first_line(block),
         patience_s=HEARTBEAT_S,
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("sleep", "time.sleep(1000)"),
+        ("deadlock in native code", "libc.pthread_mutex_lock(mutex), libc.pthread_mutex_lock(mutex)"),
+    ],
+)
+def test_one_rank_that_hangs_in_the_callers_process(tmp_path: Path, record: Record, how: str, code: str) -> None:
+    """Nobody watches from outside; what can be interrupted is, so that the caller gets an exception."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import ctypes, pathlib, time\n"
+        "import mjtrain\n"
+        "libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
+        "def hang(context):\n"
+        "    pathlib.Path('fault').write_text(str(time.time()))\n"
+        f"    {code}  # here\n"
+        "try:\n"
+        "    mjtrain.launch(hang, launch=mjtrain.LaunchConfig(gpu_ids=None, heartbeat_timeout_s=4))\n"
+        "except mjtrain.RankFailedError as error:\n"
+        "    print('caught', error.rank)\n"
+        "    raise\n"
+    )
+    outcome = Job([sys.executable, str(program)], tmp_path).finish()
+    assert outcome.status == 1
+    assert ("caught 0" in outcome.stdout) == (how == "sleep")
+    assert "hangs: no progress for 4 s (--heartbeat-timeout-s)" in outcome.stderr
+    assert "# here" in outcome.stderr
+    last_words = first_line(outcome.stderr[outcome.stderr.index("FAILED: ") :])
+    record(f"{how}, in the caller's process", "1 rank; heartbeat 4 s", outcome, last_words=last_words, patience_s=4.0)
 
 
 def test_ranks_that_wait_for_one_that_never_comes(tmp_path: Path) -> None:

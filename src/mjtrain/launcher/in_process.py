@@ -13,14 +13,19 @@ from typing import Any
 
 from mjtrain import pulse
 from mjtrain.errors import RequestError
-from mjtrain.launcher.failure import failure_of, write_crash_file
+from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.join import is_complaint, prepare_to_join, tell_torchrun
 from mjtrain.launcher.meeting import Meeting
 from mjtrain.launcher.plan import LaunchPlan
+from mjtrain.launcher.progress import HangWatch
 from mjtrain.launcher.signals import StopSignals, leave
+from mjtrain.rank import RankContext
 
 COMPLAINT_DELAY_S = 3.0
 """A rank that has lost the others waits so long before it says so: the rank that went first gets to say why."""
+
+INTERRUPT_GRACE_S = 5.0
+"""Time that a function which hangs has to come back when it is interrupted."""
 
 
 def run_in_process(
@@ -33,23 +38,31 @@ def run_in_process(
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
     An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. The first signal
-    that asks for an end lets a function that asks `pulse.stop_requested` come to one, and interrupts any other.
+    that asks for an end lets a function that asks `pulse.stop_requested` come to one, and interrupts any other. A
+    function that hangs is interrupted by a `RankFailedError`; if that does not help, the process ends with status 1.
     """
     from mjtrain.worker import rank_scope  # torch and warp, which a launcher can do without
 
     (context,) = plan.ranks
     pulse.current = pulse.Pulse()
     stop = _Stop(plan.stop_grace_s)
+    hang = _Hang(context, plan.heartbeat_timeout_s, crash_dir)
     store = None
     if meeting is not None:
         prepare_to_join(plan, meeting.master_address)
         store = meeting.store
     try:
-        with StopSignals(stop.on_signal), rank_scope(context, plan.backend, store, plan.process_group_timeout_s):
+        with (
+            hang.watch,
+            StopSignals(hang.instead_of(stop.on_signal)),
+            rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
+        ):
             value = fn(context, *args)
     except RequestError:
         raise
     except Exception as error:
+        if hang.failure is not None:
+            raise hang.failure.to_error() from None
         failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=pulse.current.phase)
         if meeting is not None and is_complaint(error):
             time.sleep(COMPLAINT_DELAY_S)
@@ -65,6 +78,49 @@ def run_in_process(
     if pulse.current.stop_signal is not None:
         leave(pulse.current.stop_signal)
     return value
+
+
+class _Hang:
+    """What happens when the function in this very process hangs."""
+
+    def __init__(self, context: RankContext, timeout_s: float, crash_dir: Path | None) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._crash_dir = crash_dir
+        self._thread = threading.get_ident()
+        self.watch = HangWatch(timeout_s, self._on_hang)
+        self.failure: Failure | None = None
+
+    def instead_of(self, on_signal: Callable[[int], None]) -> Callable[[int], None]:
+        """Return a handler for signals that first looks whether the signal is this object's own."""
+
+        def handle(signum: int) -> None:
+            if self.failure is not None:
+                raise self.failure.to_error()
+            on_signal(signum)
+
+        return handle
+
+    def _on_hang(self, stack: str) -> None:
+        """Interrupt the function where it stands; end the process if it does not come back from there."""
+        failure = Failure(
+            summary=f"hangs: no progress for {self._timeout_s:g} s (--heartbeat-timeout-s)",
+            detail=f"Its Python stack:\n{stack}",
+            rank=self._context.rank,
+            host=socket.gethostname(),
+            phase=pulse.current.phase,
+        )
+        if self._crash_dir is not None:
+            failure = write_crash_file(self._crash_dir, failure)
+        self.failure = failure
+        owns_process = self._thread == threading.main_thread().ident  # else it is one thread of something larger
+        if owns_process:
+            signal.pthread_kill(self._thread, signal.SIGINT)
+        if not self.watch.over.wait(INTERRUPT_GRACE_S):
+            sys.stderr.write(failure.describe() + "\n")
+            sys.stderr.flush()
+            if owns_process:
+                os._exit(1)
 
 
 class _Stop:

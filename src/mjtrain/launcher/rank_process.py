@@ -19,6 +19,7 @@ from mjtrain import pulse
 from mjtrain.errors import RequestError
 from mjtrain.launcher.channel import MessageReader, Speaker, connect, receive_descriptors
 from mjtrain.launcher.plan import LaunchPlan
+from mjtrain.launcher.progress import Progress
 from mjtrain.rank import RankContext
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -140,7 +141,7 @@ class _Link:
     def _keep_in_touch(self) -> None:
         """Beat, and hear what the launcher has to say."""
         reader = MessageReader()
-        progress = _Progress(self._main_thread)
+        progress = Progress(self._main_thread)
         try:
             while True:
                 self.speaker.send("beat", **progress.look())
@@ -168,30 +169,3 @@ class _Link:
             self._interrupted = True
             self.speaker.send("interrupting")
             signal.pthread_kill(self._main_thread, signal.SIGINT)
-
-
-class _Progress:
-    """Tells whether the main thread gets anywhere: by its beats or, as long as it gives none, by its stack."""
-
-    def __init__(self, main_thread: int) -> None:
-        self._main_thread = main_thread
-        self._last: Any = None
-        self._count = 0
-
-    def look(self) -> dict[str, Any]:
-        """Return a count that grows with progress, and what the rank is doing."""
-        stack, waits = [], pulse.current.waiting
-        frame = sys._current_frames().get(self._main_thread)
-        while frame is not None:
-            stack.append((id(frame), frame.f_lineno))
-            waits = waits or "/torch/distributed/" in frame.f_code.co_filename
-            frame = frame.f_back
-        now = pulse.current.beats or stack
-        if now != self._last:
-            self._last = now
-            self._count += 1
-        return {
-            "progress": self._count,
-            "phase": pulse.current.phase,
-            "waits": waits,
-        }
