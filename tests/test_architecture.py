@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "training": {"checkpoint", "rl", "env", "engines", "reporting", "storage"},
     "play": {"catalog", "checkpoint", "run_dir", "rl", "env", "engines"},
     "plotting": {"run_dir"},
+    "export": {"play", "run_dir", "rl", "env", "engines"},
     "scaling": {"plotting"},
     "api": {
         "amounts",
@@ -46,7 +47,7 @@ MAY_IMPORT = {
         "run_dir",
         "training",
     },
-    "cli": {"api", "catalog", "launcher", "play", "plotting", "reporting", "scaling"},
+    "cli": {"api", "catalog", "export", "launcher", "play", "plotting", "reporting", "scaling"},
     "__init__": {"api", "launcher"},
 }
 
@@ -61,6 +62,8 @@ WALLS = {
     "wandb": {"reporting"},
     "rich": {"reporting"},
     "yaml": {"run_dir.py"},
+    "onnx": {"export"},
+    "onnxruntime": {"export"},
     "matplotlib": {"plotting", "scaling.py"},
     "obstore": {"storage/store.py"},
 }
@@ -118,12 +121,13 @@ def test_tasks_use_the_public_parts_only() -> None:
                 assert public, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("command", ["mjtrain.cli.train", "mjtrain.cli.list_tasks", "mjtrain.cli.plot"])
+@pytest.mark.parametrize("command", ["train", "list_tasks", "plot", "export"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
-        f"import sys; from {command} import main; sys.argv = ['x', '--help']\n"
+        f"import sys; from mjtrain.cli.{command} import main; sys.argv = ['x', '--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib', 'obstore'}\n"
+        "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib', 'obstore',"
+        " 'onnx'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

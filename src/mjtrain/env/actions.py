@@ -25,6 +25,7 @@ class Actions:
         layout, num_envs, device = env.engine.layout, env.num_envs, env.device
         columns: list[int] = []
         rows: list[tuple[float, float, float, float]] = []
+        names, table = list(layout.actuators), []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
             check_delay(f"--env.actions.{name}.delay", term.delay)
@@ -35,6 +36,16 @@ class Actions:
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
             rows += [(term.scale, term.offset + at_home, *term.clip) for at_home in home]
+            table += [
+                {
+                    "actuator": names[column],
+                    "scale": term.scale,
+                    "offset": term.offset + at_home,
+                    "clip": term.clip,
+                    "delay": term.delay,
+                }
+                for column, at_home in zip(matched, home, strict=True)
+            ]
         if len(set(columns)) < len(columns):
             raise RequestError("--env.actions: two terms drive the same actuator; give each actuator to one term")
         self.size = len(columns)
@@ -43,6 +54,8 @@ class Actions:
         self._columns = torch.tensor(columns, dtype=torch.long, device=device)
         self._scale, self._offset, self._low, self._high = torch.tensor(rows, device=device).T.contiguous()
         self._ctrl = torch.zeros(num_envs, len(layout.actuators), device=device)
+        self.table = table
+        """What each column of an action does: its actuator, and the fields of `ActionTerm`, home in the offset."""
 
     def apply(self, action: torch.Tensor) -> torch.Tensor:
         """Turn an action into controls.

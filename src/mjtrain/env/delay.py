@@ -23,7 +23,8 @@ class DelayLine:
             history: How many values are read at once.
         """
         self._low, self._high = delay
-        self._history = history
+        self.history = history
+        """How many values are read at once."""
         self.ring = torch.zeros(env.num_envs, delay[1] + history, size, device=env.device)
         """Values of the last env steps, oldest first. Shape (num_envs, high + history, size)."""
         self.lag = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)

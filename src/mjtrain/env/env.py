@@ -167,6 +167,15 @@ class Env:
         return self._actions.size
 
     @property
+    def action_table(self) -> list[dict[str, Any]]:
+        """What each column of an action does: its actuator, and scale, offset, clip and delay as in `ActionTerm`."""
+        return self._actions.table
+
+    def observation_widths(self, group: str) -> dict[str, int]:
+        """Return how many columns each term of an observation group has, by name in their order."""
+        return self._observations.widths(group)
+
+    @property
     def state(self) -> State:
         """The worlds."""
         return self.engine.state

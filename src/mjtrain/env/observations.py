@@ -45,6 +45,10 @@ class Observations:
         cache: dict[Any, torch.Tensor] = {}
         return {name: group.compute(env, fresh, advance, cache) for name, group in self._groups.items()}
 
+    def widths(self, group: str) -> dict[str, int]:
+        """Return how many columns each term of a group has, its history included, in their order."""
+        return self._groups[group].widths()
+
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return what lives from step to step."""
         return {
@@ -95,6 +99,10 @@ class _Group:
             line.begin(fresh, parts[name], env)
             parts[name] = line.push(parts[name], advance)
         return torch.cat(list(parts.values()), dim=1)
+
+    def widths(self) -> dict[str, int]:
+        times = [self._lines[name].history if name in self._lines else 1 for name in self._names]
+        return {name: width * time for name, width, time in zip(self._names, self._widths, times, strict=True)}
 
     def buffers(self) -> dict[str, torch.Tensor]:
         return {

@@ -1,6 +1,7 @@
 """An environment and who acts in it."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.play.runs import TrainedRun, is_same_task
 from mjtrain.rank import RankContext
+
+if TYPE_CHECKING:
+    from mjtrain.rl.policy import Policy
 
 
 class Player:
@@ -66,6 +70,11 @@ class Player:
             raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
         self._network.load(content, checkpoint)
         self.checkpoint = checkpoint
+
+    @property
+    def policy(self) -> "Policy | None":
+        """The trained network; None without."""
+        return self._network
 
     @property
     def iteration(self) -> int | None:

@@ -1,0 +1,74 @@
+"""The command export."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.cli.parsing import parse
+from mjtrain.config import LaunchConfig
+from mjtrain.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """A trained policy as files."""
+
+    checkpoint: str | None = None
+    """File, or its name in the run. Default: the newest valid one."""
+
+    out: str | None = None
+    """Folder for the files. Default: export in the run directory."""
+
+    observations: int = 1000
+    """Recorded observations on which the files must agree with the policy."""
+
+    log_root: str = "logs"
+    """Folder below which runs live."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2."""
+    try:
+        _main(list(sys.argv[1:] if argv is None else argv))
+    except RequestError as error:
+        print(f"export: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except RuntimeError as error:
+        print(f"export: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _main(argv: list[str]) -> None:
+    place, *args = argv or ["--help"]
+    if place in ("-h", "--help"):
+        place, args = "RUN", ["--help"]
+    elif place.startswith("-"):
+        raise RequestError("the run comes first, as in export RUN [options]")
+    options = parse(
+        _Options,
+        args,
+        prog=f"export {place}",
+        description="Write a trained policy as ONNX and TorchScript, its normaliser and the meaning of its numbers "
+        "inside, and check that they answer as the policy does. RUN is a run directory, or the name of a task for its "
+        "newest run.",
+    )
+    if options.observations < 1:
+        raise RequestError(f"--observations {options.observations}: must be at least 1")
+    from mjtrain.export.start import export_policy, find_run_to_export
+    from mjtrain.launcher import launch
+
+    run = find_run_to_export(place, options.checkpoint, options.log_root)
+    for line in run.notices:
+        print(line, file=sys.stderr)
+    assert run.checkpoint is not None
+    out = Path(options.out) if options.out is not None else run.checkpoint.parent / "export"
+    where = LaunchConfig(gpu_ids=None)
+    differences = launch(export_policy, run, out.absolute(), options.observations, launch=where)
+    print(f"{run.checkpoint} as {out}, verified on {options.observations} observations:")
+    for name, difference in differences.items():
+        print(f"  {name}: off by at most {difference:.1e}")
+
+
+if __name__ == "__main__":
+    main()

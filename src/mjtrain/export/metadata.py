@@ -1,0 +1,75 @@
+"""What the numbers of an exported policy mean."""
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+from mjtrain.config import to_plain
+from mjtrain.engines.robot import describe_actuators
+from mjtrain.env.env import Env
+from mjtrain.play.runs import TrainedRun
+
+FORMAT = 1
+"""Grows when a reader of older files would misunderstand newer ones."""
+
+KEY = "mjtrain"
+"""Key of the metadata in an ONNX file; the value is JSON."""
+
+
+def describe_policy(run: TrainedRun, env: Env, groups: tuple[str, ...], iteration: int) -> dict[str, Any]:
+    """Say in plain values how to feed a policy and what to do with its answer.
+
+    Args:
+        run: What was trained.
+        env: An environment of it.
+        groups: Observation groups that the network sees side by side, in order.
+        iteration: Iteration of the weights.
+
+    Returns:
+        See docs/deploy-a-policy.md.
+    """
+    layout = env.engine.layout
+    actuators = describe_actuators(run.env)
+    return {
+        "format": FORMAT,
+        "mjtrain_version": version("mjtrain"),
+        "mujoco_version": version("mujoco"),
+        "task": run.task,
+        "run": None if run.run_dir is None else run.run_dir.name,
+        "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
+        "iteration": iteration,
+        "control_period_s": env.step_dt,
+        "physics_step_s": layout.timestep_s,
+        "observations": _describe_observations(run, env, groups),
+        "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
+        "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
+    }
+
+
+def _describe_observations(run: TrainedRun, env: Env, groups: tuple[str, ...]) -> list[dict[str, Any]]:
+    described, begin = [], 0
+    for group in groups:
+        for name, width in env.observation_widths(group).items():
+            term = run.env.observations[group][name]
+            described.append(
+                {
+                    "name": name,
+                    "columns": [begin, begin + width],
+                    **{key: value for key, value in to_plain(term).items() if key != "noise"},
+                }
+            )
+            begin += width
+    return described
+
+
+def to_text(metadata: dict[str, Any]) -> str:
+    """Write metadata as JSON."""
+    return json.dumps(metadata, indent=2)
+
+
+def read_onnx_metadata(path: Any) -> dict[str, Any]:
+    """Read the metadata out of an exported ONNX file."""
+    import onnx
+
+    properties = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    return json.loads(properties[KEY])

@@ -1,0 +1,148 @@
+"""Exported files answer as the policy does, and say what their numbers mean."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.catalog import list_tasks, load_task
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.cli.export import main
+from mjtrain.export import verify
+from mjtrain.export.metadata import read_onnx_metadata
+
+LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
+TASKS = [entry.name for entry in list_tasks()]
+
+
+def train(task: str, log_root: Path) -> Path:
+    """Train so little that it costs little, and enough for normalisers to have seen something."""
+    result = mjtrain.train(task, num_envs=16, max_iterations=2, log_root=str(log_root), logger="none", launch=LAUNCH)
+    return result.run_dir
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_agree_with_the_policy_and_describe_it(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = train(task, tmp_path)
+    recorded: dict[str, torch.Tensor] = {}
+    record = verify.record_observations
+
+    def keep(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        recorded["observations"], recorded["actions"] = answer = record(*args)
+        return answer
+
+    monkeypatch.setattr(verify, "record_observations", keep)
+    main([str(run_dir)])
+    assert "verified on 1000 observations" in capsys.readouterr().out
+    out = run_dir / "export"
+    assert sorted(path.name for path in out.iterdir()) == ["model.mjb", "policy.json", "policy.onnx", "policy.pt"]
+
+    observations, actions = recorded["observations"], recorded["actions"]
+    assert len(observations) == len(actions) == 1000
+    assert observations.std(dim=0).gt(0).float().mean() > 0.5
+    assert actions.std(dim=0).gt(0).all()
+    session = onnxruntime.InferenceSession(out / "policy.onnx", providers=["CPUExecutionProvider"])
+    (given,) = session.run(None, {"observations": observations.numpy()})
+    np.testing.assert_allclose(np.asarray(given), actions.numpy(), rtol=0, atol=1e-5)
+    with torch.inference_mode():
+        scripted = torch.jit.load(str(out / "policy.pt"))(observations)
+    torch.testing.assert_close(scripted, actions, rtol=0, atol=1e-5)
+    weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]
+    if load_task(task).agent.actor.obs_normalization:
+        assert weights["obs_normalizer._mean"].abs().max() > 0.01
+        assert (weights["obs_normalizer._std"] - 1).abs().max() > 0.1
+        plain = (observations - weights["obs_normalizer._mean"]) / (weights["obs_normalizer._std"] + 0.01)
+        assert (plain - observations).abs().max() > 0.1
+
+    metadata = json.loads((out / "policy.json").read_text())
+    assert metadata == read_onnx_metadata(out / "policy.onnx")
+    assert metadata == json.loads(session.get_modelmeta().custom_metadata_map["mjtrain"])
+    assert (metadata["task"], metadata["run"], metadata["iteration"]) == (task, run_dir.name, 2)
+    env = load_task(task).env
+    names = list(env.observations["actor"])
+    assert [term["name"] for term in metadata["observations"]] == names
+    assert [term["scale"] for term in metadata["observations"]] == [env.observations["actor"][n].scale for n in names]
+    columns = [term["columns"] for term in metadata["observations"]]
+    assert columns[0][0] == 0
+    assert [end for _, end in columns[:-1]] == [begin for begin, _ in columns[1:]]
+    assert columns[-1][1] == observations.shape[1]
+    assert len(metadata["actions"]) == actions.shape[1]
+    assert metadata["control_period_s"] == pytest.approx(metadata["physics_step_s"] * env.decimation)
+
+
+def test_the_quadruped_is_described_in_full(tmp_path: Path) -> None:
+    run_dir = train("Quadruped-Velocity-Flat", tmp_path)
+    main(
+        ["Quadruped-Velocity-Flat", "--log-root", str(tmp_path), "--out", str(tmp_path / "dog"), "--observations", "10"]
+    )
+    metadata = read_onnx_metadata(tmp_path / "dog" / "policy.onnx")
+    assert metadata["checkpoint"] == "model_2.pt"
+    assert metadata["run"] == run_dir.name
+    assert {term["name"]: term["columns"][1] - term["columns"][0] for term in metadata["observations"]} == {
+        "base_velocity": 3, "turning": 3, "up": 3, "command": 3, "clock": 2, "joint_positions": 12,
+        "joint_velocities": 12, "last_action": 12,
+    }  # fmt: skip
+    knee = metadata["actions"][2]
+    assert (knee["actuator"], knee["joint"], knee["scale"]) == ("FR_calf", "FR_calf", 0.3)
+    assert knee["offset"] == pytest.approx(-1.8)
+    assert (knee["kp"], knee["kd"], knee["clip"], knee["force_range"]) == (35, 1, [-4, 4], [-23.7, 23.7])
+    assert metadata["default_pose"]["FR_calf"] == pytest.approx([-1.8])
+    assert metadata["control_period_s"] == pytest.approx(0.02)
+
+
+def test_history_and_delay_are_described(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    task = load_task("Cartpole-Balance")
+    terms = dict(task.env.observations["actor"])
+    terms["pole_angle"] = replace(terms["pole_angle"], history=3, delay=(0, 2))
+    env = replace(task.env, observations={"actor": terms})
+    result = mjtrain.train(
+        "Cartpole-Balance", env=env, num_envs=8, max_iterations=1, log_root=str(tmp_path), logger="none", launch=LAUNCH
+    )
+    main([str(result.run_dir), "--observations", "20"])
+    metadata = read_onnx_metadata(result.run_dir / "export" / "policy.onnx")
+    angle = metadata["observations"][1]
+    assert (angle["columns"], angle["history"], angle["delay"]) == ([1, 4], 3, [0, 2])
+    assert metadata["observations"][2]["columns"] == [4, 5]
+
+
+def test_a_file_that_answers_otherwise_is_not_called_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = train("Cartpole-Balance", tmp_path)
+    monkeypatch.setattr(verify, "TOLERANCE", 1e-12)  # stricter than float32 can be
+    with pytest.raises(SystemExit) as stop:
+        main([str(run_dir)])
+    assert stop.value.code == 1
+    assert "does not answer as the policy does" in capsys.readouterr().err
+    assert not (run_dir / "export").exists()
+    assert not list(run_dir.glob(".export*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "Usage"),
+        (["--out", "x"], "the run comes first"),
+        (["Cartpole-Balnce"], "unknown task Cartpole-Balnce"),
+        (["Cartpole-Balance", "--log-root", "{empty}"], "no run of Cartpole-Balance"),
+        (["{empty}"], "is no run directory"),
+        (["Cartpole-Balance", "--observations", "0"], "--observations 0: must be at least 1"),
+    ],
+)
+def test_what_cannot_be_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([argument.format(empty=tmp_path) for argument in arguments])
+    said = capsys.readouterr()
+    assert line.lower() in (said.err + said.out).lower()
+    assert stop.value.code == (2 if arguments else 0)
