@@ -1,0 +1,225 @@
+"""Every template of deploy/ is what its reader takes, and every command in it works."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
+
+from mjtrain.cli.train import main
+from mjtrain.storage import find_stored_iteration
+
+BIN = Path(sys.executable).parent
+ROOT = DEPLOY.parent
+OSMO_SEED = {
+    "workflow.name",
+    "workflow.groups.name",
+    "workflow.groups.tasks.name",
+    "workflow.groups.tasks.lead",
+    "workflow.groups.tasks.command",
+    "workflow.groups.tasks.args",
+    "workflow.groups.tasks.image",
+    "workflow.groups.tasks.environment",
+    "workflow.groups.tasks.files.contents",
+    "workflow.groups.tasks.files.path",
+    "workflow.groups.tasks.outputs.url",
+    "workflow.resources.default.cpu",
+    "workflow.resources.default.gpu",
+    "workflow.resources.default.memory",
+    "workflow.resources.default.storage",
+    "default-values.num_gpu",
+    "default-values.num_nodes",
+}
+"""Every field that OSMO's own example of multi-node training has (cookbook/reinforcement_learning/multi_node)."""
+
+
+def run_apart(package: str, *command: str) -> str:
+    """Run a command with a package that is too heavy, or too particular, for the environment of the project."""
+    exclude_newer = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["exclude-newer"]
+    uv = shutil.which("uv")
+    assert uv is not None
+    done = subprocess.run(
+        [uv, "run", "-q", "--no-project", "--isolated", "--exclude-newer", exclude_newer, "--with", package, *command],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_kubernetes_takes_its_files() -> None:
+    said = run_apart("kubernetes-validate", "kubernetes-validate", "--strict", str(DEPLOY / "kubernetes" / "job.yaml"))
+    assert said.count("passed for resource") == 2
+
+
+TRAINJOB = """
+import sys, yaml
+from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob as TrainJob
+
+given = yaml.safe_load(open(sys.argv[1]))
+taken = TrainJob.from_dict(given).to_dict()
+
+def compare(given, taken, path):
+    if isinstance(given, dict):
+        assert set(given) <= set(taken), f"{path}: unknown {set(given) - set(taken)}"
+        for key in given:
+            compare(given[key], taken[key], f"{path}.{key}")
+    elif isinstance(given, list):
+        assert len(given) == len(taken), path
+        for index, item in enumerate(given):
+            compare(item, taken[index], f"{path}[{index}]")
+    else:
+        assert given == taken, path
+
+compare(given, taken, "")
+"""
+
+
+def test_kubeflow_knows_every_key_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(TRAINJOB)
+    check = ["python", str(tmp_path / "check.py")]
+    path = DEPLOY / "kubeflow" / "trainjob.yaml"
+    run_apart("kubeflow-trainer-api,pyyaml", *check, str(path))
+    (tmp_path / "wrong.yaml").write_text(path.read_text().replace("numNodes", "numNode"))
+    with pytest.raises(AssertionError, match=r"unknown \{'numNode'\}"):
+        run_apart("kubeflow-trainer-api,pyyaml", *check, str(tmp_path / "wrong.yaml"))
+
+
+def test_skypilot_takes_its_file() -> None:
+    code = "import sky, sys; task = sky.Task.from_yaml(sys.argv[1]); print(task.num_nodes, task.resources)"
+    said = run_apart("skypilot", "python", "-c", code, str(DEPLOY / "skypilot" / "train.yaml"))
+    assert re.search(r"2 .*'L4': 2", said)
+
+
+def fields(value: Any, path: str = "") -> set[str]:
+    if isinstance(value, dict):
+        return {path} | {field for key in value for field in fields(value[key], f"{path}.{key}".removeprefix("."))}
+    if isinstance(value, list):
+        return {path} | {field for item in value for field in fields(item, path)}
+    return {path}
+
+
+@pytest.mark.parametrize("num_nodes", [2, 3])
+def test_osmo_renders_a_master_and_workers(num_nodes: int) -> None:
+    workflow = render_osmo({}, num_nodes=num_nodes, num_gpu=4)
+    assert fields(workflow) >= OSMO_SEED
+    (group,) = workflow["workflow"]["groups"]
+    names = ["master", *(f"worker-{index}" for index in range(1, num_nodes))]
+    assert [task["name"] for task in group["tasks"]] == names
+    assert [task.get("lead", False) for task in group["tasks"]] == [name == "master" for name in names]
+    assert workflow["workflow"]["resources"]["default"]["gpu"] == 4
+    for index, task in enumerate(group["tasks"]):
+        (script,) = [file["contents"] for file in task["files"] if file["path"] == task["args"][0]]
+        (command,) = find_commands(script, {})
+        assert f"--nnodes={num_nodes}" in command
+        assert f"--node_rank={index}" in command
+        assert "--nproc_per_node=4" in command
+        assert "--master_addr=<host:master>" in command
+        assert command[-3:] == ["s3://my-bucket/mjtrain/<workflow_id>", "--resume", "auto"]
+        assert ("tensorboard --logdir" in script) == (index == 0)
+        assert set(task["exitActions"]) == {"COMPLETE", "RESCHEDULE"}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_osmo_trains_and_goes_on_after_a_reschedule(tmp_path: Path, no_gpu: None) -> None:
+    """Two nodes on this machine run the scripts that OSMO would give them; then both start again, elsewhere."""
+    url = f"file://{tmp_path}/stored"
+    for life, iterations in (("first", 2), ("second", 4)):
+        train_args = f"--num-envs 4 --num-threads 1 --max-iterations {iterations} --logger none"
+        tokens = {"host:master": "127.0.0.1", "workflow_id": "one", "output": str(tmp_path / life / "output")}
+        workflow = render_osmo(
+            tokens, num_gpu=1, storage_url=url, task="Cartpole-Balance", train_args=train_args
+        )  # fmt: skip
+        master_port, board_port = str(free_port()), str(free_port())
+        nodes = []
+        for task in workflow["workflow"]["groups"][0]["tasks"]:
+            folder = tmp_path / life / task["name"]
+            (tmp_path / life / "output").mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+            script = task["files"][0]["contents"].replace("5555", master_port).replace("6006", board_port)
+            (folder / "entry.sh").write_text(script)
+            path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+            nodes.append(
+                subprocess.Popen(
+                    [*task["command"], "entry.sh"], cwd=folder, env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
+                )
+            )
+        assert [node.wait(300) for node in nodes] == [0, 0]
+        assert find_stored_iteration(f"{url}/one") == iterations
+        (run_dir,) = (tmp_path / life / "output").glob("*/*")
+        assert (run_dir / f"model_{iterations}.pt").exists()
+        assert (run_dir / "model_2.pt").exists()  # saved there by the first life, downloaded by the second
+
+
+def list_commands() -> dict[str, list[str]]:
+    """The arguments of train in every template."""
+    commands = load_container_args()
+    sky = yaml.safe_load((DEPLOY / "skypilot" / "train.yaml").read_text())
+    (commands["skypilot"],) = find_commands(sky["run"], sky["envs"])
+    for task in render_osmo({})["workflow"]["groups"][0]["tasks"]:
+        (commands[f"osmo {task['name']}"],) = find_commands(task["files"][0]["contents"], {})
+    for path in sorted((DEPLOY / "slurm").glob("*.sbatch")):
+        (commands[path.name],) = find_commands(path.read_text(), {"SLURM_JOB_ID": "42"})
+    return {name: arguments_of_train(command) for name, command in commands.items()}
+
+
+@pytest.mark.parametrize("name", list_commands())
+def test_train_takes_the_command(name: str, no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*list_commands()[name], "--dry-run"])
+    assert json.loads(capsys.readouterr().out)["config"]["run"]["resume"] == "auto"
+
+
+def test_the_dockerfile_builds_what_it_says(tmp_path: Path) -> None:
+    """No container can be built here: its COPY and its installation are done in a folder instead of an image."""
+    root = tmp_path / "root"
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text())
+    steps = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert {name for name, _ in steps} <= {"FROM", "ENV", "WORKDIR", "RUN", "COPY", "USER", "ENTRYPOINT", "CMD"}
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    workdir = root / "opt" / "mjtrain"
+    workdir.mkdir(parents=True)
+    environ = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")}
+    for name, rest in steps:
+        if name == "COPY":
+            *sources, target = rest.split()
+            for source in sources:
+                assert f"!{Path(source).parts[0]}" in allowed, f"{source} does not reach the build"
+                into = workdir / target
+                if (ROOT / source).is_dir():
+                    shutil.copytree(ROOT / source, into, dirs_exist_ok=True)
+                else:
+                    into.mkdir(exist_ok=True)
+                    shutil.copy(ROOT / source, into)
+        elif name == "RUN" and rest.startswith("uv sync"):
+            # The cache of this machine instead of none: what it holds is the same.
+            command = rest.replace("--no-cache ", "")
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=workdir, env=environ, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+    (entrypoint,) = [rest for name, rest in steps if name == "ENTRYPOINT"]
+    assert entrypoint == '["train"]'
+    train = [str(workdir / ".venv" / "bin" / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--dry-run"]
+    train += ["--checkpoint-url", "s3://bucket/run"]
+    done = subprocess.run(train, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(workdir) in subprocess.run(
+        [str(workdir / ".venv" / "bin" / "python"), "-c", "import mjtrain_tasks; print(mjtrain_tasks.__file__)"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    shutil.rmtree(root)
