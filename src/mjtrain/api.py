@@ -1,6 +1,7 @@
 """Train from Python."""
 
 import dataclasses
+import json
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.git_state import read_git_state
-from mjtrain.launcher import LaunchPlan, count_gpus, gather, make_plan, run_plan
+from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.resume import check_urls, names_local_run, open_run
@@ -71,7 +72,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
-    plan = make_plan(launch, find_run(config)[0] if names_local_run(config.run.resume) else name_run_dir(config))
+    hosts = find_hosts(launch, Path(config.run.log_root).absolute())
+    run_dir = find_run(config)[0] if names_local_run(config.run.resume) else name_run_dir(config)
+    plan = make_plan(launch, run_dir, hosts)
     return _complete(config, plan), plan
 
 
@@ -106,24 +109,26 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
-    plan = make_plan(launch)
+    hosts = find_hosts(launch, Path(config.run.log_root).absolute())
+    plan = make_plan(launch, hosts=hosts)
     config = _complete(config, plan)
     record = {
         "env": to_plain(config.env),
         "agent": to_plain(config.agent),
     }  # what cannot be recorded is found before a run exists
-    meeting = gather(plan)
+    request = {**record, "run": to_plain(config.run)}
+    meeting = gather(plan, json.dumps(request, indent=1))
     opened: ExitStack = ExitStack()
     with opened:
         if meeting is None:
-            run = _open_run(config, launch, record, None, opened)
+            run = _open_run(config, launch, plan, record, None, opened)
         else:
-            run = meeting.agree(lambda: _open_run(config, launch, record, meeting.recall(), opened))
+            run = meeting.agree(lambda: _open_run(config, launch, plan, record, meeting.recall(), opened))
         run_dir = Path(run["run_dir"])
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, resume=run["resume"]))
         if run["again"]:
             plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
-        plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir).log_dir)
+        plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir, hosts).log_dir)
         return run_plan(
             plan,
             _train_rank,
@@ -140,6 +145,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 def _open_run(
     config: TrainConfig,
     launch: LaunchConfig,
+    plan: LaunchPlan,
     record: dict[str, Any],
     before: dict[str, Any] | None,
     opened: ExitStack,
@@ -149,6 +155,7 @@ def _open_run(
     Args:
         config: What to train.
         launch: On which ranks.
+        plan: The same, resolved.
         record: The same in plain values, by the file it goes to.
         before: What was decided before something else started this job again; None if it did not.
         opened: Takes what is to be given back when the run ends.
@@ -170,7 +177,6 @@ def _open_run(
         if run.checkpoint is not None:
             lines += [f"resuming from {_shorten(run.checkpoint)}"]
             lines += [f"changed since: {line}" for line in list_changes(run_dir, **record)]
-    plan = make_plan(launch, run_dir)
     opened.enter_context(claim_run_dir(run_dir))
     save_params(
         run_dir,

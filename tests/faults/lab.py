@@ -49,7 +49,11 @@ class Job:
         self.mark = uuid.uuid4().hex
         self.marker = self.folder / "fault"
         """Written at the moment of a fault that the job does to itself; holds the time."""
-        environ = os.environ | {"CUDA_VISIBLE_DEVICES": "", "FAULT_MARKER": str(self.marker), "FAULT_JOB": self.mark}
+        environ = os.environ | {
+            "CUDA_VISIBLE_DEVICES": "",
+            "FAULT_MARKER": str(self.marker),
+            "MJTRAIN_TEST_JOB": self.mark,
+        }
         environ["PYTHONPATH"] = str(PROGRAMS)
         self._out = self.out or self.folder
         self._stdout = (self._out / "stdout").open("w+")
@@ -69,7 +73,7 @@ class Job:
         for path in Path("/proc").iterdir():
             if path.name.isdigit():
                 try:
-                    if f"FAULT_JOB={self.mark}".encode() in (path / "environ").read_bytes():
+                    if f"MJTRAIN_TEST_JOB={self.mark}".encode() in (path / "environ").read_bytes():
                         found.append(int(path.name))
                 except OSError:
                     continue

@@ -8,7 +8,7 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
-from mjtrain.launcher.plan import resolve_plan
+from mjtrain.launcher.resolve import resolve_plan
 
 RUN = PurePosixPath("/runs/one")
 CVD = "CUDA_VISIBLE_DEVICES"

@@ -4,7 +4,7 @@ import pytest
 
 from mjtrain.errors import RequestError
 from mjtrain.launcher.slurm import expand_hosts, expand_tasks
-from mjtrain.launcher.world import resolve_world
+from mjtrain.launcher.world import NodeWorld, RankWorld, resolve_world
 
 TORCHRUN = {
     "RANK": "3",
@@ -58,6 +58,8 @@ ERRORS = [
     ("one is empty", TORCHRUN | {"WORLD_SIZE": ""}, ["WORLD_SIZE is not", "train on this machine alone"]),
     ("not a number", TORCHRUN | {"RANK": "two"}, ["RANK=two", "number"]),
     ("beyond the end", TORCHRUN | {"RANK": "4"}, ["RANK=4", "less than WORLD_SIZE"]),
+    ("half a node", {"RANK": "0", "WORLD_SIZE": "2"}, ["RANK is set", "MASTER_ADDR, MASTER_PORT are not"]),
+    ("a stale address", {"MASTER_ADDR": "zeta"}, ["MASTER_ADDR is set", "RANK, WORLD_SIZE, MASTER_PORT are not"]),
     ("half of srun", {k: v for k, v in SRUN.items() if k != "SLURM_NODEID"}, ["SLURM_NODEID is not"]),
 ]
 
@@ -65,7 +67,7 @@ ERRORS = [
 @pytest.mark.parametrize(("environ", "place"), [row[1:] for row in WORLDS], ids=[row[0] for row in WORLDS])
 def test_place(environ: dict[str, str], place: tuple[object, ...]) -> None:
     world = resolve_world(environ)
-    assert world is not None
+    assert isinstance(world, RankWorld)
     master = f"{world.master_addr}:{world.master_port}"
     assert (world.rank, world.local_rank, world.world_size, world.local_world_size, world.node_rank, master) == place
 
@@ -85,10 +87,19 @@ def test_half_a_place_is_an_error(environ: dict[str, str], words: list[str]) -> 
 
 def test_torchrun_serves_and_srun_does_not() -> None:
     torchrun, srun = resolve_world(TORCHRUN), resolve_world(SRUN)
-    assert torchrun is not None
+    assert isinstance(torchrun, RankWorld)
     assert (torchrun.served, torchrun.elastic) == (True, True)
-    assert srun is not None
+    assert isinstance(srun, RankWorld)
     assert (srun.served, srun.elastic) == (False, False)
+
+
+def test_variables_that_number_nodes() -> None:
+    """What Kubeflow's PyTorchJob and PAI-DLC set is a node's place, and never taken for a rank's."""
+    node = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"}
+    world = resolve_world(node)
+    assert world == NodeWorld(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
+    assert resolve_world(node | {"RANK": "0", "WORLD_SIZE": "1"}) is None
+    assert isinstance(resolve_world(node | TORCHRUN), RankWorld)  # torchrun started on that node
 
 
 def test_slurm_lists() -> None:

@@ -18,7 +18,7 @@ def why_not() -> str | None:
     """Say why this machine allows no such nodes; None if it does."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for program in ("ip", "unshare", "nsenter"):
+    for program in ("ip", "unshare", "nsenter", "/usr/sbin/sshd", "ssh-keygen"):
         if shutil.which(program) is None:
             return f"needs the program {program}"
     done = subprocess.run(
@@ -79,9 +79,38 @@ class Node:
         hosts.write_text("\n".join(lines) + "\n")
         self.run("mount", "--bind", str(hosts), "/etc/hosts")
 
+    def has(self, pid: int) -> bool:
+        """Whether a process runs there."""
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path(f"/proc/{self.pid}/ns/net").readlink()
+
+    def find(self, word: str) -> list[int]:
+        """Find the processes there whose command has a word in it, whoever has started them."""
+        found = []
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    if word.encode() in (path / "cmdline").read_bytes() and self.has(int(path.name)):
+                        found.append(int(path.name))
+                except OSError:
+                    continue
+        return found
+
     def set_link(self, state: str) -> None:
         """Plug the cable in ("up") or out ("down")."""
         self.run("ip", "link", "set", "eth0", state)
+
+    def serve_ssh(self, authorized: Path) -> str:
+        """Start sshd there; return its public host key."""
+        key = self.folder / "host_key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        settings = [f"HostKey {key}", f"AuthorizedKeysFile {authorized}", f"ListenAddress {self.address}"]
+        settings += ["StrictModes no", "UsePAM no", "PasswordAuthentication no", "PidFile none"]
+        config = self.folder / "sshd_config"
+        config.write_text("\n".join(settings) + "\n")
+        Path("/run/sshd").mkdir(exist_ok=True)
+        command = [*self.enter(self.folder), "/usr/sbin/sshd", "-D", "-f", str(config)]
+        self.sshd = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        return " ".join(key.with_suffix(".pub").read_text().split()[:2])
 
     def stop(self) -> None:
         for process in (self.sshd, self._holder):
@@ -105,6 +134,26 @@ class Cluster:
             node.run("ip", "link", "set", "eth0", "up")
             node.run("ip", "link", "set", "lo", "up")
             node.know(self.nodes)
+        self.ssh_config = self._serve_ssh()
+
+    def _serve_ssh(self) -> Path:
+        """Start an sshd on each node, and write a configuration for ssh that knows one more name for the second."""
+        key = self.folder / "id_ed25519"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        known = []
+        for node in self.nodes:
+            host_key = node.serve_ssh(key.with_suffix(".pub"))
+            known += [f"{name} {host_key}" for name in (node.name, node.address)]
+        self.known_hosts = self.folder / "known_hosts"
+        self.known_hosts.write_text("\n".join(known) + "\n")
+        return self.write_ssh_config("ssh_config", self.known_hosts)
+
+    def write_ssh_config(self, name: str, known_hosts: Path) -> Path:
+        config = self.folder / name
+        key = self.folder / "id_ed25519"
+        common = f"  IdentityFile {key}\n  UserKnownHostsFile {known_hosts}\n  GlobalKnownHostsFile none\n"
+        config.write_text(f"Host box\n  HostName {self.nodes[1].address}\nHost *\n{common}")
+        return config
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -15,20 +15,20 @@ def note(env: Any) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     content = {name: int(os.environ[name]) for name in names if name in os.environ}
     content |= {"seed": env.rng.initial_seed(), "host": socket.gethostname(), "secret": os.environ.get("WANDB_API_KEY")}
-    Path(os.environ["NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))
+    Path(os.environ["MJTRAIN_TEST_NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))
 
 
 class FaultyPpo(Ppo):
-    """Learns. FAULT=RANK:UPDATE raises there, once; SLOW=SECONDS makes each update last."""
+    """Learns. MJTRAIN_TEST_FAULT=RANK:UPDATE raises there, once; MJTRAIN_TEST_SLOW=SECONDS makes each update last."""
 
     num_updates = 0
 
     def update(self) -> Any:
-        rank, _, update = os.environ.get("FAULT", ":").partition(":")
-        marker = Path(os.environ["FAULT_MARKER"])
+        rank, _, update = os.environ.get("MJTRAIN_TEST_FAULT", ":").partition(":")
+        marker = Path(os.environ["MJTRAIN_TEST_MARKER"])
         self.num_updates += 1
         if rank == os.environ.get("RANK") and self.num_updates == int(update) and not marker.exists():
             marker.write_text(str(time.time()))
             raise ValueError("the arm fell off")
-        time.sleep(float(os.environ.get("SLOW", "0")))
+        time.sleep(float(os.environ.get("MJTRAIN_TEST_SLOW", "0")))
         return super().update()

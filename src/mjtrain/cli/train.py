@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         _main(list(sys.argv[1:] if argv is None else argv))
     except RequestError as error:
-        print(f"train: {' '.join(str(error).split())}", file=sys.stderr)
+        for line in (str(error), *getattr(error, "__notes__", ())):
+            print(f"train: {' '.join(line.split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("train: stopped by SIGINT", file=sys.stderr)

@@ -18,6 +18,18 @@ class LaunchConfig:
     """GPUs to train on, one rank each: indices into the visible devices (CUDA_VISIBLE_DEVICES if set), "all", or
     None for the CPU. Left out: the first visible GPU, or the CPU with a notice where there is none."""
 
+    hostnames: tuple[str, ...] = ()
+    """Hosts to run on, over SSH: names, addresses or aliases of the SSH configuration, the first gets rank 0. Or slurm:
+    those of this Slurm allocation, over srun. Each host gets the ranks that one would: one per GPU of --gpu-ids, or
+    --num-workers."""
+
+    ssh_config_file: str | None = None
+    """SSH configuration for --hostnames. Default: ssh's own choice."""
+
+    copy_env: tuple[str, ...] = ()
+    """Patterns of further environment variables that all of --hostnames get. They get PATH, LD_LIBRARY_PATH, PYTHON*,
+    CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_* and MJTRAIN_* anyway."""
+
     num_workers: int | None = None
     """CPU ranks, synchronised over gloo; only on the CPU. Default: 1."""
 

@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.in_process import run_in_process
-from mjtrain.launcher.plan import LaunchPlan, resolve_plan
+from mjtrain.launcher.plan import Host, LaunchPlan
+from mjtrain.launcher.resolve import resolve_hostnames, resolve_plan
+from mjtrain.launcher.world import RankWorld
 
 if TYPE_CHECKING:
+    from mjtrain.launcher.call import Caller, Gate
     from mjtrain.launcher.meeting import Meeting
     from mjtrain.launcher.spawn import OnRestart
 
-__all__ = ["LaunchPlan", "RankFailedError", "count_gpus", "gather", "launch", "make_plan", "resolve_plan", "run_plan"]
+__all__ = [
+    "LaunchPlan",
+    "RankFailedError",
+    "count_gpus",
+    "find_hosts",
+    "gather",
+    "launch",
+    "make_plan",
+    "resolve_plan",
+    "run_plan",
+]
 
 
 def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = None) -> Any:
@@ -34,34 +47,65 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         Exception: The first exception raised by any rank.
         RankFailedError: A rank ended without one.
     """
-    plan = make_plan(launch or LaunchConfig())
+    config = launch or LaunchConfig()
+    plan = make_plan(config, hosts=find_hosts(config))
     return run_plan(plan, fn, *args, meeting=gather(plan))
 
 
-def make_plan(config: LaunchConfig, run_dir: Path | None = None) -> LaunchPlan:
-    """Resolve a launch against this machine, see `resolve_plan`."""
-    num_gpus = 0 if config.gpu_ids is None else count_gpus()
-    return resolve_plan(config, os.environ, num_gpus, num_cores=len(os.sched_getaffinity(0)), run_dir=run_dir)
+def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
+    """Ask the hosts of --hostnames what they are like; nobody, where there are none.
+
+    Args:
+        config: What was asked for.
+        folder: What must be writable on all of them.
+
+    Raises:
+        RequestError: Some cannot be used; further problems are notes.
+    """
+    names = resolve_hostnames(config, os.environ)
+    if not names:
+        return ()
+    from mjtrain.launcher.survey import survey_hosts
+
+    return survey_hosts(names, config, folder)
 
 
-def gather(plan: LaunchPlan) -> "Meeting | None":
-    """Wait for the other ranks of a job that something else has started; None where this process starts the job.
+def make_plan(config: LaunchConfig, run_dir: Path | None = None, hosts: tuple[Host, ...] = ()) -> LaunchPlan:
+    """Resolve a launch against this machine and the hosts that `find_hosts` found, see `resolve_plan`."""
+    num_gpus = 0 if config.gpu_ids is None or hosts else count_gpus()
+    num_cores = len(os.sched_getaffinity(0))
+    return resolve_plan(config, os.environ, num_gpus, num_cores=num_cores, run_dir=run_dir, hosts=hosts)
+
+
+def gather(plan: LaunchPlan, request: str = "") -> "Meeting | Gate | Caller | None":
+    """Wait for the others of a job that something else has started; None where this process starts the job.
+
+    Args:
+        plan: What to do.
+        request: The same in words, which must be the same on every node; lines.
 
     Raises:
         ConnectionError: They cannot be reached, or do not come.
+        RequestError: Another node wants something else, or has other packages.
     """
-    if plan.world is None:
+    world = plan.world
+    if world is None:
         return None
-    from mjtrain.launcher.meeting import Meeting
+    if isinstance(world, RankWorld):
+        from mjtrain.launcher.meeting import Meeting
 
-    return Meeting(plan.world, plan.connect_timeout_s)
+        return Meeting(world, plan.connect_timeout_s)
+    from mjtrain.launcher.call import Caller, Gate
+
+    end = Gate if world.node_rank == 0 else Caller
+    return end(world, len(plan.ranks), request, plan.connect_timeout_s)
 
 
 def run_plan(
     plan: LaunchPlan,
     fn: Callable[..., Any],
     *args: Any,
-    meeting: "Meeting | None" = None,
+    meeting: "Meeting | Gate | Caller | None" = None,
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: "OnRestart | None" = None,
@@ -80,12 +124,37 @@ def run_plan(
         saved_progress: How much of the work a restart would not do again, in any unit: who gets further need not wait.
     """
     if plan.mode in ("in_process", "join"):
-        return run_in_process(plan, fn, args, crash_dir, meeting)
+        from mjtrain.launcher.meeting import Meeting
+
+        return run_in_process(plan, fn, args, crash_dir, meeting if isinstance(meeting, Meeting) else None)
+    if plan.mode == "node" and not plan.leads:
+        from mjtrain.launcher.call import Caller
+        from mjtrain.launcher.spread import run_called
+
+        assert isinstance(meeting, Caller)
+        return run_called(plan, fn, args, caller=meeting, preload=preload)
     from mjtrain.launcher.spawn import run_spawned
 
-    return run_spawned(
-        plan, fn, args, crash_dir=crash_dir, preload=preload, on_restart=on_restart, saved_progress=saved_progress
-    )
+    gate = None
+    if plan.mode == "node":
+        from mjtrain.launcher.call import Gate
+
+        assert isinstance(meeting, Gate)
+        gate = meeting
+    try:
+        return run_spawned(
+            plan,
+            fn,
+            args,
+            crash_dir=crash_dir,
+            preload=preload,
+            on_restart=on_restart,
+            saved_progress=saved_progress,
+            gate=gate,
+        )
+    finally:
+        if gate is not None:
+            gate.close()
 
 
 def count_gpus() -> int:

@@ -43,6 +43,11 @@ def connect(folder: Path) -> socket.socket:
     return client
 
 
+def encode_message(kind: str, body: bytes, fields: dict[str, Any]) -> bytes:
+    """Return a message as it travels: a line of JSON, and the bytes beside it."""
+    return json.dumps({"kind": kind, "num_bytes": len(body), **fields}).encode() + b"\n" + body
+
+
 class MessageReader:
     """Cuts a stream into messages."""
 
@@ -75,9 +80,8 @@ class Speaker:
         Raises:
             OSError: The other end is gone.
         """
-        head = {"kind": kind, "num_bytes": len(body), **fields}
         with self._lock:
-            self._connection.sendall(json.dumps(head).encode() + b"\n" + body)
+            self._connection.sendall(encode_message(kind, body, fields))
 
 
 def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:

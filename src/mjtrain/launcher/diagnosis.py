@@ -29,17 +29,23 @@ class Diagnosis:
         log_dir: Where logs go; None if they are not kept.
         members: The ranks that have said hello, by rank; the supervisor goes on changing them.
         logs: Their log files, by rank; likewise.
+        host: What this host is called in the names of logs.
     """
 
     def __init__(
-        self, scratch: Path, log_dir: Path | None, members: Mapping[int, Member], logs: Mapping[int, LogFile]
+        self,
+        scratch: Path,
+        log_dir: Path | None,
+        members: Mapping[int, Member],
+        logs: Mapping[int, LogFile],
+        host: str,
     ) -> None:
         self._scratch = scratch
         self._members = members
         self._logs = logs
         self._oom = OomWatch()
         self._host_log_kept = log_dir is not None
-        self.host_log = (log_dir or scratch) / "localhost.log"
+        self.host_log = (log_dir or scratch) / f"{host}.log"
         """What starter and agent write."""
 
     def close(self) -> None:

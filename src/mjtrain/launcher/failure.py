@@ -3,9 +3,10 @@
 import pickle
 import signal
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 RULE = "-" * 100
 
@@ -66,6 +67,16 @@ class Failure:
 
     files: tuple[Path, ...] = ()
     """Logs and crash files that say more."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all of it in plain values but for the exception, see `from_plain`."""
+        plain = asdict(replace(self, pickled_error=b""))
+        return {**plain, "pickled_error": "", "files": [str(path) for path in self.files]}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any], pickled_error: bytes = b"") -> "Failure":
+        """Put it together again."""
+        return cls(**{**plain, "files": tuple(map(Path, plain["files"])), "pickled_error": pickled_error})
 
     def describe(self) -> str:
         """Return the block that is the console's last word."""

@@ -3,9 +3,10 @@
 import os
 import traceback
 
-from mjtrain.launcher.network import find_interface
+from mjtrain.launcher.network import choose_gloo_interface
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.processes import die_with_parent
+from mjtrain.launcher.world import RankWorld
 
 
 def prepare_to_join(plan: LaunchPlan, master_address: str) -> None:
@@ -15,22 +16,12 @@ def prepare_to_join(plan: LaunchPlan, master_address: str) -> None:
         plan: What to join.
         master_address: Where other hosts see the master.
     """
-    assert plan.world is not None
+    assert isinstance(plan.world, RankWorld)
     if plan.world.elastic:
         # An agent that is killed leaves its ranks behind; no other agent would know of them.
         die_with_parent(os.getppid())
     os.environ.update(plan.environ)
     choose_gloo_interface(master_address)
-
-
-def choose_gloo_interface(peer: str) -> None:
-    """Have gloo use the interface on the way to a host, unless the user has said which.
-
-    Its own choice is whatever this host's name resolves to, which is a loopback address on many machines.
-    """
-    interface = find_interface(peer)
-    if interface is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def is_complaint(error: BaseException) -> bool:

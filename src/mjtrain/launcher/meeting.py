@@ -14,8 +14,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.errors import RequestError
-from mjtrain.launcher.network import connect_to, is_local, listen_at
+from mjtrain.launcher.network import choose_gloo_interface, connect_to, is_local, listen_at
 from mjtrain.launcher.world import RankWorld
+from mjtrain.rank import RankContext
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
@@ -159,6 +160,23 @@ def _open_store(world: RankWorld, timeout_s: float) -> "tuple[Store, str]":
     with connect_to(*place, timeout_s, what=f"the master of this job ({world.source})") as probe:
         address = probe.getpeername()[0]
     return TCPStore(*place, is_master=False, timeout=timeout), address
+
+
+def meet(context: RankContext, place: tuple[str, int], timeout_s: float) -> "Store":
+    """Meet the ranks of other hosts at an address that rank 0 listens at; see `Meeting` for those of another job.
+
+    Raises:
+        ConnectionError: Rank 0 cannot be reached; the message names its host.
+    """
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    choose_gloo_interface(place[0])
+    timeout = timedelta(seconds=timeout_s)
+    if context.is_main:
+        descriptor = listen_at(*place, for_others=not is_local(place[0])).detach()
+        return TCPStore(*place, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=descriptor)
+    connect_to(*place, timeout_s, what="rank 0").close()
+    return TCPStore(*place, is_master=False, timeout=timeout)
 
 
 def _pick_address(seen: list[str]) -> str:

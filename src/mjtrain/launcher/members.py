@@ -47,7 +47,11 @@ class Silence:
     reason: str = ""
 
 
-def find_silence(members: list[Member], timeout_s: float, now_s: float) -> Silence | None:
+ELSEWHERE_S = 10.0
+"""Where all ranks of a host wait, the one to blame is on another, and its host gets so much longer to say so."""
+
+
+def find_silence(members: list[Member], timeout_s: float, now_s: float, *, alone: bool = True) -> Silence | None:
     """Look for ranks that hang.
 
     A rank hangs when its process gives no sign of life (it is stopped, or native code keeps the interpreter), or when
@@ -57,6 +61,7 @@ def find_silence(members: list[Member], timeout_s: float, now_s: float) -> Silen
         members: All ranks that have begun.
         timeout_s: Silence from which on a rank hangs, in seconds.
         now_s: The time, monotonic, in seconds.
+        alone: Whether these are all ranks of the job, and none is on another host.
     """
     running = [member for member in members if not member.done]
     dead = [member for member in running if now_s - member.heard_s > timeout_s]
@@ -69,7 +74,8 @@ def find_silence(members: list[Member], timeout_s: float, now_s: float) -> Silen
     to_blame = [member for member in stuck if not member.waits]
     if to_blame:
         return Silence(culprits=to_blame, reason=f"no progress for {timeout_s:g} s (--heartbeat-timeout-s)")
-    if stuck and len(stuck) == len(running):
+    patience_s = timeout_s if alone else timeout_s + ELSEWHERE_S
+    if stuck and all(now_s - member.progressed_s > patience_s for member in running):
         return Silence(
             culprits=stuck,
             reason=f"no progress for {timeout_s:g} s (--heartbeat-timeout-s): it waits for ranks that do not come",

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import os
 import socket
 import struct
 import time
@@ -32,6 +33,16 @@ def find_interface(peer: str) -> str | None:
             if address == mine or (mine.startswith("127.") and address == "127.0.0.1"):
                 return name
     return None
+
+
+def choose_gloo_interface(peer: str) -> None:
+    """Have gloo use the interface on the way to a host, unless the user has said which.
+
+    Its own choice is whatever this host's name resolves to, which is a loopback address on many machines.
+    """
+    interface = find_interface(peer)
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def is_local(address: str) -> bool:

@@ -12,9 +12,10 @@ import termios
 import threading
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, Protocol
 
 from mjtrain.errors import RequestError
+from mjtrain.launcher.link import Link
 
 Stream = Literal["stdout", "stderr"]
 
@@ -23,6 +24,23 @@ _MAX_PENDING = 1 << 20
 
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
 """Escape sequences: colours and moves of the cursor."""
+
+
+class Sink(Protocol):
+    """Where the ranks' output goes."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        ...
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued, as far as that goes in time."""
+        ...
 
 
 class Console:
@@ -75,8 +93,15 @@ def _write(stream: IO[str], data: bytes) -> None:
 class RankOutput:
     """What one rank writes, on its way to console and file."""
 
-    def __init__(self, rank: int, console: Console, log: "LogFile | None") -> None:
-        """Open the pipes, or for rank 0 on a terminal a terminal of its own."""
+    def __init__(self, rank: int, console: Sink, log: "LogFile | None", *, is_here: bool = True) -> None:
+        """Open the pipes, or for rank 0 on a terminal a terminal of its own.
+
+        Args:
+            rank: Whose output.
+            console: Where it goes.
+            log: Where else it goes.
+            is_here: Whether the console is that of this process.
+        """
         self._rank = rank
         self._console = console
         self._log = log
@@ -87,13 +112,13 @@ class RankOutput:
         """What becomes the rank's standard output and standard error; to be closed once it has them."""
         self.streams: dict[int, Stream] = {}
         """The ends to read from, and what comes there."""
-        if rank == 0 and _same_target():
+        if rank == 0 and is_here and _same_target():
             read, write = self._open(_is_terminal("stdout"))
             self.streams[read] = "stdout"
             self.write_ends = [write, os.dup(write)]
             return
         for stream in ("stdout", "stderr"):
-            read, write = self._open(rank == 0 and _is_terminal(stream))
+            read, write = self._open(rank == 0 and is_here and _is_terminal(stream))
             self.streams[read] = stream
             self.write_ends.append(write)
 
@@ -160,7 +185,7 @@ class RankOutput:
 class LogFile:
     """A log on disk: a line at a time, each with its time, unbuffered."""
 
-    def __init__(self, path: Path, console: Console) -> None:
+    def __init__(self, path: Path, console: Sink) -> None:
         self.path = path
         self._console = console
         self._file = path.open("ab", buffering=0)
@@ -181,6 +206,26 @@ class LogFile:
         self._file.close()
 
 
+class LinkSink:
+    """The console of a launcher on another host."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        return self._link.congested
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        self._link.send("output", data, stream=stream)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued, as far as that goes in time."""
+        self._link.flush(timeout_s)
+
+
 def make_log_dir(log_dir: str) -> Path:
     """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has.
 
@@ -193,7 +238,6 @@ def make_log_dir(log_dir: str) -> Path:
             folder = Path(log_dir) / (f"{stamp}_{count}" if count else stamp)
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(parents=True)
-                (folder / "localhost.log").touch()
                 return folder
         raise FileExistsError(17, f"a thousand jobs began at {stamp}")
     except OSError as error:

@@ -18,6 +18,7 @@ import cloudpickle
 from mjtrain import pulse
 from mjtrain.errors import RequestError
 from mjtrain.launcher.channel import MessageReader, Speaker, connect, receive_descriptors
+from mjtrain.launcher.meeting import meet
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.progress import Progress
 from mjtrain.rank import RankContext
@@ -47,20 +48,35 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         scratch: The job's folder, where the launcher listens.
         payload: The pickled function and its arguments.
     """
-    context = plan.ranks[int(os.environ["RANK"])]
+    context = plan.ranks[int(os.environ["RANK"])]  # torchrunx counts the ranks of this host
+    os.environ.update(_describe_place(context))
     link = _Link(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
     try:
         from mjtrain.worker import rank_scope
 
         fn, args = cloudpickle.loads(payload)
-        with rank_scope(context, plan.backend, f"file://{scratch / MEETING_NAME}", plan.process_group_timeout_s):
+        meeting = f"file://{scratch / MEETING_NAME}"
+        if plan.place is not None:
+            meeting = meet(context, plan.place, plan.connect_timeout_s)
+        with rank_scope(context, plan.backend, meeting, plan.process_group_timeout_s):
             pulse.current.phase = "run"
             value = fn(context, *args)
         sys.stdout.flush()
         sys.stderr.flush()
-        link.speaker.send("done", cloudpickle.dumps(value) if context.is_main else b"")
+        link.speaker.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
     except BaseException as error:
         link.fail(error)
+
+
+def _describe_place(context: RankContext) -> dict[str, str]:
+    """Return the variables that say which rank of the whole job this is, as torchrun sets them."""
+    return {
+        "RANK": str(context.rank),
+        "LOCAL_RANK": str(context.local_rank),
+        "WORLD_SIZE": str(context.world_size),
+        "LOCAL_WORLD_SIZE": str(context.local_world_size),
+        "GROUP_RANK": str(context.node_rank),
+    }
 
 
 class _Link:

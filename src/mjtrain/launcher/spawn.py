@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -18,7 +18,11 @@ from mjtrain.launcher.outputs import make_log_dir
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.signals import StopSignals, leave
 from mjtrain.launcher.starter import JOB_NAME, Job
-from mjtrain.launcher.supervisor import Supervisor, Verdict
+from mjtrain.launcher.supervisor import Supervisor
+from mjtrain.launcher.verdict import Verdict
+
+if TYPE_CHECKING:
+    from mjtrain.launcher.call import Gate
 
 MAX_BACK_OFF_S = 30.0
 
@@ -38,6 +42,7 @@ def run_spawned(
     preload: tuple[str, ...] = (),
     on_restart: OnRestart | None = None,
     saved_progress: Callable[[], int] = lambda: 0,
+    gate: "Gate | None" = None,
 ) -> Any:
     """Call fn(context, *args) in one new process per rank.
 
@@ -49,6 +54,7 @@ def run_spawned(
         preload: Modules that fn imports; they are imported once instead of by every rank.
         on_restart: Told before each restart.
         saved_progress: How much of the work a restart would not do again, in any unit.
+        gate: Where other nodes have called, if this is node 0 of a job that something else has started.
 
     Returns:
         What rank 0 returned.
@@ -66,7 +72,7 @@ def run_spawned(
     progress = saved_progress()
     while True:
         ranks = tuple(replace(rank, restarts=restarts) for rank in plan.ranks)
-        verdict = _run_once(Job(plan=replace(plan, ranks=ranks), payload=payload, preload=preload))
+        verdict = _run_once(Job(plan=replace(plan, ranks=ranks), payload=payload, preload=preload), gate)
         failure = verdict.failure
         if failure is None:
             break
@@ -88,9 +94,13 @@ def run_spawned(
     return cloudpickle.loads(verdict.value)
 
 
-def _run_once(job: Job) -> Verdict:
+def _run_once(job: Job, gate: "Gate | None") -> Verdict:
     """Start the job and see it through; when this returns, nothing of it is left."""
     log_dir = None if job.plan.log_dir is None else make_log_dir(job.plan.log_dir)
+    if job.plan.mode != "spawn":
+        from mjtrain.launcher.spread import run_on_hosts
+
+        return run_on_hosts(job, log_dir, gate)
     # The ranks find the modules that the caller finds, next to a script for instance.
     module_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     environ = {**os.environ, **job.plan.environ, "PYTHONPATH": module_path}

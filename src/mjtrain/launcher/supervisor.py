@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from mjtrain.launcher.channel import MessageReader, Speaker, listen, send_descri
 from mjtrain.launcher.custody import Custody
 from mjtrain.launcher.diagnosis import Diagnosis
 from mjtrain.launcher.failure import Failure
+from mjtrain.launcher.link import SILENCE_S, Link
 from mjtrain.launcher.members import Member, find_silence
-from mjtrain.launcher.outputs import Console, LogFile, RankOutput
+from mjtrain.launcher.outputs import Console, LinkSink, LogFile, RankOutput, Sink
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.signals import StopSignals, wakeup_pipe
+from mjtrain.launcher.verdict import Verdict, report_verdict
 
 SETTLE_S = 0.5
 """Time between the first sign of a failure and the verdict: a dead process may be seen after its peers' complaints."""
@@ -31,34 +33,39 @@ INTERRUPT_GRACE_S = 5.0
 LEAVE_GRACE_S = 5.0
 """Time that processes have to end by themselves after success."""
 
+_END = Failure(summary="the job was ended", may_pass=False)
+
 _TURN_S = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How a job ended."""
-
-    value: bytes | None = None
-    """What rank 0 returned, pickled; None if it did not."""
-
-    failure: Failure | None = None
-    """Why it failed."""
-
-    stop_signal: int | None = None
-    """The signal that asked it to stop."""
-
-    ran_s: float = 0.0
-    """How long it ran once all ranks had begun, in seconds."""
 
 
 class Supervisor:
     """One job on this host. Everything happens in the caller's thread, in `run`."""
 
-    def __init__(self, plan: LaunchPlan, scratch: Path, log_dir: Path | None) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        scratch: Path,
+        log_dir: Path | None,
+        *,
+        host: str = "localhost",
+        link: Link | None = None,
+    ) -> None:
+        """Prepare to watch.
+
+        Args:
+            plan: The ranks of this host.
+            scratch: The job's folder.
+            log_dir: Where log files go; None writes none.
+            host: What this host is called in their names.
+            link: To the launcher of the whole job, where there are ranks on other hosts; it decides together with this.
+        """
         self._plan = plan
+        self._host = host
+        self._link = link
+        self._end_from_afar: Failure | None = None
         self._scratch = scratch
         self._log_dir = log_dir
-        self._console = Console()
+        self._console: Sink = Console() if link is None else LinkSink(link)
         self._selector = selectors.DefaultSelector()
         self._members: dict[int, Member] = {}
         self._outputs: dict[int, RankOutput] = {}
@@ -77,7 +84,7 @@ class Supervisor:
         self._done_s: float | None = None
         """When the last rank was done."""
         self._verdict: Verdict | None = None
-        self._diagnosis = Diagnosis(scratch, log_dir, self._members, self._logs)
+        self._diagnosis = Diagnosis(scratch, log_dir, self._members, self._logs, host)
 
     def run(self, environ: dict[str, str]) -> Verdict:
         """Start the job that lies in the scratch folder, and see it through.
@@ -98,10 +105,16 @@ class Supervisor:
             self._watch(wakeup, lambda: os.read(wakeup, 4096))
             self._watch(server, lambda: self._accept(server))
             self._watch(self._custody.control, self._custody.read)
+            if self._link is not None:
+                self._watch(self._link, self._hear_launcher)
             try:
                 self._begin_s = self._turn_s = time.monotonic()
+                if self._link is not None:
+                    self._link.heard_s = self._begin_s
                 while self._verdict is None:
                     self._turn()
+                if self._link is not None:
+                    report_verdict(self._link, self._verdict)
             finally:
                 self._end()
         return replace(self._verdict, ran_s=time.monotonic() - self._complete_s) if self._complete_s else self._verdict
@@ -119,12 +132,26 @@ class Supervisor:
             for member in self._members.values():
                 member.heard_s += now_s - self._turn_s
                 member.progressed_s += now_s - self._turn_s
+            if self._link is not None:
+                self._link.heard_s = now_s
         self._turn_s = now_s
+        if self._link is not None:
+            self._link.beat()
         for output in self._outputs.values():
             output.follow_size()
         self._verdict = self._judge(now_s)
 
     # What comes in
+
+    def _hear_launcher(self) -> None:
+        assert self._link is not None
+        for message, _ in self._link.receive():
+            if message["kind"] == "stop" and self._stop_signal is None:
+                self._stop(message["signum"])
+            elif message["kind"] == "end":
+                self._end_from_afar = Failure.from_plain(message["failure"]) if message["failure"] else _END
+        if self._link.lost:
+            self._selector.unregister(self._link)
 
     def _accept(self, server: socket.socket) -> None:
         connection, _ = server.accept()
@@ -154,9 +181,9 @@ class Supervisor:
         rank, now_s = message["rank"], time.monotonic()
         log = None
         if self._log_dir is not None:
-            local_rank = self._plan.ranks[rank].local_rank
-            log = self._logs[rank] = LogFile(self._log_dir / f"localhost[{local_rank}].log", self._console)
-        output = self._outputs[rank] = RankOutput(rank, self._console, log)
+            local_rank = rank - self._plan.ranks[0].rank
+            log = self._logs[rank] = LogFile(self._log_dir / f"{self._host}[{local_rank}].log", self._console)
+        output = self._outputs[rank] = RankOutput(rank, self._console, log, is_here=self._link is None)
         output.follow_size()
         with contextlib.suppress(OSError):  # it is gone already, and its hang-up will be noticed
             send_descriptors(connection, output.write_ends)
@@ -173,6 +200,8 @@ class Supervisor:
         )
         self._members[rank] = member
         self._complete_s = now_s
+        if self._link is not None and len(self._members) == len(self._plan.ranks):
+            self._link.send("begun")
         if self._stop_signal is not None:
             self._ask_to_stop([member], self._stop_signal)
         return member
@@ -194,7 +223,7 @@ class Supervisor:
             self._on_answer(kind)
         elif kind in ("done", "interrupted"):
             member.done = True
-            if member.rank == 0 and kind == "done":
+            if member.rank == self._plan.ranks[0].rank and kind == "done":
                 self._value = body
         elif kind == "failed":
             member.report, member.pickled_error = message, body
@@ -237,9 +266,14 @@ class Supervisor:
 
     def _on_signal(self, signum: int) -> None:
         """Ask for a stop with the first signal; leave with the second."""
-        if self._stop_signal is not None:
+        if self._link is not None:
+            self._link.send("signalled", signum=signum)  # a request to the whole job
+        elif self._stop_signal is not None:
             self._deadline_s = 0.0
-            return
+        else:
+            self._stop(signum)
+
+    def _stop(self, signum: int) -> None:
         self._stop_signal = signum
         members = [member for member in self._members.values() if not member.done]
         self._deadline_s = time.monotonic() + self._plan.stop_grace_s if members else 0.0
@@ -255,6 +289,8 @@ class Supervisor:
         signum = self._stop_signal
         if kind == "stopping" and signum is not None and not self._stop_announced:
             self._stop_announced = True
+            if not self._plan.leads:
+                return  # the host with rank 0 says it
             self._say(
                 f"{signal.Signals(signum).name}: finishing this iteration, then saving (within "
                 f"{self._plan.stop_grace_s:g} s; again to leave at once)"
@@ -265,6 +301,11 @@ class Supervisor:
     def _judge(self, now_s: float) -> Verdict | None:
         """Decide whether the job is over."""
         stop = self._stop_signal
+        if self._end_from_afar is not None:
+            return Verdict(failure=self._end_from_afar)
+        if self._link is not None and (self._link.lost or self._link.silent):
+            how = f"nothing came from it for {SILENCE_S:g} s" if self._link.silent else "it has hung up"
+            return Verdict(failure=Failure(summary=f"the launcher of this job is lost: {how}", host=self._host))
         if self._deadline_s is not None and now_s >= self._deadline_s:
             return Verdict(stop_signal=stop)
         members = list(self._members.values())
@@ -280,7 +321,7 @@ class Supervisor:
             failure = Failure(summary="the keeper of its processes has ended unexpectedly")
         elif self._suspect_s is None and self._custody.starter_exit_code is not None:
             self._suspect()
-        elif silence := find_silence(members, self._plan.heartbeat_timeout_s, now_s):
+        elif silence := find_silence(members, self._plan.heartbeat_timeout_s, now_s, alone=self._link is None):
             failure = self._diagnosis.explain_silence(silence)
         elif len(members) < len(self._plan.ranks) and now_s - self._begin_s > self._plan.start_timeout_s:
             failure = self._diagnosis.explain_start(f"its ranks did not start within {self._plan.start_timeout_s:g} s")

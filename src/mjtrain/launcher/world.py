@@ -61,7 +61,7 @@ class NodeWorld:
     master_port: int
 
 
-def resolve_world(environ: Mapping[str, str]) -> RankWorld | None:
+def resolve_world(environ: Mapping[str, str]) -> RankWorld | NodeWorld | None:
     """Find this process's place in a job from the environment variables.
 
     Returns:
@@ -76,6 +76,8 @@ def resolve_world(environ: Mapping[str, str]) -> RankWorld | None:
         return _rank_world(environ)
     if _count_step_tasks(environ) > 1:
         return _step_world(environ)
+    if any(name in environ for name in _NODE_VARIABLES):
+        return _node_world(environ)
     return None
 
 

@@ -1,0 +1,186 @@
+"""Jobs on several hosts with one command."""
+
+import json
+import os
+import re
+import signal
+import sysconfig
+import time
+from pathlib import Path
+
+from cluster import PYTHON, TASK, TRAIN, Cluster
+from jobs import FLAGS, check_run, notes, start
+from lab import LIMIT_S
+
+
+def command(cluster: Cluster, *flags: str) -> list[str]:
+    config = str(cluster.ssh_config)
+    return [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", config, *flags]
+
+
+def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
+    """From the first of them, by its own name; the second by an alias that only the SSH configuration knows."""
+    flags = ["--hostnames", "zeta", "box", "--num-workers", "2"]
+    job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), WANDB_API_KEY="a-well-kept-secret")
+    job.wait_for("iteration 1/")
+    for pid in job.members():
+        assert b"a-well-kept-secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    outcome = job.finish(since=0.0)
+    check_run(tmp_path, [outcome], ["zeta", "zeta", "alpha", "alpha"])
+    assert {note["secret"] for note in notes(tmp_path)} == {"a-well-kept-secret"}
+    (run,) = tmp_path.glob("logs/*/*")
+    logs = sorted(path.name for path in run.glob("torchrunx/*/*"))
+    assert logs == ["box.log", "box[0].log", "box[1].log", "zeta.log", "zeta[0].log", "zeta[1].log"]
+    (params,) = run.glob("params/launch.yaml")
+    assert "a-well-kept-secret" not in params.read_text()
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["world_size"] == 4
+
+
+def test_a_failure_a_restart_and_a_signal(cluster: Cluster, tmp_path: Path) -> None:
+    """A rank fails on the other host: it is named, the run goes on, and the signal after that saves."""
+    flags = ["--hostnames", "zeta", "alpha", "--max-restarts", "1", "--max-iterations", "1000"]
+    fault = {"MJTRAIN_TEST_FAULT": "1:3", "MJTRAIN_TEST_SLOW": "0.2"}
+    job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), **fault)
+    job.wait_for("restart 1 of 1", "stderr")
+    job.wait_for("iteration 5/")
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    check_nothing_left(cluster)
+    assert outcome.status == 143
+    assert "from iteration 2, after rank 1 on host alpha: ValueError: the arm fell off" in outcome.stderr
+    assert outcome.stderr.count("SIGTERM: finishing this iteration") == 1
+    (run,) = tmp_path.glob("logs/*/*")
+    last = int(outcome.stdout.splitlines()[-1].split()[1].partition("/")[0])
+    assert (run / f"model_{last}.pt").exists()
+
+
+def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
+    """Both ends notice: the launcher names the host, and the host ends what it runs by itself."""
+    zeta, alpha = cluster.nodes
+    flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
+    job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
+    job.wait_for("iteration 2/")
+    assert any(alpha.has(pid) for pid in job.members())
+    alpha.set_link("down")
+    try:
+        outcome = job.finish(since=0.0)  # and nothing is left on either
+        check_nothing_left(cluster)
+    finally:
+        alpha.set_link("up")
+    assert outcome.status == 1
+    assert outcome.last_block.startswith("FAILED: the job on host alpha: nothing came from this host for 15 s")
+
+
+def test_a_host_whose_agent_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    zeta, alpha = cluster.nodes
+    flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
+    job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
+    job.wait_for("iteration 2/")
+    (agent,) = [pid for pid in alpha.find("mjtrain.launcher.node") if b"sh\0-c" not in read_command(pid)]
+    os.kill(agent, signal.SIGKILL)
+    outcome = job.finish(since=0.0)
+    check_nothing_left(cluster)
+    assert outcome.status == 1
+    words = "FAILED: the job on host alpha: the process in charge of its ranks was killed"
+    assert outcome.last_block.startswith(words)
+
+
+def read_command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def check_nothing_left(cluster: Cluster) -> None:
+    """What was in charge on each node is gone too, within the time that the project promises."""
+    deadline = time.monotonic() + LIMIT_S
+    while left := [pid for node in cluster.nodes for pid in node.find("mjtrain")]:
+        assert time.monotonic() < deadline, [read_command(pid) for pid in left]
+        time.sleep(0.1)
+
+
+def refuse(cluster: Cluster, folder: Path, *flags: str) -> list[str]:
+    """Ask for what cannot be; return what the command says, a line for each problem."""
+    outcome = start(cluster.nodes[0], folder, *command(cluster, *flags)).finish(since=0.0)
+    assert outcome.status == 2, outcome.stderr
+    assert not (folder / "logs").exists()
+    return outcome.stderr.splitlines()
+
+
+def test_hosts_that_cannot_be_used(cluster: Cluster, tmp_path: Path) -> None:
+    """An unknown host, and one with another version of a package: each has a line, and nothing starts anywhere."""
+    alpha = cluster.nodes[1]
+    metadata = next(Path(sysconfig.get_path("purelib")).glob("mujoco-*.dist-info")) / "METADATA"
+    other = tmp_path / "METADATA"
+    other.write_text(re.sub(r"^Version: .*$", "Version: 9.9", metadata.read_text(), count=1, flags=re.MULTILINE))
+    alpha.run("mount", "--bind", str(other), str(metadata))
+    try:
+        lines = refuse(cluster, tmp_path, "--hostnames", "zeta", "nowhere", "alpha")
+    finally:
+        alpha.run("umount", str(metadata))
+    assert lines[0] == "train: --hostnames: host nowhere: the name does not resolve"
+    assert lines[1].startswith("train: host alpha: mujoco is 9.9 there and ")
+    assert len(lines) == 2
+
+
+def test_a_host_that_is_not_who_it_was(cluster: Cluster, tmp_path: Path) -> None:
+    """A changed host key, one that nobody knows, and a folder that is not there."""
+    zeta, alpha = cluster.nodes
+    changed, unknown = cluster.folder / "changed", cluster.folder / "unknown"
+    key = (zeta.folder / "host_key.pub").read_text().split()[1]
+    changed.write_text(f"alpha ssh-ed25519 {key}\n")
+    unknown.write_text("")
+    for known, words in ((changed, "has changed"), (unknown, "is not known")):
+        config = cluster.write_ssh_config("other_config", known)
+        (line,) = refuse(cluster, tmp_path, "--hostnames", "zeta", "alpha", "--ssh-config-file", str(config))
+        assert line.startswith("train: --hostnames: host alpha: its SSH host key")
+        assert words in line
+    folder = tmp_path / "here"
+    folder.mkdir()
+    alpha.run("mount", "-t", "tmpfs", "none", str(tmp_path))
+    try:
+        (line,) = refuse(cluster, folder, "--hostnames", "zeta", "alpha")
+    finally:
+        alpha.run("umount", str(tmp_path))
+    assert line.startswith(f"train: --hostnames: host alpha: the working directory {folder} is not there")
+
+
+def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """As Kubeflow's PyTorchJob and PAI-DLC set them: each node starts its own ranks; a restart and a signal as well."""
+    fault = {"MJTRAIN_TEST_FAULT": "1:3", "MJTRAIN_TEST_SLOW": "0.2"}
+    flags = ["--num-workers", "1", "--max-restarts", "1", "--max-iterations", "1000"]
+    jobs = [
+        start(
+            node,
+            tmp_path,
+            *[PYTHON, *TRAIN, TASK, *FLAGS, *flags],
+            **{"RANK": str(index), "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"},
+            **fault,
+        )
+        for index, node in enumerate(cluster.nodes)
+    ]
+    jobs[0].wait_for("iteration 5/")
+    for job in jobs:
+        job.kill(signal.SIGTERM)
+    first, second = [job.finish(since=0.0) for job in jobs]
+    check_nothing_left(cluster)
+    assert [first.status, second.status] == [143, 143]
+    assert "from iteration 2, after rank 1 on host alpha: ValueError: the arm fell off" in first.stderr
+    found = notes(tmp_path)
+    assert [(note["RANK"], note["host"], note["seed"]) for note in found[::2]] == [(0, "zeta", 0), (1, "alpha", 1)]
+    (run,) = tmp_path.glob("logs/*/*")
+    last = int(first.stdout.splitlines()[-1].split()[1].partition("/")[0])
+    assert (run / f"model_{last}.pt").exists()
+
+
+def test_nodes_that_do_not_agree(cluster: Cluster, tmp_path: Path) -> None:
+    """Another command on one of them, or half of the variables: an error that says so, on both."""
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23457"}
+    jobs = [
+        start(node, tmp_path, PYTHON, *TRAIN, TASK, *FLAGS, "--num-workers", str(index + 1), RANK=str(index), **place)
+        for index, node in enumerate(cluster.nodes)
+    ]
+    for job in jobs:
+        outcome = job.finish(since=0.0)
+        assert outcome.status == 2
+        assert "has 2 ranks and node 0 has 1: start as many on every node" in outcome.stderr
+    outcome = start(cluster.nodes[0], tmp_path, PYTHON, *TRAIN, TASK, *FLAGS, **place).finish(since=0.0)
+    assert outcome.status == 2
+    assert "WORLD_SIZE is set, as in one node of a job, but RANK is not" in outcome.stderr
