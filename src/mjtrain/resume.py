@@ -127,11 +127,16 @@ def _open_auto(config: TrainConfig) -> OpenRun:
             lines = [f"--checkpoint-url {url}: not reached ({error}); going on with what is here"]
     if stored > local:
         try:
-            return _open_stored(_resuming(config, url))
+            run = _open_stored(_resuming(config, url))
         except RequestError as error:  # all that is there is damaged
             if mine is None:
                 raise
             lines = [str(error)]
+        else:
+            if run.iteration > local:
+                return run
+            shutil.rmtree(run.run_dir)  # what is newer there is damaged
+            lines = run.lines
     if mine is not None:
         run_dir = mine.parent
         return OpenRun(config=_resuming(config, str(run_dir)), run_dir=run_dir, checkpoint=mine, lines=lines)

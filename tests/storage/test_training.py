@@ -1,9 +1,11 @@
 """Real trainings with real uploads: what they leave in the storage is what --resume goes on with."""
 
+import io
 import json
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,13 @@ import torch
 from storage_lab import Proxy, Training
 
 import mjtrain
+from mjtrain.api import make_train_config
 from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.errors import RequestError
 from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
+from mjtrain.storage.record import object_name
+from mjtrain.storage.store import Storage
+from mjtrain.training import run_training
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 SAVE_OFTEN = ["--agent.save-interval", "2", "--drift-check-interval", "0"]
@@ -78,6 +84,31 @@ def test_auto_goes_on_with_whatever_is_newest(stored: str, tmp_path: Path, capfd
     other = train(tmp_path / "new", 2, resume="auto")  # a command without the URL has begun nothing
     assert "--resume auto: nothing to go on with" in capfd.readouterr().err
     assert other.run_dir != first.run_dir
+
+
+def test_auto_goes_on_here_where_what_is_newer_in_the_storage_is_damaged(
+    stored: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = train(tmp_path / "here", 6, resume="auto", checkpoint_url=stored)
+    Storage(stored).upload(object_name(9, "ab" * 32), io.BytesIO(b"damaged"))
+    capfd.readouterr()
+    again = train(tmp_path / "here", 7, resume="auto", checkpoint_url=stored)
+    assert again.run_dir == first.run_dir
+    assert f"passed over {stored}/model_9-" in capfd.readouterr().err
+    assert [run.name for run in again.run_dir.parent.iterdir()] == [first.run_dir.name]
+    assert find_valid_checkpoint(again.run_dir)[0] == again.run_dir / "model_7.pt"
+
+
+def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: Path) -> None:
+    """As after torchrun's restart, when the host that rank 0 was on is gone with its files."""
+    config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=6, checkpoint_url=stored, logger="none")
+
+    def on_another_machine(context: mjtrain.RankContext) -> Any:
+        return run_training(replace(context, restarts=1), config, tmp_path)
+
+    assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows if "event" not in row] == [5, 6]
 
 
 def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy, tmp_path: Path) -> None:
