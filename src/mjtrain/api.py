@@ -20,6 +20,7 @@ from mjtrain.errors import RequestError
 from mjtrain.git_state import read_git_state
 from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
+from mjtrain.rendering.backend import drawing_environ
 from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.resume import check_urls, names_local_run, open_run
 from mjtrain.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
@@ -84,10 +85,19 @@ def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
         raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
     config = resolve_amounts(check_urls(config), plan.world_size)
     resolve_engine(config.run.engine, plan.ranks[0].device)
+    if config.run.video:
+        _check_video(config.run)
     for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
     return config
+
+
+def _check_video(run: RunConfig) -> None:
+    for flag, value in (("--video-interval", run.video_interval), ("--video-length-s", run.video_length_s)):
+        if not value > 0:
+            raise RequestError(f"{flag} {value}: must be more than 0")
+    drawing_environ("cpu", os.environ)  # what is missing is said before anything starts
 
 
 def preflight(config: TrainConfig) -> dict[str, Any]:

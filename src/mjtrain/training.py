@@ -4,7 +4,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mjtrain import pulse
 from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
@@ -16,6 +16,9 @@ from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
 from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, is_url
+
+if TYPE_CHECKING:
+    from mjtrain.rendering.filming import Filming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +56,28 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
             runner.load_weights(Path(config.run.load))
         notices = _resume(context, config, run_dir, runner)
         max_iterations = _last_iteration(config, runner)
-        report = None
+        report = filming = None
         if context.is_main:
             report = stack.enter_context(RunReport(config, run_dir, runner.iteration, max_iterations))
             for notice in notices:
                 report.warn(notice)
+            filming = _film(stack, context, config, run_dir, env, report)
+            if filming is not None:
+                runner.after_step = filming.after_step
+                filming.begin(runner.iteration)
         checkpoints = stack.enter_context(Checkpoints(config, run_dir, runner, report))
         for metrics in runner.iterate(max_iterations):
+            is_last = runner.stop_requested or runner.iteration == max_iterations
+            videos = []
+            if filming is not None:
+                costs, videos = filming.update(runner.iteration)
+                metrics |= costs
             if report is not None:
                 report.update(metrics)
+                report.add_videos(videos)
             if metrics["nan_resets"]:
                 env.dump_broken_worlds(run_dir / "nan", f"iteration_{runner.iteration}_rank_{context.rank}")
                 check_nan_resets(metrics, config.env.nan_guard)
-            is_last = runner.stop_requested or runner.iteration == max_iterations
             saves = is_last or _is_due(config.agent.save_interval, runner)
             if saves:
                 pulse.beat("save")
@@ -76,6 +88,8 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
             checkpoints.report_uploads()
             if is_last:
                 break
+        if report is not None and filming is not None:
+            report.add_videos(filming.finish())
         checkpoints.flush_uploads()
     return TrainResult(run_dir=run_dir, checkpoint=checkpoint_path(run_dir, runner.iteration), metrics=metrics)
 
@@ -91,6 +105,17 @@ def _resume(context: RankContext, config: TrainConfig, run_dir: Path, runner: Ru
     path, lines = _find_checkpoint(config, run_dir) if context.is_main else (None, [])
     lost = runner.resume(path, config.task)
     return lines if lost is None else [*lines, lost]
+
+
+def _film(
+    stack: ExitStack, context: RankContext, config: TrainConfig, run_dir: Path, env: Env, report: RunReport
+) -> "Filming | None":
+    """Get ready to film, if that is asked for."""
+    if not config.run.video:
+        return None
+    from mjtrain.rendering.filming import Filming
+
+    return stack.enter_context(Filming(config, env, context.device, run_dir, report.warn))
 
 
 def _find_checkpoint(config: TrainConfig, run_dir: Path) -> tuple[Path | None, list[str]]:

@@ -66,6 +66,12 @@ def _main(argv: list[str]) -> None:
         words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
         raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
     where = LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+    if config.video is not None:
+        from mjtrain.play.film import check_film, film
+
+        check_film(config)
+        print(launch(film, run, config, launch=where))
+        return
     report = launch(measure, run, config, launch=where)
     if config.json:
         print(json.dumps(report, indent=2))

@@ -37,6 +37,12 @@ class PlayConfig:
     json: bool = False
     """Print JSON to standard output and no table."""
 
+    video: str | None = None
+    """Film one environment into this MP4 file, and measure nothing."""
+
+    video_length_s: float = 10.0
+    """Length of the video, in seconds of simulated time."""
+
     noise: bool = False
     """Keep the noise of observations."""
 

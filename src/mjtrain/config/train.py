@@ -82,6 +82,15 @@ class RunConfig:
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
 
+    video: bool = False
+    """Film a world of rank 0 now and then, into {run}/videos, TensorBoard and W&B."""
+
+    video_interval: int = 50
+    """Iterations between videos, with --video."""
+
+    video_length_s: float = 4.0
+    """Length of a video, in seconds of simulated time."""
+
     wandb_project: str | None = None
     """W&B project. Default: WANDB_PROJECT, or mjtrain."""
 

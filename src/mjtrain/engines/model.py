@@ -46,6 +46,7 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
     ground = spec.worldbody.add_geom(name="ground", material=material.name, friction=[config.friction, 0.005, 0.0001])
     ground.contype = ground.conaffinity = 1  # whatever the robot's own defaults are
+    ground.rgba = [1, 1, 1, 1]
     if height_field is None:
         ground.type = mujoco.mjtGeom.mjGEOM_PLANE
         ground.size = [0, 0, 0.05]

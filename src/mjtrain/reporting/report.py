@@ -1,12 +1,13 @@
 """Everything the main rank says about a run while it goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
+from mjtrain.rendering.video import Video
 from mjtrain.reporting.console import ProgressDisplay
 from mjtrain.reporting.events import write_event
 from mjtrain.reporting.straggler import StragglerWatch
@@ -68,6 +69,14 @@ class RunReport:
         """Take in a checkpoint that was just saved."""
         for writer in self._writers:
             self._attempt(writer, partial(writer.add_checkpoint, path))
+
+    def add_videos(self, videos: Iterable[Video]) -> None:
+        """Take in videos that were just done; their animated pictures are deleted."""
+        for video in videos:
+            for writer in self._writers:
+                self._attempt(writer, partial(writer.add_video, video))
+            if video.gif is not None:
+                video.gif.unlink(missing_ok=True)
 
     def _close(self, writer: Writer, error_type: object, *_: object) -> None:
         if error_type is not None:

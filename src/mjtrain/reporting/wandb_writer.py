@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import RunConfig
+from mjtrain.rendering.video import Video
 from mjtrain.reporting.writer import Writer, WriterError, scalars
 from mjtrain.run_dir import load_params
 
@@ -35,6 +36,7 @@ class WandbWriter(Writer):
             WriterError: W&B cannot even record on this machine.
         """
         self._failed = False
+        self._step = 0
         self._uploads_checkpoints = config.wandb_upload_checkpoints
         mode = resolve_mode(config.wandb_mode, os.environ, _has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
@@ -50,7 +52,17 @@ class WandbWriter(Writer):
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
+        self._step = metrics["iteration"]
         _guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+
+    def add_video(self, video: Video) -> None:
+        """Upload the video; it stands at the step of now, as W&B's steps never go back."""
+        _guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
+
+    def _video(self, video: Video) -> Any:
+        import wandb
+
+        return wandb.Video(str(video.path), caption=f"iteration {video.iteration}", format="mp4")
 
     def add_checkpoint(self, path: Path) -> None:
         """Upload a checkpoint as an artifact, if that was asked for."""

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from mjtrain.rendering.video import Video
+
 
 class WriterError(Exception):
     """A writer cannot write; the training does not depend on it."""
@@ -20,6 +22,9 @@ class Writer:
 
     def add_checkpoint(self, path: Path) -> None:
         """Take in a checkpoint that was just saved."""
+
+    def add_video(self, video: Video) -> None:
+        """Take in a video that was just done."""
 
     def fail(self) -> None:
         """Hear that the run ends with an exception; close comes next."""

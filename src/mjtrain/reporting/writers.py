@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
+from mjtrain.rendering.video import Video
 from mjtrain.reporting.wandb_writer import WandbWriter
 from mjtrain.reporting.writer import Writer, WriterError, scalars
 
@@ -71,6 +72,15 @@ class TensorBoardWriter(Writer):
         """Add the scalars."""
         for key, value in scalars(metrics).items():
             self._writer.add_scalar(key, value, metrics["iteration"])
+
+    def add_video(self, video: Video) -> None:
+        """Show the animated picture among the images."""
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        if video.gif is not None:
+            image = Summary.Image(encoded_image_string=video.gif.read_bytes(), colorspace=3)
+            summary = Summary(value=[Summary.Value(tag="video", image=image)])
+            self._writer._get_file_writer().add_summary(summary, video.iteration)
 
     def close(self) -> None:
         """Flush and close the event file."""

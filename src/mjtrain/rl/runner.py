@@ -4,7 +4,7 @@ import contextlib
 import io
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Runner(OnPolicyRunner):
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
+        self.after_step: Callable[[], None] | None = None
+        """Called after each env step; it must not wait for the device, nor draw random numbers."""
         self._rng_state: dict[str, Any] | None = None
         for name, groups in config.obs_groups.items():
             for group in groups:
@@ -85,6 +87,8 @@ class Runner(OnPolicyRunner):
             with torch.inference_mode(), _single_torch_thread():
                 for _ in range(num_steps):
                     observations, rewards, dones, extras = self.env.step(self.alg.act(observations))
+                    if self.after_step is not None:
+                        self.after_step()
                     self.alg.process_env_step(observations, rewards, dones, extras)
                     pulse.beat()
             collected = self._now()

@@ -1,0 +1,74 @@
+"""What a world does, kept for drawing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+FPS = 25
+"""Frames per second of simulated time, at most; fewer where env steps are longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip:
+    """The positions of one world over time."""
+
+    qpos: np.ndarray
+    """float32, shape (frames, nq)."""
+
+    fps: float
+    """Frames per second of simulated time."""
+
+    iteration: int
+    """Iterations that the policy had learned for when it begins."""
+
+
+class Recorder:
+    """Keeps every so many env steps the positions of one world, where the worlds live: nothing waits for the device."""
+
+    def __init__(self, qpos: torch.Tensor, step_dt: float, length_s: float, world: int = 0) -> None:
+        """Make room for a clip.
+
+        Args:
+            qpos: Positions of the worlds, live. Shape (num_envs, nq).
+            step_dt: Env step, in seconds.
+            length_s: Length of a clip, in seconds of simulated time.
+            world: Which one.
+        """
+        self._source = qpos[world]
+        self._stride = max(1, round(1 / (FPS * step_dt)))
+        self._fps = 1 / (step_dt * self._stride)
+        self._frames = torch.zeros(max(2, round(length_s * self._fps)), qpos.shape[1], device=qpos.device)
+        self._steps: int | None = None
+        self._iteration = 0
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a clip was begun and not taken."""
+        return self._steps is not None
+
+    @property
+    def fullness(self) -> float:
+        """How much of the clip is there, from 0 to 1."""
+        return 0.0 if self._steps is None else -(-self._steps // self._stride) / len(self._frames)
+
+    def begin(self, iteration: int) -> None:
+        """Begin a clip with the next env step; see `Clip.iteration`."""
+        self._steps, self._iteration = 0, iteration
+
+    def after_step(self) -> None:
+        """Look at the world after an env step."""
+        if self._steps is None or self._steps >= self._stride * len(self._frames):
+            return
+        if self._steps % self._stride == 0:
+            self._frames[self._steps // self._stride].copy_(self._source)
+        self._steps += 1
+
+    def take(self) -> Clip:
+        """End the clip and return what there is of it."""
+        assert self._steps is not None
+        count = -(-self._steps // self._stride)
+        self._steps = None
+        return Clip(
+            qpos=self._frames[:count].cpu().numpy().astype(np.float32), fps=self._fps, iteration=self._iteration
+        )
