@@ -28,7 +28,8 @@ class LaunchConfig:
 
     copy_env: tuple[str, ...] = ()
     """Patterns of further environment variables that all of --hostnames get. They get PATH, LD_LIBRARY_PATH, PYTHON*,
-    CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_* and MJTRAIN_* anyway."""
+    CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_*, AWS_*, AZURE_*, GOOGLE_*
+    and MJTRAIN_* anyway."""
 
     num_workers: int | None = None
     """CPU ranks, synchronised over gloo; only on the CPU. Default: 1."""

@@ -51,6 +51,9 @@ COPIED = (
     "OMP_*",
     "MKL_*",
     "WANDB_*",
+    "AWS_*",
+    "AZURE_*",
+    "GOOGLE_*",
     "MJTRAIN_*",
 )
 """Environment variables that every host gets from the launcher."""
