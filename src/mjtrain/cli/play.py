@@ -13,9 +13,9 @@ from mjtrain.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
-    "Look at what was learned: measure whole episodes and print a table. TASK is a name from list-tasks, "
-    "package.module:factory or path/to/file.py:factory. Environment and networks are those that the run recorded; "
-    "every setting of the environment (--env.…) is a flag too: `play TASK --help-all` lists them."
+    "Look at what was learned: measure whole episodes and print a table, or watch in a viewer. TASK is a name from "
+    "list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those that the run "
+    "recorded; every setting of the environment (--env.…) is a flag too: `play TASK --help-all` lists them."
 )
 
 
@@ -54,7 +54,9 @@ def _main(argv: list[str]) -> None:
     )
     from mjtrain.launcher import launch
     from mjtrain.play.start import find_run_to_play, measure
+    from mjtrain.play.watch import check_viewer, replay, watch
 
+    check_viewer(config)
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
@@ -66,6 +68,13 @@ def _main(argv: list[str]) -> None:
         words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
         raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
     where = LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+    if config.replay is not None:
+        for line in launch(replay, run, config, launch=where):
+            print(line)
+        return
+    if config.viewer != "none":
+        launch(watch, run, config, launch=where)
+        return
     if config.video is not None:
         from mjtrain.play.film import check_film, film
 

@@ -17,7 +17,7 @@ from mjtrain.config.env import (
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import from_plain, to_plain
-from mjtrain.config.play import PlayConfig, PolicyName
+from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
 from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "TerminationTerm",
     "TerrainConfig",
     "TrainConfig",
+    "ViewerName",
     "WandbMode",
     "WarpConfig",
     "from_plain",

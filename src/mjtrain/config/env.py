@@ -94,6 +94,13 @@ class CommandTerm:
     errors: dict[str, ErrorTerm] = field(default_factory=dict)
     """Measures of how well it is met, by name; only `play` asks for them."""
 
+    controls: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """What a user who commands by hand can set in a viewer: bounds by name."""
+
+    steer: Callable[..., Any] | None = None
+    """steer(env, values) -> the draw that these values of the controls stand for, shape (num_envs, size); values have
+    the shape (num_controls,). None: nobody can command by hand."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RewardTerm:

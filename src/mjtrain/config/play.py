@@ -8,6 +8,8 @@ from mjtrain.config.train import EngineName
 
 PolicyName = Literal["trained", "zero", "random"]
 
+ViewerName = Literal["none", "web", "native"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig:
@@ -24,8 +26,25 @@ class PlayConfig:
     """trained: the network of the checkpoint, without exploration noise; zero: actions of zero; random: uniform
     actions in [-1, 1]. The last two need no run."""
 
+    viewer: ViewerName = "none"
+    """none: measure episodes and print a table; web: a page for the browser, on this machine or through a tunnel (needs
+    mjtrain[viewer]); native: MuJoCo's window, where there is a display."""
+
+    viewer_host: str = "127.0.0.1"
+    """Address that --viewer web listens on. The default lets nobody in from other machines; 0.0.0.0 lets everybody in,
+    without a password."""
+
+    viewer_port: int = 8080
+    """Port of --viewer web; the next free one if it is taken."""
+
+    follow: bool = False
+    """In a viewer, take up each new checkpoint of the run: watch a training that goes on."""
+
+    replay: str | None = None
+    """Show the last seconds of a world that broke, from a file of {run}/nan: in the viewer, or in words without one."""
+
     num_envs: int | None = None
-    """Environments. Default: one per episode, at most 256."""
+    """Environments. Default: one in a viewer; else one per episode, at most 256."""
 
     episodes: int = 100
     """Episodes to measure. Every environment plays equally many, so that short episodes do not crowd out long ones;

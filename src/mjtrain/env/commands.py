@@ -17,6 +17,8 @@ class Commands:
         self._terms = terms
         self.drawn = {name: term.func(env, **term.params) for name, term in terms.items()}
         """What was last drawn for each term, before it is refined. Shape (num_envs, size)."""
+        self.held: dict[str, torch.Tensor] = {}
+        """What is asked by hand and takes the place of draws, by term. Shape (num_envs, size)."""
         self._left = {name: draw_steps(term.resampling_s, env) for name, term in terms.items()}
         self.values = {name: self._refine(name, env, None).clone() for name in terms}
         """The command of each term. Shape (num_envs, size)."""
@@ -52,7 +54,8 @@ class Commands:
     def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
         term = self._terms[name]
         drawn, left = self.drawn[name], self._left[name]
-        drawn.copy_(torch.where(mask[:, None], term.func(env, **term.params), drawn))
+        new = self.held[name] if name in self.held else term.func(env, **term.params)
+        drawn.copy_(torch.where(mask[:, None], new, drawn))
         left.copy_(torch.where(mask, draw_steps(term.resampling_s, env), left))
 
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:

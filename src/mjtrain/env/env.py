@@ -216,6 +216,22 @@ class Env:
         """What a command term asks for now. Shape (num_envs, size)."""
         return self._commands.values[name]
 
+    def steer(self, name: str, values: Sequence[float] | None) -> None:
+        """Command all worlds by hand from now on, or no more.
+
+        Args:
+            name: A command term that has controls.
+            values: One for each of its controls; None goes back to draws, when the next is due.
+        """
+        if values is None:
+            self._commands.held.pop(name, None)
+            return
+        term = self.config.commands[name]
+        assert term.steer is not None
+        drawn = term.steer(self, torch.tensor(values, dtype=torch.float32, device=self.device))
+        self._commands.held[name] = drawn
+        self._commands.drawn[name].copy_(drawn)
+
     def command_error(self, name: str, error: str) -> torch.Tensor:
         """How far the worlds are now from what a command term asks, by one of its errors. Shape (num_envs,)."""
         term = self.config.commands[name].errors[error]

@@ -42,6 +42,12 @@ def pose_command(
     return torch.cat([position, rotations.from_euler(*(uniform(env, bounds) for bounds in (roll, pitch, yaw)))], dim=1)
 
 
+def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+    """Command x, y, z (m), roll, pitch, yaw (rad) by hand, as a draw of `pose_command`. Shape (num_envs, 7)."""
+    x, y, z, roll, pitch, yaw = values.expand(env.num_envs, 6).unbind(dim=1)
+    return torch.cat([torch.stack([x, y, z], dim=1), rotations.from_euler(roll, pitch, yaw)], dim=1)
+
+
 def position_error(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
     """From the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return env.command(command)[:, :3] - env.sensor(position_sensor)

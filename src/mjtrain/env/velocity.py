@@ -58,6 +58,11 @@ def velocity_command(
     )
 
 
+def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+    """Command ahead, left (m/s) and turn (rad/s) by hand, as a draw of `velocity_command`. Shape (num_envs, 5)."""
+    return torch.cat([values, values.new_zeros(2)]).expand(env.num_envs, 5)
+
+
 def approach(
     env: "Env",
     drawn: torch.Tensor,

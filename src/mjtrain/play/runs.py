@@ -1,6 +1,6 @@
 """From a task to what was trained on it: the run, its configs, its checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mjtrain.catalog import load_task, resolve_task_name
@@ -64,15 +64,20 @@ def find_trained_run(
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
-    theirs = load_params(run_dir, "launch").get("task")
-    if not is_same_task(theirs, name):
-        raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {name}")
-    try:
-        env = from_plain(EnvConfig, load_params(run_dir, "env"))
-        agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
-    except ValueError as error:
-        raise RequestError(f"{run_dir / 'params'}: {error}") from error
-    return TrainedRun(task=name, env=env, agent=agent, run_dir=run_dir, checkpoint=path, notices=tuple(notices))
+    return replace(_read_run(name, run_dir), checkpoint=path, notices=tuple(notices))
+
+
+def find_replayed_run(task: str, dump: str) -> TrainedRun:
+    """Find the task that a dump of a broken world was written for: as its run recorded it, or else as it is.
+
+    Raises:
+        RequestError: The run is of another task, or unreadable.
+    """
+    run_dir = Path(dump).absolute().parent.parent
+    if not (run_dir / "params").is_dir():
+        return untrained(task)
+    load_task(task)  # for functions of a task that is a file
+    return _read_run(resolve_task_name(task), run_dir)
 
 
 def untrained(task: str) -> TrainedRun:
@@ -91,3 +96,15 @@ def is_same_task(theirs: str | None, task: str) -> bool:
     Paths of factories depend on where they were typed, so their last parts count; a task made in Python has no name.
     """
     return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))
+
+
+def _read_run(task: str, run_dir: Path) -> TrainedRun:
+    theirs = load_params(run_dir, "launch").get("task")
+    if not is_same_task(theirs, task):
+        raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
+    try:
+        env = from_plain(EnvConfig, load_params(run_dir, "env"))
+        agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
+    except ValueError as error:
+        raise RequestError(f"{run_dir / 'params'}: {error}") from error
+    return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)

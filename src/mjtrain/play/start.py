@@ -6,7 +6,7 @@ from typing import Any
 from mjtrain.config import PlayConfig
 from mjtrain.engines import resolve_engine
 from mjtrain.play.mode import to_play_mode
-from mjtrain.play.runs import TrainedRun, find_trained_run, untrained
+from mjtrain.play.runs import TrainedRun, find_replayed_run, find_trained_run, untrained
 from mjtrain.rank import RankContext
 
 
@@ -16,12 +16,12 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     Raises:
         RequestError: There is no such thing, it is broken, or it is of another task.
     """
-    needs_no_run = config.policy != "trained" and config.run is None and config.checkpoint is None
-    run = (
-        untrained(task)
-        if needs_no_run
-        else find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
-    )
+    if config.replay is not None:
+        run = find_replayed_run(task, config.replay)
+    elif config.policy != "trained" and config.run is None and config.checkpoint is None:
+        run = untrained(task)
+    else:
+        run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
     env = to_play_mode(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
     return replace(run, env=env)
 

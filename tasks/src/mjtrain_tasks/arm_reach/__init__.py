@@ -19,6 +19,14 @@ from mjtrain.env import events, observations, reach, rewards, terminations
 from mjtrain_tasks.models import ARM
 
 JOINTS = (".*",)
+POSES = {
+    "x": (0.3, 0.6),
+    "y": (-0.25, 0.35),
+    "z": (0.2, 0.55),
+    "roll": (2.74, 3.54),
+    "pitch": (-0.4, 0.4),
+    "yaw": (-2.6, -0.5),
+}
 TOOL_POSITION = {"command": "pose", "position_sensor": "tool_position"}
 TOOL_ORIENTATION = {"command": "pose", "orientation_sensor": "tool_orientation"}
 
@@ -38,19 +46,14 @@ def make_env() -> EnvConfig:
         commands={
             "pose": CommandTerm(
                 func=reach.pose_command,
-                params={
-                    "x": (0.3, 0.6),
-                    "y": (-0.25, 0.35),
-                    "z": (0.2, 0.55),
-                    "roll": (2.74, 3.54),
-                    "pitch": (-0.4, 0.4),
-                    "yaw": (-2.6, -0.5),
-                },
+                params=dict(POSES),
                 resampling_s=(3.0, 3.0),
                 errors={
                     "distance": ErrorTerm(func=reach.distance, params=TOOL_POSITION, unit="m", settling_s=2.5),
                     "angle": ErrorTerm(func=reach.angle, params=TOOL_ORIENTATION, unit="rad", settling_s=2.5),
                 },
+                controls=dict(POSES),
+                steer=reach.steer,
             )
         },
         observations={

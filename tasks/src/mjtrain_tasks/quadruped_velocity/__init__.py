@@ -30,6 +30,8 @@ FOOT_VELOCITIES = tuple(f"{leg}_foot_velocity" for leg in LEGS)
 FOOT_CONTACTS = tuple(f"{leg}_foot_contact" for leg in LEGS)
 FOOT_RADIUS_M = 0.02
 STANDING_HEIGHT_M = 0.28
+SPEED = 1.0  # m/s
+TURN = 1.0  # rad/s
 
 # A trot: diagonal legs swing together.
 STEP = {"frequency_hz": 2.5, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.55, "command": "velocity"}
@@ -119,13 +121,13 @@ def make_env() -> EnvConfig:
         commands={
             "velocity": CommandTerm(
                 func=velocity.velocity_command,
-                params={"speed": 1.0, "turn": 1.0, "standing_fraction": 0.1, "heading_fraction": 0.2},
+                params={"speed": SPEED, "turn": TURN, "standing_fraction": 0.1, "heading_fraction": 0.2},
                 resampling_s=(2.5, 5.0),
                 refine=velocity.approach,
                 refine_params={
                     "joint": BASE,
                     "gain": 1.0,
-                    "turn": 1.0,
+                    "turn": TURN,
                     "acceleration": 2.0,
                     "turn_acceleration": 4.0,
                 },
@@ -141,6 +143,8 @@ def make_env() -> EnvConfig:
                         unit="rad/s",
                     ),
                 },
+                controls={"ahead": (-SPEED, SPEED), "left": (-SPEED, SPEED), "turn": (-TURN, TURN)},
+                steer=velocity.steer,
             )
         },
         observations={

@@ -1,0 +1,73 @@
+"""MuJoCo's own window, where there is a display."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import mujoco
+import mujoco.viewer
+
+from mjtrain.errors import RequestError
+from mjtrain.play.show import SPEEDS, Show
+
+KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world"
+
+_SPACE, _RIGHT, _DOWN, _UP, _BACKSPACE, _PAGE_UP, _PAGE_DOWN = 32, 262, 264, 265, 259, 266, 267
+_FRAME_S = 1 / 60
+
+
+def check_display() -> None:
+    """Raise a RequestError where no window can be opened."""
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise RequestError("--viewer native: there is no display here (DISPLAY is not set); use --viewer web")
+
+
+def run_native_viewer(show: Show, stop: Callable[[], bool] = lambda: False) -> None:
+    """Show the selected world in a window until it is closed, or stop says so.
+
+    Raises:
+        RequestError: There is no display.
+    """
+    check_display()
+    model = show.kinematics.model
+    data = mujoco.MjData(model)
+    num_worlds = len(show.qpos())
+
+    def toggle() -> None:
+        show.paused = not show.paused
+
+    def step() -> None:
+        show.paused = True
+        show.step()
+
+    def faster(by: int) -> None:
+        index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - show.speed)) + by
+        show.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
+
+    actions: dict[int, Callable[[], None]] = {
+        _SPACE: toggle,
+        _RIGHT: step,
+        _BACKSPACE: show.reset,
+        _UP: lambda: faster(1),
+        _DOWN: lambda: faster(-1),
+        _PAGE_UP: lambda: show.select((show.selected + 1) % num_worlds),
+        _PAGE_DOWN: lambda: show.select((show.selected - 1) % num_worlds),
+    }
+
+    def on_key(key: int) -> None:
+        if key in actions:
+            show.post(actions[key])
+
+    with mujoco.viewer.launch_passive(model, data, key_callback=on_key) as window:
+        before = time.monotonic()
+        while window.is_running() and not stop():
+            now = time.monotonic()
+            show.tick(now - before)
+            before = now
+            world = show.selected
+            with window.lock():
+                data.qpos[:], data.qvel[:], data.ctrl[:] = show.qpos()[world], show.qvel()[world], show.ctrl()[world]
+                mujoco.mj_forward(model, data)  # contacts too
+            window.sync()
+            time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))

@@ -1,0 +1,174 @@
+"""The last seconds of a world that broke, shown again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mjtrain.config import EnvConfig
+from mjtrain.engines.kinematics import Kinematics
+from mjtrain.errors import RequestError
+from mjtrain.play.show import Actions, Clock
+
+_FIELDS = ("qpos", "qvel", "act", "ctrl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """What `env.nan_guard` wrote: one row per env step; the last ones are not finite."""
+
+    path: Path
+    qpos: np.ndarray
+    """Shape (steps, nq)."""
+    qvel: np.ndarray
+    """Shape (steps, nv)."""
+    act: np.ndarray
+    """Shape (steps, na)."""
+    ctrl: np.ndarray
+    """Shape (steps, nu)."""
+    step_dt: float
+    """Env step, in seconds."""
+    world: int
+    """Index of the world in its batch."""
+    robot: str
+    """MJCF file."""
+
+    @property
+    def num_finite(self) -> int:
+        """How many env steps there were before the first that is not finite."""
+        rows = np.concatenate([self.qpos, self.qvel, self.act, self.ctrl], axis=1)
+        broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        return int(broken[0]) if broken.size else len(rows)
+
+
+def load_dump(path: Path) -> Dump:
+    """Read a file of {run}/nan.
+
+    Raises:
+        RequestError: It is not there, or something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            fields = {name: np.asarray(file[name], dtype=np.float64) for name in _FIELDS}
+            step_dt, world, robot = float(file["step_dt"]), int(file["world"]), str(file["robot"])
+    except FileNotFoundError:
+        raise RequestError(f"--replay {path}: no such file") from None
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise RequestError(
+            f"--replay {path}: is no dump of a world that broke, as in a run's folder nan ({error})"
+        ) from error
+    return Dump(path=path, **fields, step_dt=step_dt, world=world, robot=robot)
+
+
+def check_dump(dump: Dump, kinematics: Kinematics) -> None:
+    """Raise a RequestError unless the dump fits the model."""
+    theirs, ours = dump.qpos.shape[1], kinematics.model.nq
+    if theirs != ours or not dump.num_finite:
+        why = f"has {theirs} positions and the robot {ours}" if theirs != ours else "has no env step that is finite"
+        raise RequestError(f"--replay {dump.path}: {why}; give the task that it was written for")
+
+
+def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
+    """Say what broke, when, and what was largest before."""
+    last = dump.num_finite - 1
+    lines = [
+        f"{dump.path}: world {dump.world} of robot {dump.robot}",
+        f"{len(dump.qpos)} env steps of {dump.step_dt:g} s, finite until {last * dump.step_dt:.2f} s",
+    ]
+    velocity_joints = _velocity_joints(kinematics)
+    if dump.num_finite < len(dump.qpos):
+        broken = dump.num_finite
+        for name in _FIELDS:
+            row = getattr(dump, name)[broken]
+            columns = np.flatnonzero(~np.isfinite(row))
+            if columns.size:
+                joints = {"qpos": kinematics.joint_of_column, "qvel": velocity_joints}.get(name)
+                what = dict.fromkeys(joints[column] for column in columns) if joints else map(str, columns)
+                lines.append(f"not finite then: {name} of {', '.join(what)}")
+        if np.isfinite(np.concatenate([getattr(dump, name)[broken] for name in _FIELDS])).all():
+            lines.append("not finite then: a sensor")
+    speeds = np.abs(dump.qvel[: dump.num_finite])
+    if speeds.size:
+        step, column = np.unravel_index(int(speeds.argmax()), speeds.shape)
+        lines.append(
+            f"fastest before: {velocity_joints[column]}, {speeds[step, column]:.4g} at {step * dump.step_dt:.2f} s, "
+            f"in the last finite env step {speeds[last].max():.4g}"
+        )
+    controls = np.abs(dump.ctrl[: dump.num_finite])
+    if controls.size:
+        lines.append(
+            f"largest control before: {controls.max():.4g}; in the last finite step {controls[last].max():.4g}"
+        )
+    return lines
+
+
+def _velocity_joints(kinematics: Kinematics) -> list[str]:
+    model = kinematics.model
+    return [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
+
+
+class ReplayShow:
+    """Plays a dump's finite env steps in a circle. A `Show`."""
+
+    def __init__(self, dump: Dump, config: EnvConfig) -> None:
+        """Compile the model.
+
+        Raises:
+            RequestError: The dump is of another robot.
+        """
+        self.kinematics = Kinematics(config)
+        check_dump(dump, self.kinematics)
+        self.paused = False
+        self.speed = 1.0
+        self.selected = 0
+        self.frame = 0
+        """Env step that is shown."""
+        self.num_frames = dump.num_finite
+        """Env steps that can be shown."""
+        self._dump = dump
+        self._lines = describe_dump(dump, self.kinematics)
+        self._actions = Actions()
+        self._clock = Clock(dump.step_dt)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have an action done between two steps; any thread may call it."""
+        self._actions.post(action)
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Do what was posted and let time pass; return whether there is something new to draw."""
+        acted = self._actions.run()
+        if self.paused:
+            return acted
+        return self._clock.run(elapsed_s * self.speed, self.step) or acted
+
+    def step(self) -> None:
+        """Go one env step on, from the last one to the first."""
+        self.frame = (self.frame + 1) % self.num_frames
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.frame = 0
+
+    def go_to(self, frame: int) -> None:
+        """Stop at an env step."""
+        self.frame, self.paused = frame, True
+
+    def select(self, world: int) -> None:
+        """There is one world."""
+
+    def qpos(self) -> np.ndarray:
+        """Return positions. Shape (1, nq)."""
+        return self._dump.qpos[self.frame : self.frame + 1]
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities. Shape (1, nv)."""
+        return self._dump.qvel[self.frame : self.frame + 1]
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls. Shape (1, nu)."""
+        return self._dump.ctrl[self.frame : self.frame + 1]
+
+    def status(self) -> list[str]:
+        """Say in a few lines what is shown."""
+        return [f"env step {self.frame + 1} of {self.num_frames}", *self._lines]

@@ -1,0 +1,87 @@
+"""From a request to a viewer."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mjtrain.config import PlayConfig
+from mjtrain.errors import RequestError
+from mjtrain.play.runs import TrainedRun
+from mjtrain.rank import RankContext
+
+if TYPE_CHECKING:
+    from mjtrain.play.show import Show
+
+
+def check_viewer(config: PlayConfig) -> None:
+    """Raise a RequestError where the viewer that is asked for cannot be."""
+    if config.viewer == "native":
+        from mjtrain.play.native_viewer import check_display
+
+        check_display()
+    if config.viewer == "web":
+        missing = [name for name in ("viser", "mjviser") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise RequestError(f"--viewer web: needs {' and '.join(missing)}; pip install 'mjtrain[viewer]'")
+
+
+def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
+    """Show a policy at work in a viewer, until it is closed or a signal comes; arguments as for `start.measure`.
+
+    Raises:
+        RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
+    """
+    from mjtrain.play.player import Player
+    from mjtrain.play.show import LiveShow
+
+    num_envs = 1 if config.num_envs is None else config.num_envs
+    if num_envs < 1:
+        raise RequestError(f"--num-envs {num_envs}: must be at least 1")
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    show = LiveShow(player)
+    show.follows = config.follow
+    try:
+        _run_viewer(show, config)
+    finally:
+        player.close()
+
+
+def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
+    """Show the last seconds of a broken world in a viewer, or else describe them; arguments as for `start.measure`.
+
+    Returns:
+        Lines to print; none where there was a viewer.
+
+    Raises:
+        RequestError: The file is no dump, or of another robot, or the viewer cannot be.
+    """
+    from mjtrain.engines.kinematics import Kinematics
+    from mjtrain.play.replay import ReplayShow, check_dump, describe_dump, load_dump
+
+    assert config.replay is not None
+    dump = load_dump(Path(config.replay))
+    if config.viewer == "none":
+        kinematics = Kinematics(run.env)
+        check_dump(dump, kinematics)
+        return describe_dump(dump, kinematics)
+    _run_viewer(ReplayShow(dump, run.env), config)
+    return []
+
+
+def _run_viewer(show: "Show", config: PlayConfig) -> None:
+    if config.viewer == "native":
+        from mjtrain.play.native_viewer import KEYS, run_native_viewer
+
+        _say(f"viewer: {KEYS}")
+        run_native_viewer(show)
+        return
+    from mjtrain.play.web_viewer import WebViewer
+
+    viewer = WebViewer(show, host=config.viewer_host, port=config.viewer_port)
+    _say(f"viewer: {viewer.address} (Ctrl-C ends)")
+    viewer.run()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,81 @@
+"""A viewer in the browser: a web server that draws a `Show` with viser."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import viser
+from mjviser import ViserMujocoScene
+
+from mjtrain.play.show import Show
+from mjtrain.play.web_panels import Panels
+
+_FRAME_S = 1 / 30
+_PANELS_S = 0.2
+_IDLE_S = 0.002
+
+
+class WebViewer:
+    """Serves a page on which a show is watched and steered; everybody who opens it sees and steers the same."""
+
+    def __init__(self, show: Show, *, host: str, port: int) -> None:
+        """Start the server.
+
+        Args:
+            show: What is drawn.
+            host: Address to listen on; a loopback address lets nobody in from outside.
+            port: Where to listen; the next free one if it is taken.
+        """
+        self._show = show
+        self._server = viser.ViserServer(host=host, port=port, verbose=False)
+        self._server.gui.configure_theme(show_logo=False, show_share_button=False)
+        self._server.gui.main_panel.dock_right()
+        self.address = f"http://{host}:{self._server.get_port()}"
+        """Where a browser finds it."""
+        self._redraw = threading.Event()
+        self._redraw.set()
+        kinematics, num_worlds = show.kinematics, len(show.qpos())
+        self._scene = ViserMujocoScene(self._server, kinematics.model, num_worlds)
+        self._scene.set_refresh_handler(self._redraw.set)
+        self._scene.camera_tracking_enabled = kinematics.moves_freely
+        self._offsets = _spread(num_worlds, 0.0 if kinematics.model.nhfield else 1.5 * kinematics.size_m)
+        self._panels = Panels(self._server, show, self._scene)
+        self._server.on_client_connect(lambda _: self._redraw.set())
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Serve until stop says so, or for ever, and then close the server."""
+        before = drawn = refreshed = time.monotonic()
+        try:
+            while not stop():
+                now = time.monotonic()
+                if self._show.tick(now - before):
+                    self._redraw.set()
+                before = now
+                if now - drawn >= _FRAME_S and self._redraw.is_set():
+                    self._redraw.clear()
+                    self._draw()
+                    drawn = now
+                if now - refreshed >= _PANELS_S:
+                    self._panels.refresh()
+                    refreshed = now
+                time.sleep(_IDLE_S)
+        finally:
+            self._server.stop()
+
+    def _draw(self) -> None:
+        show = self._show
+        world = self._scene.env_idx
+        if world != show.selected:
+            show.select(world)
+        qpos = show.qpos()
+        positions, rotations = show.kinematics.body_poses(qpos)
+        positions += (self._offsets - self._offsets[world])[:, None]  # the chosen world stays where it is
+        self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=show.qvel(), ctrl=show.ctrl())
+
+
+def _spread(num_worlds: int, distance_m: float) -> np.ndarray:
+    """Put worlds side by side in a square. Shape (num_worlds, 3), in m."""
+    columns = int(np.ceil(np.sqrt(num_worlds)))
+    world = np.arange(num_worlds)
+    return distance_m * np.stack([world % columns, world // columns, np.zeros(num_worlds)], axis=1)

@@ -1,0 +1,71 @@
+"""A world that broke is described, and can be looked at again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mjtrain.catalog import load_task
+from mjtrain.cli.play import main
+from mjtrain.errors import RequestError
+from mjtrain.play.replay import ReplayShow, load_dump
+
+
+def write_dump(folder: Path, **changes: object) -> Path:
+    """Write what the NaN guard would: ten env steps of a cart, of which the last is not finite."""
+    qpos, qvel = np.zeros((10, 2)), np.zeros((10, 2))
+    qpos[:, 1] = np.linspace(0.0, 0.9, 10)
+    qvel[:, 1] = 5.0
+    qvel[4, 0] = -40.0
+    qvel[-1, 1] = np.nan
+    content: dict[str, object] = {"qpos": qpos, "qvel": qvel, "act": np.zeros((10, 0)), "ctrl": np.ones((10, 1))}
+    content |= {"step_dt": 0.02, "world": 7, "robot": "cartpole.xml"}
+    path = folder / "iteration_3_rank_0_world_7.npz"
+    np.savez(path, allow_pickle=False, **{**content, **changes})  # pyright: ignore[reportArgumentType]
+    return path
+
+
+def test_a_dump_is_described_without_a_viewer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["Cartpole-Balance", "--replay", str(write_dump(tmp_path))])
+    text = capsys.readouterr().out
+    assert "world 7" in text
+    assert "10 env steps of 0.02 s, finite until 0.16 s" in text
+    assert "not finite then: qvel of hinge" in text
+    assert "fastest before: slider, 40 at 0.08 s" in text
+
+
+def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
+    show = ReplayShow(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    assert show.num_frames == 9
+    angles = []
+    for _ in range(10):
+        angles.append(show.qpos()[0, 1])
+        show.tick(0.02001)
+    assert angles == pytest.approx([*np.linspace(0.0, 0.8, 9), 0.0])
+    show.go_to(4)
+    assert not show.tick(1.0)
+    assert show.frame == 4
+    assert show.qvel()[0, 0] == -40.0
+    show.reset()
+    assert show.frame == 0
+
+
+def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.npz"
+    text.write_text("nothing")
+    other = tmp_path / "other"
+    other.mkdir()
+    for task, file, message in (
+        ("Cartpole-Balance", tmp_path / "gone.npz", "no such file"),
+        ("Cartpole-Balance", text, "is no dump of a world that broke"),
+        ("Arm-Reach", write_dump(tmp_path), "has 2 positions and the robot 6"),
+        ("Cartpole-Balance", write_dump(other, qpos=np.full((10, 2), np.nan)), "has no env step that is finite"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([task, "--replay", str(file)])
+        assert stop.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert len(error.splitlines()) == 1
+    with pytest.raises(RequestError, match="no such file"):
+        load_dump(tmp_path / "gone.npz")

@@ -1,0 +1,105 @@
+"""The viewer in a real Chromium: what is drawn moves, stands still, obeys."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from browser import differing, drawn, look, open_browser, open_viewer, wait_for
+from playwright.sync_api import Browser
+
+import mjtrain
+from mjtrain.play.mode import to_play_mode
+from mjtrain.play.player import Player
+from mjtrain.play.runs import find_trained_run
+from mjtrain.play.show import LiveShow
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
+
+
+def make_show(task: str, log_root: Path, num_envs: int = 1) -> LiveShow:
+    run = find_trained_run(task, log_root=str(log_root))
+    return LiveShow(Player(mjtrain.RankContext(seed=1), replace(run, env=to_play_mode(run.env)), num_envs=num_envs))
+
+
+def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: Path) -> None:
+    show = make_show("Quadruped-Velocity-Flat", log_root)
+    env = show.player.env
+    with open_viewer(browser, show) as page:
+        wait_for(lambda: drawn(look(page)) > 2000)
+        running = look(page)
+        assert differing(running, look(page)) > 100
+
+        page.get_by_role("button", name="Pause").click()
+        wait_for(lambda: show.paused)
+        page.get_by_role("button", name="Go on").wait_for()
+        still = settle(page)
+        steps = show.num_steps
+        for _ in range(3):
+            assert differing(still, look(page)) == 0
+        assert show.num_steps == steps
+
+        slider = page.get_by_role("slider").first
+        slider.focus()
+        slider.press("End")
+        wait_for(lambda: env.drawn_command("velocity")[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0])
+        seen = env.observe()["actor"]
+        columns = slice(9, 12)  # after velocity, turning and up; scaled by 2
+        assert not torch.allclose(seen[0, columns], torch.tensor([2.0, 0.0, 0.0]), atol=1e-3)
+        for count in range(1, 4):
+            page.get_by_role("button", name="Step").click()
+            wait_for(lambda count=count: show.num_steps == steps + count)
+        assert differing(still, settle(page)) > 100
+        page.get_by_role("button", name="Go on").click()
+        wait_for(lambda: show.num_steps > steps + 60)
+        page.get_by_role("button", name="Pause").click()
+        wait_for(lambda: show.paused)
+        assert env.command("velocity")[0].tolist() == pytest.approx([1.0, 0.0, 0.0], abs=1e-5)
+        assert env.observe()["actor"][0, columns].tolist() == pytest.approx([2.0, 0.0, 0.0], abs=1e-5)
+
+        before, position = settle(page), show.qpos()
+        page.get_by_role("button", name="Reset").click()
+        wait_for(lambda: int(env.episode_step[0]) == 0)
+        assert np.abs(show.qpos() - position).max() > 0.01
+        assert differing(before, settle(page)) > 100
+        assert page.get_by_text("paused").count() == 1
+
+
+def test_cartpole_changes_its_checkpoint_and_follows_its_training(
+    browser: Browser, log_root: Path, cartpole_run: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "cartpole_balance" / "2026-01-01_00-00-00"
+    (run_dir / "params").mkdir(parents=True)
+    for file in (cartpole_run / "params").iterdir():
+        (run_dir / "params" / file.name).write_bytes(file.read_bytes())
+    for iteration in (10, 20):
+        (run_dir / f"model_{iteration}.pt").write_bytes((cartpole_run / f"model_{iteration}.pt").read_bytes())
+    show = make_show("Cartpole-Balance", tmp_path, num_envs=4)
+    assert show.player.iteration == 20
+    with open_viewer(browser, show) as page:
+        wait_for(lambda: drawn(look(page)) > 1000)
+        page.get_by_role("combobox").and_(page.locator("[value='model_20.pt']")).click()
+        page.get_by_role("option", name="model_10.pt").click()
+        wait_for(lambda: show.player.iteration == 10)
+        (run_dir / "model_39.pt").write_bytes((cartpole_run / "model_40.pt").read_bytes()[:-100])
+        page.get_by_label("Follow training").check()
+        wait_for(lambda: "model_39.pt" in show.problem)
+        assert show.player.iteration == 10
+        (run_dir / "model_40.pt").write_bytes((cartpole_run / "model_40.pt").read_bytes())
+        wait_for(lambda: show.player.iteration == 40)
+        page.get_by_text("model_40.pt (iteration 40)").wait_for()
+        assert show.problem == ""
+
+
+def settle(page) -> np.ndarray:
+    """Wait until the picture shows what was asked for last: two in a row are the same."""
+    picture = look(page)
+    while differing(picture, again := look(page)):
+        picture = again
+    return again
