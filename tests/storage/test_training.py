@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,25 @@ def test_kill_9_during_an_upload(url: str, network: Proxy, tmp_path: Path) -> No
     assert (path.name, lines) == ("model_2.pt", [])
     train(tmp_path / "two", 4, checkpoint_url=url, resume="auto")
     assert fetch(url, tmp_path / "again")[0].name == "model_4.pt"
+
+
+def test_ranks_that_others_started_hear_that_rank_0_cannot_reach_the_storage(
+    url: str, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 alone asks the storage; the other would wait for its decision for --connect-timeout-s."""
+    network.up = False
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    jobs = []
+    for rank in ("0", "1"):
+        world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        for name, value in {**world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+            monkeypatch.setenv(name, value)
+        jobs.append(Training(tmp_path / rank, "--checkpoint-url", url, "--resume", "auto"))
+    for job in jobs:
+        job.finish(1)
+    assert "rank 0 could not begin: " in jobs[1].stderr
+    assert not list(tmp_path.glob("*/logs/*"))
 
 
 KILLED_TASK = """

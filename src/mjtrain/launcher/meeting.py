@@ -4,6 +4,7 @@ torchrun's store outlives its ranks, so what a world left there is still to be s
 therefore agrees on a session first, and what belongs to it lies below the session's name.
 """
 
+import contextlib
 import json
 import socket
 import time
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 _LOOK_INTERVAL_S = 0.05
+
+_HEARING_S = 5.0
+"""How long rank 0 stays for the others to hear why it leaves."""
 
 _count = 0
 """Meetings that this process has held: what a script trains first, second and so on are different runs."""
@@ -73,12 +77,17 @@ class Meeting:
 
         Raises:
             RequestError: The request was wrong, as rank 0 has found.
+            ConnectionError: Rank 0 has failed to choose; the message says why.
         """
         if self.leads:
             try:
                 choice = choose()
-            except RequestError as error:
-                self._store.set("choice", json.dumps({"error": str(error)}))
+            except Exception as error:
+                is_wrong = isinstance(error, RequestError)
+                self._store.set("choice", json.dumps({"error": str(error), "is_wrong": is_wrong}))
+                others = [f"heard/{rank}" for rank in range(1, self._world.world_size)]
+                with contextlib.suppress(RuntimeError):  # the store may go with this process; a rank may be gone
+                    self._store.wait(others, timedelta(seconds=_HEARING_S))
                 raise
             self._memory.set("choice", json.dumps(choice))
             self._store.set("choice", json.dumps(choice))
@@ -86,7 +95,10 @@ class Meeting:
         self._store.wait(["choice"], timedelta(seconds=self._timeout_s))
         choice = json.loads(self._store.get("choice"))
         if "error" in choice:
-            raise RequestError(choice["error"])
+            self._store.set(f"heard/{self._world.rank}", "")
+            if choice["is_wrong"]:
+                raise RequestError(choice["error"])
+            raise ConnectionError(f"rank 0 could not begin: {choice['error']}")
         return choice
 
     def describe(self) -> str:
