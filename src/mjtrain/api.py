@@ -22,6 +22,7 @@ from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_pl
 from mjtrain.rank import RankContext
 from mjtrain.rendering.backend import drawing_environ
 from mjtrain.reporting.events import last_iteration, write_event
+from mjtrain.requeue import requeue_when_stopped, resolve_requeue
 from mjtrain.resume import check_urls, names_local_run, open_run
 from mjtrain.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
 
@@ -73,6 +74,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     Raises:
         RequestError: The request cannot be met; the message names the flag, the value and what would be right.
     """
+    config, _ = resolve_requeue(config, launch, os.environ)
     hosts = find_hosts(launch, Path(config.run.log_root).absolute())
     run_dir = find_run(config)[0] if names_local_run(config.run.resume) else name_run_dir(config)
     plan = make_plan(launch, run_dir, hosts)
@@ -119,6 +121,7 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
+    config, job = resolve_requeue(config, launch, os.environ)
     hosts = find_hosts(launch, Path(config.run.log_root).absolute())
     plan = make_plan(launch, hosts=hosts)
     config = _complete(config, plan)
@@ -129,7 +132,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     request = {**record, "run": to_plain(config.run)}
     meeting = gather(plan, json.dumps(request, indent=1))
     opened: ExitStack = ExitStack()
-    with opened:
+    with requeue_when_stopped(job if plan.leads else None), opened:
         if meeting is None:
             run = _open_run(config, launch, plan, record, None, opened)
         else:

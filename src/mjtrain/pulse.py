@@ -38,7 +38,7 @@ def beat(phase: str | None = None) -> None:
 
 
 def stop_requested() -> bool:
-    """Tell whether the user asked for a stop (SIGINT, SIGTERM, SIGHUP).
+    """Tell whether the user asked for a stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1).
 
     A function that asks is expected to save and return soon; one that never asks is interrupted by the first signal.
     Ranks may learn of it at different moments: agree on an answer before you act on it.

@@ -179,7 +179,10 @@ def list_commands() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", list_commands())
-def test_train_takes_the_command(name: str, no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_takes_the_command(
+    name: str, no_gpu: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "42")  # Slurm's template asks to be requeued
     main([*list_commands()[name], "--dry-run"])
     assert json.loads(capsys.readouterr().out)["config"]["run"]["resume"] == "auto"
 

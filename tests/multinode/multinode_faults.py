@@ -12,8 +12,7 @@ from mjtrain.rl.ppo import Ppo
 
 def note(env: Any) -> None:
     """Leave word of who this rank is."""
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    content = {name: int(os.environ[name]) for name in names if name in os.environ}
+    content: dict[str, Any] = {"RANK": int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])}
     content |= {"seed": env.rng.initial_seed(), "host": socket.gethostname(), "secret": os.environ.get("WANDB_API_KEY")}
     Path(os.environ["MJTRAIN_TEST_NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))
 

@@ -1,9 +1,10 @@
 """Jobs that torchrun starts on one node and on two."""
 
 import json
+import signal
 from pathlib import Path
 
-from cluster import PYTHON, TORCHRUN, Cluster
+from cluster import PYTHON, TASK, TORCHRUN, Cluster
 from jobs import check_run, finish, start, train
 
 
@@ -44,6 +45,27 @@ def test_c10d_with_a_restart_goes_on_with_the_run(cluster: Cluster, tmp_path: Pa
     said = "".join(outcome.stderr for outcome in outcomes)
     assert "ValueError: the arm fell off" in said
     assert "started again: going on from iteration 2" in said
+
+
+def test_an_agent_of_torchrun_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    """Its ranks die with it, and the others notice, say who is gone, and leave nothing."""
+    jobs = [
+        start(
+            node,
+            tmp_path,
+            *TORCHRUN,
+            *["--nnodes=2", "--nproc_per_node=1", f"--node_rank={index}", "--master_addr=zeta", "--master_port=5555"],
+            *train(TASK, "--max-iterations", "1000"),
+            MJTRAIN_TEST_SLOW="0.2",
+        )
+        for index, node in enumerate(cluster.nodes)
+    ]
+    jobs[0].wait_for("iteration 2/")
+    jobs[1].kill(signal.SIGKILL)
+    assert [job.finish(since=0.0).status for job in jobs] == [1, -signal.SIGKILL]
+    said = (tmp_path / "zeta" / "stderr").read_text()
+    assert "FAILED: rank 0 on host zeta" in said
+    assert "(lost other ranks: zeta has rank 0; alpha has rank 1)" in said
 
 
 def test_a_master_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:

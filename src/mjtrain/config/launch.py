@@ -60,7 +60,11 @@ class LaunchConfig:
     ranks are processes of their own."""
 
     stop_grace_s: float = 60.0
-    """Seconds that the first SIGINT, SIGTERM or SIGHUP leaves for finishing the iteration and saving."""
+    """Seconds that the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 leaves for finishing the iteration and saving."""
+
+    requeue_on_signal: bool = False
+    """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It
+    then goes on with the same run: implies --resume auto, and --run-name slurm-JOB where none is given."""
 
     max_restarts: int = 0
     """After a failure, start again from the last valid checkpoint, at most so many times. More than 0 puts even a

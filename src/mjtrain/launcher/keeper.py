@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 from mjtrain.launcher.processes import JOB_VARIABLE, adopt_orphans, list_descendants, list_members, send_signal
+from mjtrain.launcher.signals import STOP_SIGNALS
 
 ORPHAN_GRACE_S = 1.5
 """Time between SIGTERM and SIGKILL when the launcher is gone, in seconds."""
@@ -40,7 +41,7 @@ class Keeper:
 
     def run(self, command: list[str]) -> None:
         """Start the command, and return when nothing of the job is left."""
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in STOP_SIGNALS:
             signal.signal(signum, lambda *_: None)  # the launcher decides; not ignored, as children would inherit that
         adopt_orphans()
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

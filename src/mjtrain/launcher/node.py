@@ -21,6 +21,7 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.link import Link
 from mjtrain.launcher.network import list_interfaces
+from mjtrain.launcher.signals import STOP_SIGNALS
 from mjtrain.launcher.starter import JOB_NAME, Job
 from mjtrain.launcher.supervisor import Supervisor
 from mjtrain.launcher.survey import installed_packages
@@ -31,7 +32,7 @@ _FLUSH_S = 5.0
 
 def main() -> None:
     """Serve the launcher at standard input and output."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for signum in STOP_SIGNALS:
         signal.signal(signum, lambda *_: None)  # the launcher decides
     link = Link(os.dup(0), os.dup(1))
     nowhere = os.open(os.devnull, os.O_RDONLY)

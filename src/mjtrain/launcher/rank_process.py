@@ -21,9 +21,8 @@ from mjtrain.launcher.channel import MessageReader, Speaker, connect, receive_de
 from mjtrain.launcher.meeting import meet
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.progress import Progress
+from mjtrain.launcher.signals import STOP_SIGNALS
 from mjtrain.rank import RankContext
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Signal that makes a rank write its Python stack down, native code or not."""
@@ -100,7 +99,7 @@ class _Link:
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=True)
         self._signalled: int | None = None
         self._interrupted = False
-        for signum in _STOP_SIGNALS:
+        for signum in STOP_SIGNALS:
             signal.signal(signum, self._on_signal)
         self._main_thread = threading.get_ident()
         threading.Thread(target=self._keep_in_touch, name="mjtrain-heartbeat", daemon=True).start()
@@ -135,7 +134,7 @@ class _Link:
 
     def _hold_signals(self) -> None:
         """Before a fork: let signals wait, for Python forgets those that reach a fork in its first moment."""
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
     def _release_signals(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
@@ -144,7 +143,7 @@ class _Link:
         """In a fork of this rank: do not keep the launcher believing that the rank lives, and obey signals."""
         self._connection.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for signum in (signal.SIGTERM, signal.SIGHUP):
+        for signum in STOP_SIGNALS[1:]:
             signal.signal(signum, signal.SIG_DFL)
         self._release_signals()
 

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP while a job runs."""
+"""SIGINT, SIGTERM, SIGHUP and SIGUSR1 while a job runs."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopSignals:

@@ -19,6 +19,7 @@ from typing import Any
 
 from mjtrain.launcher.plan import LaunchPlan
 from mjtrain.launcher.processes import die_with_parent
+from mjtrain.launcher.signals import STOP_SIGNALS
 
 JOB_NAME = "job.pickle"
 """File in the job's folder that says what to start; only this user can write there."""
@@ -44,7 +45,7 @@ def main() -> None:
     """Start the job that the arguments name, and wait for it."""
     scratch, parent = Path(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in STOP_SIGNALS:
         signal.signal(signum, lambda *_: None)  # the launcher decides; not ignored, as programs would inherit that
     job: Job = pickle.loads((scratch / JOB_NAME).read_bytes())
     for module in ("mjtrain.worker", *job.preload):

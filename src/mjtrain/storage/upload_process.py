@@ -61,7 +61,7 @@ class _Inbox:
 
 def main() -> None:
     """Upload until the input ends."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(signum, signal.SIG_IGN)  # as the rank goes on until its last checkpoint is uploaded
     settings = json.loads(sys.stdin.readline())
     inbox = _Inbox()

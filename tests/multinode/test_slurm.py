@@ -1,0 +1,77 @@
+"""The template for Slurm, both ways, on a real one."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import PROGRAMS, PYTHON, TASK, Cluster
+from jobs import FLAGS, notes
+from slurm import Slurm, why_no_slurm
+
+ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+TEMPLATE = PROGRAMS.parents[1] / "deploy" / "slurm" / "train.sbatch"
+
+
+@pytest.fixture(scope="module")
+def slurm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    reason = why_no_slurm()
+    if reason is not None:
+        pytest.skip(reason)
+    slurm = Slurm(cluster, tmp_path_factory.mktemp("slurm"))
+    yield slurm
+    slurm.stop()
+
+
+def write_script(folder: Path, *flags: str, second_way: bool) -> Path:
+    """Take the template as it is, but for the task, the GPUs, and where things are."""
+    *lines, first, _, _, second = TEMPLATE.read_text().splitlines()
+    command = second.removeprefix("# ") if second_way else first
+    train = f"{Path(PYTHON).parent}/train {TASK} {' '.join([*FLAGS, *flags])}"
+    command = command.replace(".venv/bin/train Quadruped-Velocity-Flat", train).replace("--gpu-ids all", "")
+    lines = [line for line in lines if not re.match(r"#SBATCH --(gpus|ntasks|cpus|time|signal)", line)]
+    lines += ["#SBATCH --ntasks-per-node=1", "#SBATCH --time=10"]
+    settings = {"MJTRAIN_TEST_NOTES": folder / "notes", "MJTRAIN_TEST_MARKER": folder / "fault", "PYTHONPATH": PROGRAMS}
+    exports = [f"export {name}={value}" for name, value in settings.items()]
+    (folder / "notes").mkdir()
+    script = folder / "train.sbatch"
+    script.write_text("\n".join([*lines, *exports, "export MJTRAIN_TEST_SLOW=0.2", command]) + "\n")
+    return script
+
+
+def check_run(folder: Path, job: str, shown: dict[str, str], said: str, iterations: int) -> None:
+    assert (shown["JobState"], shown["ExitCode"]) == ("COMPLETED", "0:0"), said
+    (run,) = folder.glob("logs/*/*")
+    assert run.name.endswith(f"slurm-{job}")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == list(range(1, iterations + 1))
+    assert {row["world_size"] for row in rows} == {2}
+    # Slurm sorts the nodes by name.
+    assert {(note["RANK"], note["host"], note["seed"]) for note in notes(folder)} == {(0, "alpha", 0), (1, "zeta", 1)}
+
+
+def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
+    """A signal as before the time limit: it saves, is queued again, and goes on in the same run directory."""
+    job = slurm.submit(write_script(tmp_path, "--max-iterations", "30", second_way=False))
+    log = tmp_path / f"slurm-{job}.log"
+    deadline = time.monotonic() + 180
+    while not log.exists() or "iteration 3/" not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text() if log.exists() else slurm.show(job)
+        assert slurm.show(job)["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"), log.read_text()
+        time.sleep(0.2)
+    slurm.run("scancel", "--signal=USR1", job)
+    assert slurm.wait_for(job, "PENDING")["Restarts"] == "1"
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # instead of after two minutes
+    shown = slurm.wait_for(job, *ENDS)
+    said = log.read_text()
+    assert f"requeueing Slurm job {job}" in said
+    assert "resuming from " in said
+    check_run(tmp_path, job, shown, said, 30)
+
+
+def test_one_command_for_all_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    job = slurm.submit(write_script(tmp_path, second_way=True))
+    shown = slurm.wait_for(job, *ENDS)
+    check_run(tmp_path, job, shown, (tmp_path / f"slurm-{job}.log").read_text(), 4)
