@@ -129,7 +129,7 @@ def test_tasks_use_the_public_parts_only() -> None:
                 assert public, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("command", ["train", "list_tasks", "plot", "export"])
+@pytest.mark.parametrize("command", ["train", "play", "list_tasks", "plot", "export"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         f"import sys; from mjtrain.cli.{command} import main; sys.argv = ['x', '--help']\n"

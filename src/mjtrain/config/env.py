@@ -101,6 +101,9 @@ class CommandTerm:
     """steer(env, values) -> the draw that these values of the controls stand for, shape (num_envs, size); values have
     the shape (num_controls,). None: nobody can command by hand."""
 
+    is_pose: bool = False
+    """It begins with a position in m and a quaternion (w, x, y, z) in the world's frame, which viewers mark."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RewardTerm:

@@ -169,6 +169,10 @@ class ReplayShow:
         """Return controls. Shape (1, nu)."""
         return self._dump.ctrl[self.frame : self.frame + 1]
 
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return none: a dump does not hold commands."""
+        return {}
+
     def status(self) -> list[str]:
         """Say in a few lines what is shown."""
         return [f"env step {self.frame + 1} of {self.num_frames}", *self._lines]

@@ -64,6 +64,10 @@ class Show(Protocol):
         """Return controls, finite. Shape (num_worlds, nu)."""
         ...
 
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        ...
+
     def status(self) -> list[str]:
         """Say in a few lines what is shown."""
         ...
@@ -202,6 +206,12 @@ class LiveShow:
     def ctrl(self) -> np.ndarray:
         """Return controls. Shape (num_worlds, nu)."""
         return self.player.env.state.ctrl.cpu().double().numpy()
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        env = self.player.env
+        poses = [name for name, term in env.config.commands.items() if term.is_pose]
+        return {name: env.command(name)[self.selected, :7].cpu().double().numpy() for name in poses}
 
     def status(self) -> list[str]:
         """Say in a few lines what is shown."""

@@ -85,7 +85,7 @@ class Panels:
                 by_hand = self._gui.add_checkbox("By hand", initial_value=False, hint="Off: commands are drawn.")
                 sliders = [
                     self._gui.add_slider(
-                        control, min=low, max=high, step=(high - low) / 100, initial_value=min(max(0.0, low), high)
+                        control, min=low, max=high, step=(high - low) / 100, initial_value=_rest(low, high)
                     )
                     for control, (low, high) in term.controls.items()
                 ]
@@ -183,3 +183,8 @@ class Panels:
 
         slider.on_update(chosen)
         self._updates.append(update)
+
+
+def _rest(low: float, high: float) -> float:
+    """Return where a slider begins: at zero, or in the middle where zero is out of its bounds."""
+    return 0.0 if low <= 0.0 <= high else (low + high) / 2

@@ -1,5 +1,6 @@
 """A viewer in the browser: a web server that draws a `Show` with viser."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class WebViewer:
         self._server = viser.ViserServer(host=host, port=port, verbose=False)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
-        self.address = f"http://{host}:{self._server.get_port()}"
+        self.address = f"http://{socket.gethostname() if host == '0.0.0.0' else host}:{self._server.get_port()}"
         """Where a browser finds it."""
         self._redraw = threading.Event()
         self._redraw.set()
@@ -40,6 +41,7 @@ class WebViewer:
         self._scene.set_refresh_handler(self._redraw.set)
         self._scene.camera_tracking_enabled = kinematics.moves_freely
         self._offsets = _spread(num_worlds, 0.0 if kinematics.model.nhfield else 1.5 * kinematics.size_m)
+        self._poses = {name: self._add_marker(name) for name in show.commanded_poses()}
         self._panels = Panels(self._server, show, self._scene)
         self._server.on_client_connect(lambda _: self._redraw.set())
 
@@ -63,6 +65,10 @@ class WebViewer:
         finally:
             self._server.stop()
 
+    def _add_marker(self, name: str) -> viser.FrameHandle:
+        size = 0.08 * self._show.kinematics.size_m
+        return self._server.scene.add_frame(f"/command {name}", axes_length=size, axes_radius=size / 12)
+
     def _draw(self) -> None:
         show = self._show
         world = self._scene.env_idx
@@ -71,6 +77,11 @@ class WebViewer:
         qpos = show.qpos()
         positions, rotations = show.kinematics.body_poses(qpos)
         positions += (self._offsets - self._offsets[world])[:, None]  # the chosen world stays where it is
+        origin = np.zeros(3)
+        if self._scene.camera_tracking_enabled:  # the scene moves and the camera stays
+            origin = self._scene.fixed_bodies_frame.position
+        for name, pose in show.commanded_poses().items():
+            self._poses[name].position, self._poses[name].wxyz = origin + pose[:3], pose[3:7]
         self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=show.qvel(), ctrl=show.ctrl())
 
 

@@ -54,6 +54,7 @@ def make_env() -> EnvConfig:
                 },
                 controls=dict(POSES),
                 steer=reach.steer,
+                is_pose=True,
             )
         },
         observations={
