@@ -8,7 +8,8 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
-from mjtrain.launcher.resolve import resolve_plan
+from mjtrain.launcher.plan import Host
+from mjtrain.launcher.resolve import resolve_hostnames, resolve_plan
 
 RUN = PurePosixPath("/runs/one")
 CVD = "CUDA_VISIBLE_DEVICES"
@@ -26,6 +27,8 @@ WORLD = {
 }
 STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_STEP_NUM_TASKS": "4"}
 STEP |= {"SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+
+NODE = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
 
 # name, environ, flags, visible GPUs -> devices of the ranks, and further fields of the plan
 # fmt: off
@@ -101,6 +104,8 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("restarts for one who joins", WORLD, {"max_restarts": 2}, 0, ["--max-restarts", "only torchrun"]),
     ("logs for one who joins", WORLD, {"torchrunx_log_dir": "x"}, 0, ["--torchrunx-log-dir"]),
     ("fewer GPUs than ranks that join", WORLD, {}, 1, ["rank 3 of 4", "1 visible GPU", "--gpu-ids None"]),
+    ("hosts for one who joins", WORLD, {"hostnames": ("a", "b")}, 0, ["--hostnames", "torchrun has started"]),
+    ("hosts for a node", NODE, {"gpu_ids": None, "hostnames": ("a", "b")}, 0, ["--hostnames", "node 1 of 2"]),
     ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
 ]
 
@@ -154,6 +159,67 @@ def test_a_single_rank_that_may_be_restarted_has_a_process_of_its_own() -> None:
     plan = resolve_plan(config, {CVD: "4,5,6"}, 3, run_dir=RUN)
     assert (plan.mode, plan.backend, plan.ranks[0].device, plan.environ[CVD]) == ("spawn", None, "cuda:0", "6")
     assert (plan.max_restarts, plan.heartbeat_timeout_s, plan.start_timeout_s) == (1, 400.0, 400.0)
+
+
+def test_a_node_that_something_else_has_started_has_its_share_of_the_ranks() -> None:
+    plan = resolve_plan(LaunchConfig(gpu_ids="all", seed=40), NODE | {CVD: "4,6"}, 2, num_cores=8, run_dir=RUN)
+    assert (plan.mode, plan.backend, plan.environ[CVD], plan.place) == ("node", "nccl", "4,6", ("a", 0))
+    assert [(r.rank, r.local_rank, r.node_rank, r.world_size, r.local_world_size) for r in plan.ranks] == [
+        (2, 0, 1, 4, 2),
+        (3, 1, 1, 4, 2),
+    ]
+    assert [(rank.seed, rank.device, rank.num_threads) for rank in plan.ranks] == [(42, "cuda:0", 4), (43, "cuda:1", 4)]
+    assert "GLOO_SOCKET_IFNAME" not in plan.environ  # loopback is for ranks that are all on one host
+    assert not plan.leads
+
+
+HOSTS = (
+    Host(name="a", visible=("0", "1"), num_cores=8, address="10.0.0.1"),
+    Host(name="b", visible=("5",), num_cores=4),
+)
+
+
+def test_hosts_get_the_ranks_that_each_would_get_alone() -> None:
+    config = LaunchConfig(gpu_ids="all", hostnames=("a", "b"), interface="eth1", seed=7, copy_env=("X*",))
+    plan = resolve_plan(config, {}, 0, run_dir=RUN, hosts=HOSTS)
+    assert (plan.mode, plan.backend, plan.world_size, plan.transport) == ("hosts", "nccl", 3, "ssh")
+    assert [(r.rank, r.node_rank, r.local_rank, r.local_world_size, r.device, r.seed) for r in plan.ranks] == [
+        (0, 0, 0, 2, "cuda:0", 7),
+        (1, 0, 1, 2, "cuda:1", 8),
+        (2, 1, 0, 1, "cuda:0", 9),
+    ]
+    assert [rank.num_threads for rank in plan.ranks] == [4, 4, 4]
+    first, second = plan.part(0, 1234), plan.part(1, 1234)
+    assert (len(first.ranks), len(second.ranks)) == (2, 1)
+    assert first.place == second.place == ("10.0.0.1", 1234)
+    assert (first.environ[CVD], second.environ[CVD]) == ("0,1", "5")
+    assert second.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+
+
+def test_hosts_that_differ_in_kind_are_an_error() -> None:
+    config = LaunchConfig(hostnames=("a", "c"))
+    with pytest.raises(RequestError, match="host c has no visible GPU and a has one"):
+        resolve_plan(config, {}, 0, hosts=(HOSTS[0], Host(name="c", num_cores=4)))
+    with pytest.raises(RequestError, match="host c: --gpu-ids all: no GPU is visible"):
+        resolve_plan(replace(config, gpu_ids="all"), {}, 0, hosts=(HOSTS[0], Host(name="c")))
+    with pytest.raises(RequestError, match="host b: --gpu-ids 0 1: there is no GPU 1"):
+        resolve_plan(replace(config, gpu_ids=(0, 1)), {}, 0, hosts=HOSTS)
+
+
+def test_names_of_hosts() -> None:
+    def names(*hostnames: str, **environ: str) -> tuple[str, ...]:
+        return resolve_hostnames(LaunchConfig(hostnames=hostnames), environ)
+
+    assert names("a", "b") == ("a", "b")
+    assert names("slurm", SLURM_JOB_NODELIST="n[1-2]") == ("n1", "n2")
+    assert names("a", **WORLD) == ()  # an error of the plan, before any host is asked
+    for wrong, words in (
+        (("a", "a"), "a is repeated"),
+        (("slurm",), "no Slurm allocation"),
+        (("-oProxyCommand=x",), "no host name"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            names(*wrong)
 
 
 def test_plan_is_pure() -> None:

@@ -9,6 +9,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # lab.py: real jo
 from cluster import Cluster, why_not
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests on one worker of pytest-xdist: there is one cluster, and each job fills the machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("multinode"))
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes; skips with the reason where the machine allows none."""

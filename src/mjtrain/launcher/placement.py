@@ -136,9 +136,10 @@ def spread_over(
     on_gpu = bool(gpus[0])
     for host, ids in zip(hosts, gpus, strict=True):
         if bool(ids) != on_gpu:
+            with_gpu, without = (host.name, hosts[0].name) if ids else (hosts[0].name, host.name)
             raise RequestError(
-                f"--gpu-ids: host {host.name} has {'a' if ids else 'no'} visible GPU and {hosts[0].name} has "
-                f"{'a' if on_gpu else 'no'}ne: use the same kind on all, or --gpu-ids None"
+                f"--gpu-ids: host {without} has no visible GPU and {with_gpu} has one: use hosts of one kind, or "
+                "--gpu-ids None"
             )
     if config.num_workers is not None and on_gpu:
         raise workers_with_gpus(config)
