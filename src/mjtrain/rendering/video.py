@@ -18,4 +18,4 @@ class Video:
     """Iterations that the run had when it begins, which may be a while ago."""
 
     cpu_s: float
-    """CPU time that drawing and encoding took, in seconds."""
+    """CPU time that drawing and encoding took, in seconds; the first one includes the start of the process."""
