@@ -1,5 +1,6 @@
 """A world that broke is described, and can be looked at again."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from mjtrain.catalog import load_task
 from mjtrain.cli.play import main
 from mjtrain.errors import RequestError
 from mjtrain.play.replay import ReplayShow, load_dump
+from mjtrain.play.web_viewer import WebViewer
 
 
 def write_dump(folder: Path, **changes: object) -> Path:
@@ -48,6 +50,21 @@ def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
     assert show.qvel()[0, 0] == -40.0
     show.reset()
     assert show.frame == 0
+
+
+def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:
+    show = ReplayShow(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    viewer = WebViewer(show, host="127.0.0.1", port=0)
+    deadline = time.monotonic() + 30
+    frames = set()
+
+    def seen_all() -> bool:
+        assert time.monotonic() < deadline
+        frames.add(show.frame)
+        return len(frames) == 9
+
+    viewer.run(seen_all)
+    assert frames == set(range(9))
 
 
 def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

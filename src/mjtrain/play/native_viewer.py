@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed;
 
 _SPACE, _RIGHT, _DOWN, _UP, _BACKSPACE, _PAGE_UP, _PAGE_DOWN = 32, 262, 264, 265, 259, 266, 267
 _FRAME_S = 1 / 60
+_CLOSE_S = 10.0
 
 
 def check_display() -> None:
@@ -59,6 +61,7 @@ def run_native_viewer(show: Show, stop: Callable[[], bool] = lambda: False) -> N
         if key in actions:
             show.post(actions[key])
 
+    others = threading.enumerate()
     with mujoco.viewer.launch_passive(model, data, key_callback=on_key) as window:
         before = time.monotonic()
         while window.is_running() and not stop():
@@ -71,3 +74,6 @@ def run_native_viewer(show: Show, stop: Callable[[], bool] = lambda: False) -> N
                 mujoco.mj_forward(model, data)  # contacts too
             window.sync()
             time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))
+    for thread in threading.enumerate():  # the window's, which must not be cut off while it takes the window down
+        if thread not in others:
+            thread.join(timeout=_CLOSE_S)

@@ -51,19 +51,23 @@ class Panels:
         reset = gui.add_button("Reset", icon=viser.Icon.REFRESH)
         speed = gui.add_dropdown("Speed", [f"{speed:g}x" for speed in SPEEDS], initial_value="1x")
 
+        shown = False
+
         def toggle() -> None:
             show.paused = not show.paused
-            label(pause)
-
-        def label(button: Any) -> None:
-            button.label = "Go on" if show.paused else "Pause"
-            button.icon = viser.Icon.PLAYER_PLAY if show.paused else viser.Icon.PLAYER_PAUSE
 
         def step_once() -> None:
             show.paused = True
-            label(pause)
             show.step()
 
+        def update() -> None:
+            nonlocal shown
+            if show.paused != shown:
+                shown = show.paused
+                pause.label = "Go on" if shown else "Pause"
+                pause.icon = viser.Icon.PLAYER_PLAY if shown else viser.Icon.PLAYER_PAUSE
+
+        self._updates.append(update)
         pause.on_click(lambda _: show.post(toggle))
         step.on_click(lambda _: show.post(step_once))
         reset.on_click(lambda _: show.post(show.reset))

@@ -1,0 +1,31 @@
+"""MuJoCo's own window, on a display without a screen."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, time
+import mjtrain
+from mjtrain.play.native_viewer import run_native_viewer
+from mjtrain.play.player import Player
+from mjtrain.play.runs import untrained
+from mjtrain.play.show import LiveShow
+
+show = LiveShow(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
+deadline = time.monotonic() + 60
+run_native_viewer(show, stop=lambda: show.num_steps >= 30 or time.monotonic() > deadline)
+print("steps", show.num_steps, flush=True)
+"""
+
+
+def test_the_window_opens_and_time_passes() -> None:
+    if shutil.which("xvfb-run") is None:
+        pytest.skip("needs a display: there is no xvfb-run here")
+    done = subprocess.run(
+        ["xvfb-run", "-a", sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) >= 30
