@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ITERATIONS = {"Cartpole-Balance": 100, "Quadruped-Velocity-Flat": 30}
+ITERATIONS = {"Cartpole-Balance": 100, "Quadruped-Velocity-Flat": 25}
 WARM_UP = 2
 MOST_PERCENT = 3.0
 
