@@ -206,17 +206,31 @@ def test_hosts_that_differ_in_kind_are_an_error() -> None:
         resolve_plan(replace(config, gpu_ids=(0, 1)), {}, 0, hosts=HOSTS)
 
 
+def test_hosts_with_counts() -> None:
+    counted = (replace(HOSTS[0], num_ranks=1), replace(HOSTS[1], num_ranks=3))
+    plan = resolve_plan(LaunchConfig(gpu_ids=None, hostnames=("a:1", "b:3")), {}, 0, hosts=counted)
+    assert [(rank.node_rank, rank.local_rank) for rank in plan.ranks] == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    assert [rank.num_threads for rank in plan.ranks] == [8, 1, 1, 1]
+    on_gpu = (replace(HOSTS[0], num_ranks=2), replace(HOSTS[1], num_ranks=1))
+    plan = resolve_plan(LaunchConfig(hostnames=("a:2", "b:1")), {}, 0, hosts=on_gpu)
+    assert [rank.device for rank in plan.ranks] == ["cuda:0", "cuda:1", "cuda:0"]
+    with pytest.raises(RequestError, match="--hostnames b:3: there are only 1 GPUs to take"):
+        resolve_plan(LaunchConfig(gpu_ids="all", hostnames=("a:1", "b:3")), {}, 0, hosts=counted)
+
+
 def test_names_of_hosts() -> None:
-    def names(*hostnames: str, **environ: str) -> tuple[str, ...]:
+    def names(*hostnames: str, **environ: str) -> dict[str, int | None]:
         return resolve_hostnames(LaunchConfig(hostnames=hostnames), environ)
 
-    assert names("a", "b") == ("a", "b")
-    assert names("slurm", SLURM_JOB_NODELIST="n[1-2]") == ("n1", "n2")
-    assert names("a", **WORLD) == ()  # an error of the plan, before any host is asked
+    assert names("a", "b:4") == {"a": None, "b": 4}
+    assert names("fe80::1") == {"fe80::1": None}
+    assert names("slurm", SLURM_JOB_NODELIST="n[1-2]") == {"n1": None, "n2": None}
+    assert names("a", **WORLD) == {}  # an error of the plan, before any host is asked
     for wrong, words in (
-        (("a", "a"), "a is repeated"),
+        (("a", "a:2"), "a is repeated"),
         (("slurm",), "no Slurm allocation"),
         (("-oProxyCommand=x",), "no host name"),
+        (("a:0",), "without a rank"),
     ):
         with pytest.raises(RequestError, match=words):
             names(*wrong)

@@ -20,7 +20,7 @@ def command(cluster: Cluster, *flags: str) -> list[str]:
 
 def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
     """From the first of them, by its own name; the second by an alias that only the SSH configuration knows."""
-    flags = ["--hostnames", "zeta", "box", "--num-workers", "2"]
+    flags = ["--hostnames", "zeta", "box:2", "--num-workers", "2"]
     job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), WANDB_API_KEY="a-well-kept-secret")
     job.wait_for("iteration 1/")
     for pid in job.members():

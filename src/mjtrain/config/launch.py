@@ -21,7 +21,7 @@ class LaunchConfig:
     hostnames: tuple[str, ...] = ()
     """Hosts to run on, over SSH: names, addresses or aliases of the SSH configuration, the first gets rank 0. Or slurm:
     those of this Slurm allocation, over srun. Each host gets the ranks that one would: one per GPU of --gpu-ids, or
-    --num-workers."""
+    --num-workers; NAME:COUNT gives it so many."""
 
     ssh_config_file: str | None = None
     """SSH configuration for --hostnames. Default: ssh's own choice."""

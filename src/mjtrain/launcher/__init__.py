@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +63,12 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
     Raises:
         RequestError: Some cannot be used; further problems are notes.
     """
-    names = resolve_hostnames(config, os.environ)
-    if not names:
+    counts = resolve_hostnames(config, os.environ)
+    if not counts:
         return ()
     from mjtrain.launcher.survey import survey_hosts
 
-    return survey_hosts(names, config, folder)
+    return tuple(replace(host, num_ranks=counts[host.name]) for host in survey_hosts(list(counts), config, folder))
 
 
 def make_plan(config: LaunchConfig, run_dir: Path | None = None, hosts: tuple[Host, ...] = ()) -> LaunchPlan:

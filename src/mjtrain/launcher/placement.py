@@ -130,7 +130,7 @@ def spread_over(
     gpus = []
     for host in hosts:
         try:
-            gpus.append(resolve_gpu_ids(config.gpu_ids, host.visible))
+            gpus.append(_choose_gpus(config, host))
         except RequestError as error:
             raise RequestError(f"host {host.name}: {error}") from error
     on_gpu = bool(gpus[0])
@@ -143,7 +143,7 @@ def spread_over(
             )
     if config.num_workers is not None and on_gpu:
         raise workers_with_gpus(config)
-    counts = [len(ids) or config.num_workers or 1 for ids in gpus]
+    counts = [len(ids) or host.num_ranks or config.num_workers or 1 for host, ids in zip(hosts, gpus, strict=True)]
     world_size = sum(counts)
     ranks, plans = [], []
     for node_rank, (host, count, ids) in enumerate(zip(hosts, counts, gpus, strict=True)):
@@ -187,6 +187,16 @@ def spread_over(
         max_restarts=config.max_restarts,
         notices=_notices(config, on_gpu=on_gpu),
     )
+
+
+def _choose_gpus(config: LaunchConfig, host: Host) -> tuple[int, ...]:
+    """Choose GPUs of a host: as many as it was given ranks, the first of those that may be taken."""
+    if host.num_ranks is None or not host.visible:
+        return resolve_gpu_ids(config.gpu_ids, host.visible)
+    ids = resolve_gpu_ids("all" if config.gpu_ids == "auto" else config.gpu_ids, host.visible)
+    if ids and len(ids) < host.num_ranks:
+        raise RequestError(f"--hostnames {host.name}:{host.num_ranks}: there are only {len(ids)} GPUs to take")
+    return ids[: host.num_ranks]
 
 
 def _share_cores(num_cores: int, world: RankWorld, environ: Mapping[str, str]) -> int:

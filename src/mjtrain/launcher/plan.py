@@ -16,6 +16,8 @@ class Host:
     visible: tuple[str, ...] = ()
     """GPUs there, as CUDA_VISIBLE_DEVICES names them."""
     num_cores: int = 1
+    num_ranks: int | None = None
+    """How many ranks it gets; None for as many as it would get alone."""
     address: str = ""
     """Where the other hosts reach it; only of the first."""
 

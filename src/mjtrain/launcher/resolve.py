@@ -1,5 +1,6 @@
 """All decisions about processes, hosts, devices, seeds and threads, made once from plain inputs; pure."""
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import get_args
@@ -48,25 +49,34 @@ def resolve_plan(
     return place_here(config, environ, world, visible, num_cores, run_dir)
 
 
-def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
+def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
     """Decide which hosts to ask what they are like; none where this job needs no others.
 
+    Returns:
+        How many ranks each host gets, by its name; None for as many as it would get alone.
+
     Raises:
-        RequestError: A name is repeated, or there is no Slurm allocation.
+        RequestError: A name is repeated or none, a count is zero, or there is no Slurm allocation.
     """
-    names = config.hostnames
+    asked = " ".join(config.hostnames)
     if resolve_world(environ) is not None:
-        return ()  # and --hostnames an error, see `resolve_plan`
-    if names == ("slurm",):
+        return {}  # and --hostnames an error, see `resolve_plan`
+    if config.hostnames == ("slurm",):
         if "SLURM_JOB_NODELIST" not in environ:
             raise RequestError("--hostnames slurm: this is no Slurm allocation (SLURM_JOB_NODELIST is not set)")
-        return expand_hosts(environ["SLURM_JOB_NODELIST"])
-    for name in names:
-        if names.count(name) > 1:
-            raise RequestError(f"--hostnames {' '.join(names)}: {name} is repeated")
+        return dict.fromkeys(expand_hosts(environ["SLURM_JOB_NODELIST"]))
+    counts: dict[str, int | None] = {}
+    for word in config.hostnames:
+        counted = re.fullmatch(r"([^:]+):(\d+)", word)
+        name, count = (counted[1], int(counted[2])) if counted else (word, None)
+        if name in counts:
+            raise RequestError(f"--hostnames {asked}: {name} is repeated")
         if not name or name.startswith("-"):
-            raise RequestError(f"--hostnames {' '.join(names)}: {name!r} is no host name")
-    return names
+            raise RequestError(f"--hostnames {asked}: {name!r} is no host name")
+        if count == 0:
+            raise RequestError(f"--hostnames {asked}: {word} leaves the host without a rank")
+        counts[name] = count
+    return counts
 
 
 def _check_request(config: LaunchConfig) -> None:
