@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from mjtrain.errors import RequestError
 from mjtrain.launcher import call
 from mjtrain.launcher.channel import encode_message
 from mjtrain.launcher.failure import Failure
@@ -60,6 +61,31 @@ def test_nodes_must_agree() -> None:
     )
     other = {**mine, "packages": {**mine["packages"], "torch": "1.0"}}
     assert "has torch 1.0 and node 0 has" in str(call.find_difference(mine, other))
+
+
+def test_callers_hear_why_node_0_cannot_begin() -> None:
+    for error, heard in ((RequestError("--resume x: no"), RequestError), (OSError("disk full"), ConnectionError)):
+        gate, caller = meet_at_the_gate()
+
+        def fail(error: Exception = error) -> dict[str, str]:
+            raise error
+
+        with pytest.raises(type(error)):
+            gate.agree(fail)
+        with pytest.raises(heard, match=str(error)):
+            caller.agree(dict)
+
+
+def meet_at_the_gate() -> tuple[call.Gate, call.Caller]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    world = {"num_nodes": 2, "master_addr": "127.0.0.1", "master_port": port}
+    gates: list[call.Gate] = []
+    waiting = threading.Thread(target=lambda: gates.append(call.Gate(NodeWorld(node_rank=0, **world), 1, "", 30.0)))
+    waiting.start()
+    caller = call.Caller(NodeWorld(node_rank=1, **world), 1, "", 30.0)
+    waiting.join(30.0)
+    return gates[0], caller
 
 
 def test_a_stranger_without_the_token_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,9 @@ class Gate:
         """Choose for all nodes, and tell them."""
         try:
             choice = choose()
-        except RequestError as error:
-            self._tell("choice", error=str(error))
+        except Exception as error:
+            self._tell("choice", error=str(error), is_wrong=isinstance(error, RequestError))
+            self.close()
             raise
         self._tell("choice", **choice)
         return choice
@@ -156,11 +157,18 @@ class Caller:
         return
 
     def agree(self, _: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what node 0 chooses."""
+        """Return what node 0 chooses.
+
+        Raises:
+            RequestError: The request was wrong, as node 0 has found.
+            ConnectionError: Node 0 has failed to choose, or is gone.
+        """
         choice = self.wait_for("choice")
-        if "error" in choice:
+        if "error" not in choice:
+            return choice
+        if choice["is_wrong"]:
             raise RequestError(choice["error"])
-        return choice
+        raise ConnectionError(f"node 0 could not begin: {choice['error']}")
 
     def wait_for(self, *kinds: str) -> dict[str, Any]:
         """Return the next message of one of these kinds.
