@@ -12,6 +12,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import mjtrain
+from mjtrain.cli.train import RARE
 
 BIN = Path(sys.executable).parent
 
@@ -58,6 +59,9 @@ def test_help_is_short_and_help_all_has_the_rest(tmp_path: Path) -> None:
         assert "--gpu-ids" in text
         assert "--torchrunx-log-dir" in text
     assert len(short.splitlines()) <= 150
+    rare = {f"--{name.replace('_', '-')} " for name in RARE}
+    assert not [flag for flag in rare if flag in short]
+    assert [flag for flag in rare if flag in everything] == list(rare)
     assert "--help-all" in short
     assert "--env.rewards.upright.weight" not in short
     for flag in (

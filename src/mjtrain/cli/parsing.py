@@ -1,19 +1,35 @@
 """How tyro reads mjtrain's configs."""
 
 import contextlib
+import dataclasses
 import io
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
+import docstring_parser
 import tyro
 
-from mjtrain.config import GpuIds, RunToResume
+from mjtrain.config import GpuIds, LaunchConfig, PlayConfig, RunConfig, RunToResume
 from mjtrain.errors import RequestError
 
 ConfigT = TypeVar("ConfigT")
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
+
+_hidden: frozenset[str] = frozenset()
+"""Fields that are no flags for now."""
+
+
+@contextlib.contextmanager
+def hiding(fields: frozenset[str]) -> Iterator[None]:
+    """Leave fields of the flat configs out, by name, for a help page that is to be short."""
+    global _hidden
+    before, _hidden = _hidden, fields
+    try:
+        yield
+    finally:
+        _hidden = before
 
 
 def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default: Any = None, **kwargs: Any) -> ConfigT:
@@ -122,6 +138,29 @@ def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Prim
         instance_from_str=read,
         is_instance=lambda value: value is None or value is True or isinstance(value, str),
         str_from_instance=lambda value: [str(value)],
+    )
+
+
+@REGISTRY.struct_rule
+def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+    """Read the configs whose fields are flags by their own names; tyro itself keeps the line breaks of docstrings."""
+    if info.type not in (LaunchConfig, PlayConfig, RunConfig):
+        return None
+    default = info.default if isinstance(info.default, info.type) else info.type()
+    words = {param.arg_name: param.description or "" for param in docstring_parser.parse_from_object(info.type).params}
+    types = get_type_hints(info.type, include_extras=True)
+    return tyro.constructors.StructConstructorSpec(
+        instantiate=info.type,
+        fields=tuple(
+            tyro.constructors.StructFieldSpec(
+                name=field.name,
+                type=types[field.name],
+                default=getattr(default, field.name),
+                helptext=" ".join(words[field.name].split()),
+            )
+            for field in dataclasses.fields(info.type)
+            if field.name not in _hidden
+        ),
     )
 
 

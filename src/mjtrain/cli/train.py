@@ -10,11 +10,20 @@ from typing import Annotated
 
 import tyro
 
-from mjtrain.cli.parsing import parse
+from mjtrain.cli.parsing import hiding, parse
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, to_plain
 from mjtrain.errors import RequestError
 
 USAGE = "train TASK [options]"
+
+RARE = frozenset(
+    {
+        "ssh_config_file", "copy_env", "backend", "interface", "connect_timeout_s", "process_group_timeout_s",
+        "checkpoint_flush_s", "drift_check_interval", "video_interval", "video_length_s", "wandb_entity", "wandb_group",
+        "wandb_tags", "wandb_name", "wandb_upload_checkpoints",
+    }
+)  # fmt: skip
+"""Options that only --help-all lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +100,17 @@ def _handle_missing_task(argv: list[str]) -> None:
 
 
 def _print_help(prog: str, run: RunConfig) -> None:
-    """Print the options that every task has, and leave."""
-    parse(
-        _Options,
-        ["--help"],
-        prog=prog,
-        default=_Options(launch=LaunchConfig(), run=run),
-        description="Train a policy. TASK is a name from list-tasks, package.module:factory or "
-        "path/to/file.py:factory. Every setting of the task (--env.…) and of the algorithm (--agent.…) is a flag too: "
-        "`train TASK --help-all` lists them.",
-    )
+    """Print the options that every task has, without the rare ones, and leave."""
+    with hiding(RARE):
+        parse(
+            _Options,
+            ["--help"],
+            prog=prog,
+            default=_Options(launch=LaunchConfig(), run=run),
+            description="Train a policy. TASK is a name from list-tasks, package.module:factory or "
+            "path/to/file.py:factory. Every setting of the task (--env.…) and of the algorithm (--agent.…) is a flag "
+            "too; `train TASK --help-all` lists them, and more about networks, videos and W&B.",
+        )
 
 
 if __name__ == "__main__":

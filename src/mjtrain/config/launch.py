@@ -56,8 +56,7 @@ class LaunchConfig:
     """Seconds that a rank waits for the others in a collective before it fails."""
 
     heartbeat_timeout_s: float = 300.0
-    """Seconds without a sign of life or of progress after which a rank counts as hanging and the job ends; only where
-    ranks are processes of their own."""
+    """Seconds without a sign of life or of progress after which a rank counts as hanging and the job ends."""
 
     stop_grace_s: float = 60.0
     """Seconds that the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 leaves for finishing the iteration and saving."""
