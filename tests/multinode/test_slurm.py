@@ -63,7 +63,7 @@ def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
         time.sleep(0.2)
     slurm.run("scancel", "--signal=USR1", job)
     assert slurm.wait_for(job, "PENDING")["Restarts"] == "1"
-    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # instead of after two minutes
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+10")  # seconds, instead of two minutes
     shown = slurm.wait_for(job, *ENDS)
     said = log.read_text()
     assert f"requeueing Slurm job {job}" in said

@@ -27,6 +27,9 @@ from mjtrain.launcher.verdict import Verdict, report_verdict
 SETTLE_S = 0.5
 """Time between the first sign of a failure and the verdict: a dead process may be seen after its peers' complaints."""
 
+EXIT_PATIENCE_S = 3.0
+"""The same where a rank has hung up and its end is not known yet: a process with much memory takes its time to go."""
+
 INTERRUPT_GRACE_S = 5.0
 """Time that an interrupted function has for its clean-up."""
 
@@ -315,7 +318,7 @@ class Supervisor:
                 return Verdict(value=self._value, stop_signal=stop)
             return None
         failure = None
-        if self._suspect_s is not None and now_s - self._suspect_s > SETTLE_S:
+        if self._suspect_s is not None and now_s - self._suspect_s > self._settle_s():
             failure = self._diagnosis.explain(self._custody.starter_exit_code, self._agent_lost)
         elif self._custody.lost:
             failure = Failure(summary="the keeper of its processes has ended unexpectedly")
@@ -326,6 +329,13 @@ class Supervisor:
         elif len(members) < len(self._plan.ranks) and now_s - self._begin_s > self._plan.start_timeout_s:
             failure = self._diagnosis.explain_start(f"its ranks did not start within {self._plan.start_timeout_s:g} s")
         return None if failure is None else Verdict(failure=failure, stop_signal=stop)
+
+    def _settle_s(self) -> float:
+        """How long to wait for the cause: a rank that hung up without a word is about to end, and how tells most."""
+        ending = any(
+            member.lost_s and member.exit_code is None and not member.done for member in self._members.values()
+        )
+        return EXIT_PATIENCE_S if ending and not self._agent_lost else SETTLE_S
 
     def _say(self, line: str) -> None:
         self._console.write("stderr", line.encode() + b"\n")

@@ -151,4 +151,8 @@ class Studio:
                 self._last_words = line.strip()  # a library's complaint, or the end of a traceback
 
     def _why(self) -> str:
+        """Return the last words of a process that is at its end."""
+        self._listener.join(1.0)  # they may still be on the way
+        while not self._heard.empty():
+            self._last_words = json.loads(self._heard.get()).get("error", self._last_words)
         return self._last_words or f"the process that draws has ended with status {self._process.poll()}"
