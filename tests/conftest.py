@@ -9,11 +9,13 @@ BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->
 
 
 def pytest_configure() -> None:
-    """Give each of pytest-xdist's workers a core: threads of two trainings on the same cores wait for each other."""
+    """Give each of pytest-xdist's workers a core, as far as there are: two trainings on one wait for each other."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+        index = int(worker.removeprefix("gw"))
+        if index < len(cores):
+            os.sched_setaffinity(0, {cores[index]})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

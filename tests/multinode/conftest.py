@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # lab.py: real jo
 from cluster import Cluster, why_not
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep these tests on one worker of pytest-xdist: there is one cluster, and each job fills the machine."""
     for item in items:

@@ -38,6 +38,7 @@ def cartpole_run(log_root: Path) -> Path:
     return run_dir
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep those that share runs in one of pytest-xdist's workers, so that they are trained once."""
     for item in items:
