@@ -27,7 +27,7 @@ from mjtrain.launcher.verdict import Verdict, report_verdict
 SETTLE_S = 0.5
 """Time between the first sign of a failure and the verdict: a dead process may be seen after its peers' complaints."""
 
-EXIT_PATIENCE_S = 3.0
+EXIT_PATIENCE_S = 6.0
 """The same where a rank has hung up and its end is not known yet: a process with much memory takes its time to go."""
 
 INTERRUPT_GRACE_S = 5.0
