@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from mjtrain.config import EnvConfig
-from mjtrain.env import gait, reach
 from mjtrain.env.env import Env
+from mjtrain.mdp import gait, reach
 
 Policy = Callable[[Any], torch.Tensor]
 LEGS = ("FR", "FL", "RR", "RL")

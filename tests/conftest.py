@@ -1,10 +1,15 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+import mjtrain
+from mjtrain.catalog import load_task
+
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
+ONE_CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->\n"
 
 
@@ -18,13 +23,45 @@ def pytest_configure() -> None:
             os.sched_setaffinity(0, {cores[index]})
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none; keep tests that share a trained run on one worker of pytest-xdist."""
+    for item in items:
+        if "log_root" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("trained run"))
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here")
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of Cartpole-Balance that has learned something, and one of the quadruped that has not."""
+    folder = tmp_path_factory.mktemp("logs")
+    cartpole = load_task("Cartpole-Balance")
+    agent = replace(cartpole.agent, save_interval=10)
+    mjtrain.train(
+        "Cartpole-Balance",
+        agent=agent,
+        num_envs=256,
+        max_iterations=40,
+        launch=ONE_CPU,
+        logger="none",
+        log_root=str(folder),
+    )
+    mjtrain.train(
+        "Quadruped-Velocity-Flat", num_envs=8, max_iterations=1, launch=ONE_CPU, logger="none", log_root=str(folder)
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cartpole_run(log_root: Path) -> Path:
+    (run_dir,) = (log_root / "cartpole_balance").iterdir()
+    return run_dir
 
 
 @pytest.fixture

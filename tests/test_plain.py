@@ -9,13 +9,13 @@ import yaml
 from mjtrain.api import make_train_config
 from mjtrain.catalog import list_tasks
 from mjtrain.config import AgentConfig, EnvConfig, RewardTerm, from_plain, to_plain
-from mjtrain.env import rewards
+from mjtrain.mdp import rewards
 
 
 def test_a_whole_config_becomes_yaml_and_json() -> None:
     plain = to_plain(make_train_config("Cartpole-Balance"))
     assert yaml.safe_load(yaml.safe_dump(plain)) == json.loads(json.dumps(plain)) == plain
-    assert plain["env"]["terminations"]["time_out"]["func"] == "mjtrain.env.terminations:time_out"
+    assert plain["env"]["terminations"]["time_out"]["func"] == "mjtrain.mdp.terminations:time_out"
 
 
 def test_numbers_of_numpy_and_torch_become_numbers() -> None:
@@ -40,7 +40,7 @@ def test_a_config_comes_back_from_yaml_as_it_was(task: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"func": "mjtrain.env.rewards:gone"}, "func is mjtrain.env.rewards:gone, which cannot be imported"),
+        ({"func": "mjtrain.mdp.rewards:gone"}, "func is mjtrain.mdp.rewards:gone, which cannot be imported"),
         ({"func": "no_such_package:alive"}, "func is no_such_package:alive, which cannot be imported"),
         ({"wieght": 2.0}, "RewardTerm has wieght, which this version of mjtrain does not know"),
     ],

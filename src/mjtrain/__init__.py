@@ -23,8 +23,8 @@ from mjtrain.config import (
     TrainConfig,
     WarpConfig,
 )
+from mjtrain.heartbeat import beat, stop_requested
 from mjtrain.launcher import RankFailedError, launch
-from mjtrain.pulse import beat, stop_requested
 from mjtrain.rank import RankContext
 
 __all__ = [

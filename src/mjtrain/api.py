@@ -11,20 +11,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.amounts import resolve_amounts
 from mjtrain.catalog import load_task, resolve_task_name
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
-from mjtrain.git_state import read_git_state
 from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
-from mjtrain.rendering.backend import drawing_environ
 from mjtrain.reporting.events import last_iteration, write_event
-from mjtrain.requeue import requeue_when_stopped, resolve_requeue
-from mjtrain.resume import check_urls, names_local_run, open_run
-from mjtrain.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
+from mjtrain.run_size import resolve_run_size
+from mjtrain.runs.git_state import read_git_state
+from mjtrain.runs.requeue import requeue_when_stopped, resolve_requeue
+from mjtrain.runs.resume import check_urls, names_local_run, open_run
+from mjtrain.runs.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
+from mjtrain.video.backend import drawing_environ
 
 if TYPE_CHECKING:
     from mjtrain.launcher.failure import Failure
@@ -85,7 +85,7 @@ def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
     """Resolve a run's totals to what one rank does, and check what can be checked before it begins."""
     if config.run.resume is not None and config.run.load is not None:
         raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
-    config = resolve_amounts(check_urls(config), plan.world_size)
+    config = resolve_run_size(check_urls(config), plan.world_size)
     resolve_engine(config.run.engine, plan.ranks[0].device)
     if config.run.video:
         _check_video(config.run)

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import IO, Any
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.errors import RequestError
 
 MAGIC = b"\nmjtrain sha256:"
@@ -66,7 +66,7 @@ class _HashingWriter(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Write a piece; every piece is a sign of progress, as a large file on a slow disk takes its time."""
-        pulse.beat()
+        heartbeat.beat()
         try:
             self._file.write(data)
         except OSError as error:

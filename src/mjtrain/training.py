@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.config import TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
@@ -18,7 +18,7 @@ from mjtrain.rl.runner import Runner
 from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, is_url
 
 if TYPE_CHECKING:
-    from mjtrain.rendering.filming import Filming
+    from mjtrain.video.video_hook import VideoHook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     Returns:
         The same on every rank.
     """
-    pulse.beat("build")
+    heartbeat.beat("build")
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_env(context, config)
@@ -80,7 +80,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
                 check_nan_resets(metrics, config.env.nan_guard)
             saves = is_last or _is_due(config.agent.save_interval, runner)
             if saves:
-                pulse.beat("save")
+                heartbeat.beat("save")
             if config.run.drift_check_interval and (saves or _is_due(config.run.drift_check_interval, runner)):
                 runner.check_drift()
             if saves:
@@ -109,13 +109,13 @@ def _resume(context: RankContext, config: TrainConfig, run_dir: Path, runner: Ru
 
 def _film(
     stack: ExitStack, context: RankContext, config: TrainConfig, run_dir: Path, env: Env, report: RunReport
-) -> "Filming | None":
+) -> "VideoHook | None":
     """Get ready to film, if that is asked for."""
     if not config.run.video:
         return None
-    from mjtrain.rendering.filming import Filming
+    from mjtrain.video.video_hook import VideoHook
 
-    return stack.enter_context(Filming(config, env, context.device, run_dir, report.warn))
+    return stack.enter_context(VideoHook(config, env, context.device, run_dir, report.warn))
 
 
 def _find_checkpoint(config: TrainConfig, run_dir: Path) -> tuple[Path | None, list[str]]:

@@ -91,7 +91,7 @@ def test_a_new_task_is_a_folder_and_a_line(tmp_path: Path) -> None:
     (package / "__init__.py").write_text(
         "from pathlib import Path\n"
         "from mjtrain import *\n"
-        "from mjtrain.env import events, observations, rewards, terminations\n\n\n"
+        "from mjtrain.mdp import events, observations, rewards, terminations\n\n\n"
         "def make_task():\n"
         "    see = {'place': ObservationTerm(func=observations.joint_pos, params={'joint': 'rail'})}\n"
         "    where = {'joint': 'rail', 'position': (-1.0, 1.0)}\n"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
 
 from mjtrain.cli.train import main
 from mjtrain.storage import find_stored_iteration
+from support.templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
 
 BIN = Path(sys.executable).parent
 ROOT = DEPLOY.parent

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import mujoco
 import pytest
 import torch
-from models import ALL
 
 from mjtrain.config import EnvConfig
 from mjtrain.engines import make_engine, resolve_engine
@@ -13,6 +12,7 @@ from mjtrain.engines.base import Engine
 from mjtrain.engines.native import NativeEngine
 from mjtrain.engines.warp import WarpEngine
 from mjtrain.errors import RequestError
+from support.models import ALL
 
 NUM_ENVS = 5
 

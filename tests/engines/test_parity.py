@@ -4,11 +4,11 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from models import ALL
 
 from mjtrain.engines.base import Engine
 from mjtrain.engines.native import NativeEngine
 from mjtrain.engines.warp import WarpEngine
+from support.models import ALL
 
 NUM_ENVS = 6
 

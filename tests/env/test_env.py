@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import NUM_ENVS, TASKS, actions_for, make_env
 
 from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, ObservationTerm, RewardTerm
 from mjtrain.env.env import Env
-from mjtrain.env.observations import last_action
-from mjtrain.env.rewards import action_energy, action_rate, alive
 from mjtrain.errors import RequestError
+from mjtrain.mdp.observations import last_action
+from mjtrain.mdp.rewards import action_energy, action_rate, alive
+from support.envs import NUM_ENVS, TASKS, actions_for, make_env
 
 
 def variants() -> list[tuple[str, bool]]:

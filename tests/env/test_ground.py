@@ -6,7 +6,6 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from helpers import make_env
 
 from mjtrain.catalog import load_task
 from mjtrain.config import TerrainConfig
@@ -14,6 +13,7 @@ from mjtrain.engines.height_field import make_height_field
 from mjtrain.engines.model import load_model
 from mjtrain.env.ground import Ground
 from mjtrain.errors import RequestError
+from support.envs import make_env
 
 SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import actions_for, make_env
 
 import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.config import EventTerm, NanGuardConfig
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from support.envs import actions_for, make_env
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 

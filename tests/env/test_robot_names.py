@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import NUM_ENVS, make_env
 
 from mjtrain.catalog import load_task
 from mjtrain.errors import RequestError
+from support.envs import NUM_ENVS, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env
 

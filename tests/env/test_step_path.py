@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import TASKS, actions_for, make_env
 from torch.overrides import TorchFunctionMode
 
 from mjtrain.catalog import load_task
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
+from support.envs import TASKS, actions_for, make_env
 
 WAITS = {
     torch.Tensor.item,

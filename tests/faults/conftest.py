@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from lab import LIMIT_S, Outcome
 
-Record = Callable[..., None]
+from support.jobs import LIMIT_S, Outcome, Record
 
 
 @pytest.fixture

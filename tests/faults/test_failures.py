@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import Job, function, training
 
-from conftest import Record
+from support.jobs import Job, Record, function, training
 
 HEARTBEAT_S = 4.0
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import training
 
-from conftest import Record
 from mjtrain.checkpoint import find_valid_checkpoint, list_checkpoints
+from support.jobs import Record, training
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from lab import Job, function, training
 
-from conftest import Record
 from mjtrain.checkpoint import find_valid_checkpoint
+from support.jobs import Job, Record, function, training
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 NEVER_ENDING = ["--max-iterations", "100000"]
@@ -22,7 +21,7 @@ def run_dir(folder: Path) -> Path:
 
 def find_keeper(job: Job) -> int:
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.members()}
-    return next(pid for pid, command in commands.items() if b"mjtrain.launcher.keeper" in command)
+    return next(pid for pid, command in commands.items() if b"mjtrain.launcher.job.reaper" in command)
 
 
 @pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)

@@ -6,14 +6,14 @@ import threading
 import pytest
 
 from mjtrain.errors import RequestError
-from mjtrain.launcher import call
-from mjtrain.launcher.channel import encode_message
 from mjtrain.launcher.failure import Failure
-from mjtrain.launcher.head import pick_cause
-from mjtrain.launcher.network import connect_to
-from mjtrain.launcher.survey import select_environ
-from mjtrain.launcher.transport import explain_status, is_this_machine
-from mjtrain.launcher.world import NodeWorld
+from mjtrain.launcher.ipc.messages import encode_message
+from mjtrain.launcher.ipc.network import connect_to
+from mjtrain.launcher.multinode import node_rendezvous as call
+from mjtrain.launcher.multinode.coordinator import pick_cause
+from mjtrain.launcher.multinode.probe import select_environ
+from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
+from mjtrain.launcher.planning.external import ExternalNode
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,16 @@ def test_callers_hear_why_node_0_cannot_begin() -> None:
             caller.agree(dict)
 
 
-def meet_at_the_gate() -> tuple[call.Gate, call.Caller]:
+def meet_at_the_gate() -> tuple[call.NodeRendezvousServer, call.NodeRendezvousClient]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     world = {"num_nodes": 2, "master_addr": "127.0.0.1", "master_port": port}
-    gates: list[call.Gate] = []
-    waiting = threading.Thread(target=lambda: gates.append(call.Gate(NodeWorld(node_rank=0, **world), 1, "", 30.0)))
+    gates: list[call.NodeRendezvousServer] = []
+    waiting = threading.Thread(
+        target=lambda: gates.append(call.NodeRendezvousServer(ExternalNode(node_rank=0, **world), 1, "", 30.0))
+    )
     waiting.start()
-    caller = call.Caller(NodeWorld(node_rank=1, **world), 1, "", 30.0)
+    caller = call.NodeRendezvousClient(ExternalNode(node_rank=1, **world), 1, "", 30.0)
     waiting.join(30.0)
     return gates[0], caller
 
@@ -94,8 +96,10 @@ def test_a_stranger_without_the_token_is_not_let_in(monkeypatch: pytest.MonkeyPa
         port = probe.getsockname()[1]
     monkeypatch.setenv(call.TOKEN_VARIABLE, "a-secret")
     world = {"num_nodes": 2, "master_addr": "127.0.0.1", "master_port": port}
-    gates: list[call.Gate] = []
-    waiting = threading.Thread(target=lambda: gates.append(call.Gate(NodeWorld(node_rank=0, **world), 1, "", 30.0)))
+    gates: list[call.NodeRendezvousServer] = []
+    waiting = threading.Thread(
+        target=lambda: gates.append(call.NodeRendezvousServer(ExternalNode(node_rank=0, **world), 1, "", 30.0))
+    )
     waiting.start()
     nonsense = connect_to("127.0.0.1", port, 10.0, what="the gate")
     nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -107,7 +111,7 @@ def test_a_stranger_without_the_token_is_not_let_in(monkeypatch: pytest.MonkeyPa
     stranger.sendall(encode_message("hello", b"", hello))
     assert stranger.recv(100) == b""
     stranger.close()
-    caller = call.Caller(NodeWorld(node_rank=1, **world), 1, "", 30.0)
+    caller = call.NodeRendezvousClient(ExternalNode(node_rank=1, **world), 1, "", 30.0)
     waiting.join(30.0)
     (gate,) = gates
     told = threading.Thread(target=lambda: gate.agree(lambda: {"run_dir": "here"}))

@@ -8,8 +8,8 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
-from mjtrain.launcher.plan import Host
-from mjtrain.launcher.resolve import resolve_hostnames, resolve_plan
+from mjtrain.launcher.planning.plan import Host
+from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 
 RUN = PurePosixPath("/runs/one")
 CVD = "CUDA_VISIBLE_DEVICES"

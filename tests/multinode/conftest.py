@@ -1,12 +1,9 @@
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # lab.py: real jobs, and what is left of them
-
-from cluster import Cluster, why_not
+from support.cluster import Cluster, why_not
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks

@@ -8,9 +8,9 @@ import sysconfig
 import time
 from pathlib import Path
 
-from cluster import PYTHON, TASK, TRAIN, Cluster
-from jobs import FLAGS, check_run, notes, start
-from lab import LIMIT_S
+from support.cluster import PYTHON, TASK, TRAIN, Cluster
+from support.jobs import LIMIT_S
+from support.multinode_jobs import FLAGS, check_run, notes, start
 
 
 def command(cluster: Cluster, *flags: str) -> list[str]:
@@ -75,7 +75,9 @@ def test_a_host_whose_agent_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
     job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
     job.wait_for("iteration 2/")
-    (agent,) = [pid for pid in alpha.find("mjtrain.launcher.node") if b"sh\0-c" not in read_command(pid)]
+    (agent,) = [
+        pid for pid in alpha.find("mjtrain.launcher.multinode.node_agent") if b"sh\0-c" not in read_command(pid)
+    ]
     os.kill(agent, signal.SIGKILL)
     outcome = job.finish(since=0.0)
     check_nothing_left(cluster)

@@ -4,8 +4,8 @@ import json
 import signal
 from pathlib import Path
 
-from cluster import PYTHON, TASK, TORCHRUN, Cluster
-from jobs import check_run, finish, start, train
+from support.cluster import PYTHON, TASK, TORCHRUN, Cluster
+from support.multinode_jobs import check_run, finish, start, train
 
 
 def test_static_two_nodes_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:

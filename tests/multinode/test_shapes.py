@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster
-from jobs import FLAGS, check_run, finish, start, train
+
+from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster
+from support.multinode_jobs import FLAGS, check_run, finish, start, train
 
 Place = tuple[list[str], dict[str, str]]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import PROGRAMS, PYTHON, TASK, Cluster
-from jobs import FLAGS, notes
-from slurm import Slurm, why_no_slurm
+
+from support.cluster import PROGRAMS, PYTHON, TASK, Cluster
+from support.multinode_jobs import FLAGS, notes
+from support.slurm import Slurm, why_no_slurm
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 TEMPLATE = PROGRAMS.parents[1] / "deploy" / "slurm" / "train.sbatch"

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from cluster import PYTHON, TASK, TRAIN, Cluster, Node
-from jobs import FLAGS, notes, start
+from support.cluster import PYTHON, TASK, TRAIN, Cluster, Node
+from support.multinode_jobs import FLAGS, notes, start
 
 MOTO = [str(Path(PYTHON).parent / "moto_server")]
 PREPARE = """

@@ -9,18 +9,18 @@ import torch
 
 import mjtrain
 from mjtrain.catalog import load_task
-from mjtrain.env import reach
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
-from mjtrain.play.episodes import BROKEN, UNFINISHED, play_episodes, resolve_amounts
-from mjtrain.play.mode import to_play_mode
+from mjtrain.mdp import reach
+from mjtrain.play.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
+from mjtrain.play.eval_config import to_eval_config
 from mjtrain.play.player import Player
-from mjtrain.play.runs import TrainedRun, untrained
 from mjtrain.play.summary import summarise
+from mjtrain.runs.trained_run import TrainedRun, untrained
 
 
 def make_player(run: TrainedRun, *, num_envs: int, seed: int = 5) -> Player:
-    run = replace(run, env=to_play_mode(run.env))
+    run = replace(run, env=to_eval_config(run.env))
     return Player(mjtrain.RankContext(seed=seed), run, num_envs=num_envs, policy="random")
 
 
@@ -107,12 +107,12 @@ def test_other_ends_have_names(change: Callable[[Any], Any], causes: dict[tuple[
 
 
 def test_amounts() -> None:
-    assert resolve_amounts(100, None) == (100, 1)
-    assert resolve_amounts(1000, None) == (256, 4)
-    assert resolve_amounts(10, 4) == (4, 3)
+    assert resolve_run_size(100, None) == (100, 1)
+    assert resolve_run_size(1000, None) == (256, 4)
+    assert resolve_run_size(10, 4) == (4, 3)
     for episodes, num_envs in ((0, None), (3, 0)):
         with pytest.raises(RequestError, match="must be at least 1"):
-            resolve_amounts(episodes, num_envs)
+            resolve_run_size(episodes, num_envs)
 
 
 def test_the_quadruped_has_the_errors_that_its_judge_uses() -> None:

@@ -11,8 +11,8 @@ import os, time
 import mjtrain
 from mjtrain.play.native_viewer import run_native_viewer
 from mjtrain.play.player import Player
-from mjtrain.play.runs import untrained
-from mjtrain.play.show import LiveShow
+from mjtrain.runs.trained_run import untrained
+from mjtrain.play.viewer_session import LiveShow
 
 show = LiveShow(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
 deadline = time.monotonic() + 60

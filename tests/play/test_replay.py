@@ -9,7 +9,7 @@ import pytest
 from mjtrain.catalog import load_task
 from mjtrain.cli.play import main
 from mjtrain.errors import RequestError
-from mjtrain.play.replay import ReplayShow, load_dump
+from mjtrain.play.replay import ReplaySession, load_dump
 from mjtrain.play.web_viewer import WebViewer
 
 
@@ -37,7 +37,7 @@ def test_a_dump_is_described_without_a_viewer(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
-    show = ReplayShow(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    show = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
     assert show.num_frames == 9
     angles = []
     for _ in range(10):
@@ -53,7 +53,7 @@ def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:
-    show = ReplayShow(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    show = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
     viewer = WebViewer(show, host="127.0.0.1", port=0)
     deadline = time.monotonic() + 30
     frames = set()

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from browser import differing, drawn, look, open_browser, open_viewer, wait_for
 from playwright.sync_api import Browser
 
 import mjtrain
-from mjtrain.play.mode import to_play_mode
+from mjtrain.play.eval_config import to_eval_config
 from mjtrain.play.player import Player
-from mjtrain.play.runs import find_trained_run
-from mjtrain.play.show import LiveShow
+from mjtrain.play.viewer_session import PolicySession
+from mjtrain.runs.trained_run import find_trained_run
+from support.browser import differing, drawn, look, open_browser, open_viewer, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,11 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def make_show(task: str, log_root: Path, num_envs: int = 1) -> LiveShow:
+def make_show(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
     run = find_trained_run(task, log_root=str(log_root))
-    return LiveShow(Player(mjtrain.RankContext(seed=1), replace(run, env=to_play_mode(run.env)), num_envs=num_envs))
+    return PolicySession(
+        Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=num_envs)
+    )
 
 
 def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: Path) -> None:

@@ -55,7 +55,7 @@ class RecordedEnv(Env):
 
 
 def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], list[dict]]:
-    from shared_noise import SharedNoise
+    from support.shared_noise import SharedNoise
 
     torch.set_default_dtype(dtype)
     try:

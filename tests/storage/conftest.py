@@ -5,7 +5,8 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from storage_lab import SECRET, Proxy
+
+from support.storage import SECRET, Proxy
 
 COUNTER = itertools.count()
 

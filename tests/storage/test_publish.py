@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from storage_lab import Proxy
 
 from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
 from mjtrain.storage.publish import NewerThereError, publish, read_latest
 from mjtrain.storage.record import LATEST, newest_first
 from mjtrain.storage.store import Storage
+from support.storage import Proxy
 
 
 def save(folder: Path, iteration: int, content: float | None = None, size: int = 100) -> Path:

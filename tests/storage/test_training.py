@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from storage_lab import Proxy, Training
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -22,6 +21,7 @@ from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteratio
 from mjtrain.storage.record import object_name
 from mjtrain.storage.store import Storage
 from mjtrain.training import run_training
+from support.storage import Proxy, Training
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 SAVE_OFTEN = ["--agent.save-interval", "2", "--drift-check-interval", "0"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from storage_lab import SECRET, Proxy, wait_until
 
 from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, find_stored_iteration
+from support.storage import SECRET, Proxy, wait_until
 
 
 def save(folder: Path, iteration: int, size: int = 10_000) -> Path:

@@ -53,7 +53,7 @@ def _main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.launcher import launch
-    from mjtrain.play.start import find_run_to_play, measure
+    from mjtrain.play.evaluate import find_run_to_play, measure
     from mjtrain.play.watch import check_viewer, replay, watch
 
     check_viewer(config)
@@ -76,10 +76,10 @@ def _main(argv: list[str]) -> None:
         launch(watch, run, config, launch=where)
         return
     if config.video is not None:
-        from mjtrain.play.film import check_film, film
+        from mjtrain.play.record_video import check_video, record_video
 
-        check_film(config)
-        print(launch(film, run, config, launch=where))
+        check_video(config)
+        print(launch(record_video, run, config, launch=where))
         return
     report = launch(measure, run, config, launch=where)
     if config.json:

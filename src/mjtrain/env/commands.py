@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain.config import CommandTerm
+from mjtrain.env.sampling import draw_steps
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -61,9 +62,3 @@ class Commands:
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:
         term, drawn = self._terms[name], self.drawn[name]
         return drawn if term.refine is None else term.refine(env, drawn, before, **term.refine_params)
-
-
-def draw_steps(bounds_s: tuple[float, float], env: "Env") -> torch.Tensor:
-    """Draw a number of env steps for every world. Shape (num_envs,)."""
-    low, high = (max(1, round(bound_s / env.step_dt)) for bound_s in bounds_s)
-    return torch.randint(low, max(high, low) + 1, (env.num_envs,), generator=env.rng, device=env.device)

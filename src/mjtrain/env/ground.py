@@ -2,8 +2,8 @@
 
 import torch
 
+from mjtrain import rotations
 from mjtrain.engines.height_field import HeightField
-from mjtrain.env import rotations
 
 
 class Ground:

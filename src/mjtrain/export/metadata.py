@@ -7,7 +7,7 @@ from typing import Any
 from mjtrain.config import to_plain
 from mjtrain.engines.robot import describe_actuators
 from mjtrain.env.env import Env
-from mjtrain.play.runs import TrainedRun
+from mjtrain.runs.trained_run import TrainedRun
 
 FORMAT = 1
 """Grows when a reader of older files would misunderstand newer ones."""

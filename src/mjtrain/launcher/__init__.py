@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.in_process import run_in_process
-from mjtrain.launcher.plan import Host, LaunchPlan
-from mjtrain.launcher.resolve import resolve_hostnames, resolve_plan
-from mjtrain.launcher.world import RankWorld
+from mjtrain.launcher.planning.external import ExternalRank
+from mjtrain.launcher.planning.plan import Host, LaunchPlan
+from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
+from mjtrain.launcher.rank.in_process import run_in_process
 
 if TYPE_CHECKING:
-    from mjtrain.launcher.call import Caller, Gate
-    from mjtrain.launcher.meeting import Meeting
+    from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient, NodeRendezvousServer
+    from mjtrain.launcher.rank.rendezvous import RankRendezvous
     from mjtrain.launcher.spawn import OnRestart
 
 __all__ = [
@@ -66,7 +66,7 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
     counts = resolve_hostnames(config, os.environ)
     if not counts:
         return ()
-    from mjtrain.launcher.survey import survey_hosts
+    from mjtrain.launcher.multinode.probe import survey_hosts
 
     return tuple(replace(host, num_ranks=counts[host.name]) for host in survey_hosts(list(counts), config, folder))
 
@@ -78,7 +78,9 @@ def make_plan(config: LaunchConfig, run_dir: Path | None = None, hosts: tuple[Ho
     return resolve_plan(config, os.environ, num_gpus, num_cores=num_cores, run_dir=run_dir, hosts=hosts)
 
 
-def gather(plan: LaunchPlan, request: str = "") -> "Meeting | Gate | Caller | None":
+def gather(
+    plan: LaunchPlan, request: str = ""
+) -> "RankRendezvous | NodeRendezvousServer | NodeRendezvousClient | None":
     """Wait for the others of a job that something else has started; None where this process starts the job.
 
     Args:
@@ -92,13 +94,13 @@ def gather(plan: LaunchPlan, request: str = "") -> "Meeting | Gate | Caller | No
     world = plan.world
     if world is None:
         return None
-    if isinstance(world, RankWorld):
-        from mjtrain.launcher.meeting import Meeting
+    if isinstance(world, ExternalRank):
+        from mjtrain.launcher.rank.rendezvous import RankRendezvous
 
-        return Meeting(world, plan.connect_timeout_s)
-    from mjtrain.launcher.call import Caller, Gate
+        return RankRendezvous(world, plan.connect_timeout_s)
+    from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient, NodeRendezvousServer
 
-    end = Gate if world.node_rank == 0 else Caller
+    end = NodeRendezvousServer if world.node_rank == 0 else NodeRendezvousClient
     return end(world, len(plan.ranks), request, plan.connect_timeout_s)
 
 
@@ -106,7 +108,7 @@ def run_plan(
     plan: LaunchPlan,
     fn: Callable[..., Any],
     *args: Any,
-    meeting: "Meeting | Gate | Caller | None" = None,
+    meeting: "RankRendezvous | NodeRendezvousServer | NodeRendezvousClient | None" = None,
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: "OnRestart | None" = None,
@@ -125,22 +127,22 @@ def run_plan(
         saved_progress: How much of the work a restart would not do again, in any unit: who gets further need not wait.
     """
     if plan.mode in ("in_process", "join"):
-        from mjtrain.launcher.meeting import Meeting
+        from mjtrain.launcher.rank.rendezvous import RankRendezvous
 
-        return run_in_process(plan, fn, args, crash_dir, meeting if isinstance(meeting, Meeting) else None)
+        return run_in_process(plan, fn, args, crash_dir, meeting if isinstance(meeting, RankRendezvous) else None)
     if plan.mode == "node" and not plan.leads:
-        from mjtrain.launcher.call import Caller
-        from mjtrain.launcher.spread import run_called
+        from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient
+        from mjtrain.launcher.multinode.run import run_called
 
-        assert isinstance(meeting, Caller)
+        assert isinstance(meeting, NodeRendezvousClient)
         return run_called(plan, fn, args, caller=meeting, preload=preload)
     from mjtrain.launcher.spawn import run_spawned
 
     gate = None
     if plan.mode == "node":
-        from mjtrain.launcher.call import Gate
+        from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousServer
 
-        assert isinstance(meeting, Gate)
+        assert isinstance(meeting, NodeRendezvousServer)
         gate = meeting
     try:
         return run_spawned(

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mjtrain.launcher.ipc.host_connection import HostConnection
+
 RULE = "-" * 100
 
 
@@ -171,3 +173,44 @@ def write_crash_file(folder: Path, failure: Failure) -> Failure:
         note = f"({path} could not be written: {error.strerror})"
         return replace(failure, detail=f"{failure.detail.rstrip()}\n{note}")
     return replace(failure, files=(*failure.files, path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a job ended."""
+
+    value: bytes | None = None
+    """What its first rank returned, pickled; None if it did not."""
+
+    failure: Failure | None = None
+    """Why it failed."""
+
+    stop_signal: int | None = None
+    """The signal that asked it to stop."""
+
+    ran_s: float = 0.0
+    """How long it ran once all ranks had begun, in seconds."""
+
+
+def send_result(link: HostConnection, verdict: RunResult) -> None:
+    """Send how the part of a job on this host ended; what is pickled goes beside the plain values."""
+    failure = verdict.failure
+    plain, body = None, verdict.value or b""
+    if failure is not None:
+        plain, body = failure.to_plain(), failure.pickled_error
+    link.send("verdict", body, failure=plain, stop_signal=verdict.stop_signal, finished=verdict.value is not None)
+
+
+def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
+    """Put a verdict together again.
+
+    Args:
+        message: What came from `send_result`.
+        body: What came beside it.
+        trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
+    """
+    plain = message["failure"]
+    if plain is None:
+        return RunResult(value=body if message["finished"] else None, stop_signal=message["stop_signal"])
+    failure = Failure.from_plain(plain, body if trusted else b"")
+    return RunResult(failure=failure, stop_signal=message["stop_signal"])

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from mjtrain.launcher.failure import Failure, write_crash_file
-from mjtrain.launcher.outputs import make_log_dir
-from mjtrain.launcher.plan import LaunchPlan
-from mjtrain.launcher.signals import StopSignals, leave
-from mjtrain.launcher.starter import JOB_NAME, Job
-from mjtrain.launcher.supervisor import Supervisor
-from mjtrain.launcher.verdict import Verdict
+from mjtrain.launcher.failure import Failure, RunResult, write_crash_file
+from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.job.outputs import make_log_dir
+from mjtrain.launcher.job.spawner import JOB_NAME, Job
+from mjtrain.launcher.job.supervisor import Supervisor
+from mjtrain.launcher.planning.plan import LaunchPlan
 
 if TYPE_CHECKING:
-    from mjtrain.launcher.call import Gate
+    from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousServer
 
 MAX_BACK_OFF_S = 30.0
 
@@ -42,7 +41,7 @@ def run_spawned(
     preload: tuple[str, ...] = (),
     on_restart: OnRestart | None = None,
     saved_progress: Callable[[], int] = lambda: 0,
-    gate: "Gate | None" = None,
+    gate: "NodeRendezvousServer | None" = None,
 ) -> Any:
     """Call fn(context, *args) in one new process per rank.
 
@@ -94,11 +93,11 @@ def run_spawned(
     return cloudpickle.loads(verdict.value)
 
 
-def _run_once(job: Job, gate: "Gate | None") -> Verdict:
+def _run_once(job: Job, gate: "NodeRendezvousServer | None") -> RunResult:
     """Start the job and see it through; when this returns, nothing of it is left."""
     log_dir = None if job.plan.log_dir is None else make_log_dir(job.plan.log_dir)
     if job.plan.mode != "spawn":
-        from mjtrain.launcher.spread import run_on_hosts
+        from mjtrain.launcher.multinode.run import run_on_hosts
 
         return run_on_hosts(job, log_dir, gate)
     # The ranks find the modules that the caller finds, next to a script for instance.

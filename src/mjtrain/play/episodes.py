@@ -36,7 +36,7 @@ class Episode:
     there."""
 
 
-def resolve_amounts(episodes: int, num_envs: int | None) -> tuple[int, int]:
+def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     """Decide in how many environments how many episodes each are played.
 
     The number per environment is fixed. Taking the first N episodes that end would prefer short ones, and so falls.

@@ -10,7 +10,7 @@ import mujoco
 import mujoco.viewer
 
 from mjtrain.errors import RequestError
-from mjtrain.play.show import SPEEDS, Show
+from mjtrain.play.viewer_session import SPEEDS, ViewerSession
 
 KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world"
 
@@ -25,7 +25,7 @@ def check_display() -> None:
         raise RequestError("--viewer native: there is no display here (DISPLAY is not set); use --viewer web")
 
 
-def run_native_viewer(show: Show, stop: Callable[[], bool] = lambda: False) -> None:
+def run_native_viewer(show: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
     """Show the selected world in a window until it is closed, or stop says so.
 
     Raises:

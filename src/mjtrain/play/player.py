@@ -10,8 +10,8 @@ from mjtrain.config import EngineName, PolicyName
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
-from mjtrain.play.runs import TrainedRun, is_same_task
 from mjtrain.rank import RankContext
+from mjtrain.runs.trained_run import TrainedRun, is_same_task
 
 if TYPE_CHECKING:
     from mjtrain.rl.policy import Policy
@@ -33,7 +33,7 @@ class Player:
 
         Args:
             context: Device, seed and threads.
-            run: What to play; its env is used as it is, see `mode.to_play_mode`.
+            run: What to play; its env is used as it is, see `mode.to_eval_config`.
             num_envs: Worlds.
             engine: Physics engine. auto: native on the CPU, warp on a GPU.
             policy: Who acts: the network of the run, nobody, or chance (uniform in [-1, 1]).

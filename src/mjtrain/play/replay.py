@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.engines.kinematics import Kinematics
 from mjtrain.errors import RequestError
-from mjtrain.play.show import Actions, Clock
+from mjtrain.play.viewer_session import Actions, Clock
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
@@ -108,8 +108,8 @@ def _velocity_joints(kinematics: Kinematics) -> list[str]:
     return [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
 
 
-class ReplayShow:
-    """Plays a dump's finite env steps in a circle. A `Show`."""
+class ReplaySession:
+    """Plays a dump's finite env steps in a circle. A `ViewerSession`."""
 
     def __init__(self, dump: Dump, config: EnvConfig) -> None:
         """Compile the model.

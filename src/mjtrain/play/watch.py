@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from mjtrain.config import PlayConfig
 from mjtrain.errors import RequestError
-from mjtrain.play.runs import TrainedRun
 from mjtrain.rank import RankContext
+from mjtrain.runs.trained_run import TrainedRun
 
 if TYPE_CHECKING:
-    from mjtrain.play.show import Show
+    from mjtrain.play.viewer_session import ViewerSession
 
 
 def check_viewer(config: PlayConfig) -> None:
@@ -33,13 +33,13 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
         RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
     """
     from mjtrain.play.player import Player
-    from mjtrain.play.show import LiveShow
+    from mjtrain.play.viewer_session import PolicySession
 
     num_envs = 1 if config.num_envs is None else config.num_envs
     if num_envs < 1:
         raise RequestError(f"--num-envs {num_envs}: must be at least 1")
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
-    show = LiveShow(player)
+    show = PolicySession(player)
     show.follows = config.follow
     try:
         _run_viewer(show, config)
@@ -57,7 +57,7 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
         RequestError: The file is no dump, or of another robot, or the viewer cannot be.
     """
     from mjtrain.engines.kinematics import Kinematics
-    from mjtrain.play.replay import ReplayShow, check_dump, describe_dump, load_dump
+    from mjtrain.play.replay import ReplaySession, check_dump, describe_dump, load_dump
 
     assert config.replay is not None
     dump = load_dump(Path(config.replay))
@@ -65,11 +65,11 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
         kinematics = Kinematics(run.env)
         check_dump(dump, kinematics)
         return describe_dump(dump, kinematics)
-    _run_viewer(ReplayShow(dump, run.env), config)
+    _run_viewer(ReplaySession(dump, run.env), config)
     return []
 
 
-def _run_viewer(show: "Show", config: PlayConfig) -> None:
+def _run_viewer(show: "ViewerSession", config: PlayConfig) -> None:
     if config.viewer == "native":
         from mjtrain.play.native_viewer import KEYS, run_native_viewer
 

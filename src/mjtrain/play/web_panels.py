@@ -7,8 +7,8 @@ import numpy as np
 import viser
 from mjviser import ViserMujocoScene
 
-from mjtrain.play.replay import ReplayShow
-from mjtrain.play.show import SPEEDS, LiveShow, Show
+from mjtrain.play.replay import ReplaySession
+from mjtrain.play.viewer_session import SPEEDS, PolicySession, ViewerSession
 
 _COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 
@@ -16,18 +16,18 @@ _COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 class Panels:
     """What stands beside the picture. Callbacks come from other threads, so they post what is to be done."""
 
-    def __init__(self, server: viser.ViserServer, show: Show, scene: ViserMujocoScene) -> None:
+    def __init__(self, server: viser.ViserServer, show: ViewerSession, scene: ViserMujocoScene) -> None:
         self._show = show
         self._gui = server.gui
         self._scene = scene
         self._updates = []
         self._status = self._gui.add_markdown("")
         self._add_time()
-        if isinstance(show, LiveShow):
+        if isinstance(show, PolicySession):
             self._add_commands(show)
             self._add_checkpoints(show)
             self._add_plots(show)
-        elif isinstance(show, ReplayShow):
+        elif isinstance(show, ReplaySession):
             self._add_frames(show)
         with self._gui.add_folder("View"):
             self._add_contacts()
@@ -81,7 +81,7 @@ class Panels:
 
         box.on_update(lambda _: self._show.post(switch))
 
-    def _add_commands(self, show: LiveShow) -> None:
+    def _add_commands(self, show: PolicySession) -> None:
         for name, term in show.player.env.config.commands.items():
             if term.steer is None or not term.controls:
                 continue
@@ -95,7 +95,7 @@ class Panels:
                 ]
             self._connect_command(show, name, by_hand, sliders)
 
-    def _connect_command(self, show: LiveShow, name: str, by_hand: Any, sliders: list[Any]) -> None:
+    def _connect_command(self, show: PolicySession, name: str, by_hand: Any, sliders: list[Any]) -> None:
         env = show.player.env
 
         def steer() -> None:
@@ -110,7 +110,7 @@ class Panels:
         for slider in sliders:
             slider.on_update(moved)
 
-    def _add_checkpoints(self, show: LiveShow) -> None:
+    def _add_checkpoints(self, show: PolicySession) -> None:
         if not show.checkpoints():
             return
         with self._gui.add_folder("Checkpoint"):
@@ -139,7 +139,7 @@ class Panels:
         follow.on_update(lambda _: setattr(show, "follows", follow.value))
         self._updates.append(update)
 
-    def _add_plots(self, show: LiveShow) -> None:
+    def _add_plots(self, show: PolicySession) -> None:
         rewards, sensors = list(show.player.env.config.rewards), list(show.kinematics.touch_sensors)
         with self._gui.add_folder("Rewards per second"):
             self._add_plot(show, rewards, column=1)
@@ -147,7 +147,7 @@ class Panels:
             with self._gui.add_folder("Contact forces, N"):
                 self._add_plot(show, sensors, column=2)
 
-    def _add_plot(self, show: LiveShow, names: list[str], *, column: int) -> None:
+    def _add_plot(self, show: PolicySession, names: list[str], *, column: int) -> None:
         series: list[Any] = [{"label": "time, s"}]
         series += [
             {"label": name, "stroke": _COLORS[index % len(_COLORS)], "width": 1.5} for index, name in enumerate(names)
@@ -170,7 +170,7 @@ class Panels:
 
         self._updates.append(update)
 
-    def _add_frames(self, show: ReplayShow) -> None:
+    def _add_frames(self, show: ReplaySession) -> None:
         with self._gui.add_folder("Frames"):
             slider = self._gui.add_slider("Frame", min=0, max=show.num_frames - 1, step=1, initial_value=show.frame)
 

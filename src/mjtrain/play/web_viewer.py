@@ -1,4 +1,4 @@
-"""A viewer in the browser: a web server that draws a `Show` with viser."""
+"""A viewer in the browser: a web server that draws a `ViewerSession` with viser."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ import numpy as np
 import viser
 from mjviser import ViserMujocoScene
 
-from mjtrain.play.show import Show
+from mjtrain.play.viewer_session import ViewerSession
 from mjtrain.play.web_panels import Panels
 
 _FRAME_S = 1 / 30
@@ -20,7 +20,7 @@ _IDLE_S = 0.002
 class WebViewer:
     """Serves a page on which a show is watched and steered; everybody who opens it sees and steers the same."""
 
-    def __init__(self, show: Show, *, host: str, port: int) -> None:
+    def __init__(self, show: ViewerSession, *, host: str, port: int) -> None:
         """Start the server.
 
         Args:

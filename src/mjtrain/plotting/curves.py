@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mjtrain.errors import RequestError
-from mjtrain.run_dir import load_params
+from mjtrain.runs.run_dir import load_params
 
 Rows = list[dict[str, Any]]
 XAxis = Literal["iterations", "env-steps", "wall-time"]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
-from mjtrain.rendering.video import Video
 from mjtrain.reporting.console import ProgressDisplay
 from mjtrain.reporting.events import write_event
 from mjtrain.reporting.straggler import StragglerWatch
 from mjtrain.reporting.writer import Writer, WriterError
 from mjtrain.reporting.writers import make_writers
+from mjtrain.video.video import Video
 
 
 class RunReport:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import RunConfig
-from mjtrain.rendering.video import Video
 from mjtrain.reporting.writer import Writer, WriterError, scalars
-from mjtrain.run_dir import load_params
+from mjtrain.runs.run_dir import load_params
+from mjtrain.video.video import Video
 
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server when a run begins; without an answer the run is recorded on this machine."""

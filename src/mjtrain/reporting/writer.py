@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mjtrain.rendering.video import Video
+from mjtrain.video.video import Video
 
 
 class WriterError(Exception):

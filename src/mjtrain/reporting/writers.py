@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
-from mjtrain.rendering.video import Video
 from mjtrain.reporting.wandb_writer import WandbWriter
 from mjtrain.reporting.writer import Writer, WriterError, scalars
+from mjtrain.video.video import Video
 
 
 class JsonlWriter(Writer):

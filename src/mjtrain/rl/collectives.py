@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.rank import RankContext
 
 
@@ -58,7 +58,7 @@ class Collectives:
         self._finish_queue()
         begin = time.perf_counter()
         try:
-            with pulse.waiting():
+            with heartbeat.waiting():
                 yield
                 self._finish_queue()
         finally:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
@@ -52,7 +52,7 @@ class JobMetrics:
         times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
         known = {name: mean for name, mean in means.items() if mean is not None}
         mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
-        stop = episodes.new_tensor([float(pulse.stop_requested())])
+        stop = episodes.new_tensor([float(heartbeat.stop_requested())])
         sums = torch.cat([episodes, mine, times.flatten(), stop])
         if context.is_distributed:
             self._collectives.sum(sums)

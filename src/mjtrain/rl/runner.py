@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rsl_rl.runners import OnPolicyRunner
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.env.env import Env
@@ -75,14 +75,14 @@ class Runner(OnPolicyRunner):
         Raises:
             FloatingPointError: Rewards, values or losses are not finite, so the networks are or would be lost.
         """
-        pulse.stop_requested()  # from here on a signal waits for the end of the iteration
+        heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
         if self._rng_state is not None:  # only now: whatever was built meanwhile may have drawn numbers
             set_rng_state(self._rng_state, self.device)
         observations = self.env.get_observations()
         self.alg.train_mode()
         num_steps = self.cfg["num_steps_per_env"]
         while self.iteration < max_iterations:
-            pulse.beat("rollout")
+            heartbeat.beat("rollout")
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
                 for _ in range(num_steps):
@@ -90,9 +90,9 @@ class Runner(OnPolicyRunner):
                     if self.after_step is not None:
                         self.after_step()
                     self.alg.process_env_step(observations, rewards, dones, extras)
-                    pulse.beat()
+                    heartbeat.beat()
             collected = self._now()
-            pulse.beat("update")
+            heartbeat.beat("update")
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 from mjtrain.storage.credentials import s3_options, scrub
 from mjtrain.storage.errors import ConflictError, StorageError
 
@@ -159,7 +159,7 @@ class Storage:
                 piece = self._attempt(
                     lambda start=begin, end=end: obstore.get_range(self._store, name, start=start, end=end)
                 )
-                pulse.beat()
+                heartbeat.beat()
                 digest.update(piece)
                 file.write(piece)
             file.flush()

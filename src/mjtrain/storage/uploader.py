@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mjtrain import pulse
+from mjtrain import heartbeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Uploader:
         deadline = time.monotonic() + timeout_s
         while self._unsettled is not None and time.monotonic() < deadline:
             events += self.poll_events()
-            pulse.beat()
+            heartbeat.beat()
             time.sleep(0.05)
         if self._unsettled is not None:
             events.append(self._give_up(f"not done within {timeout_s:g} s (--checkpoint-flush-s): {self._last_error}"))

@@ -15,7 +15,7 @@ from mjtrain import (
     TaskConfig,
     TerminationTerm,
 )
-from mjtrain.env import events, observations, reach, rewards, terminations
+from mjtrain.mdp import events, observations, reach, rewards, terminations
 from mjtrain_tasks.models import ARM
 
 JOINTS = (".*",)

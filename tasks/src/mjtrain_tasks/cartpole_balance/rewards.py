@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from mjtrain.env.env import Env
+    from mjtrain.mdp import Env
 
 
 def upright(env: "Env", *, sensor: str) -> torch.Tensor:

@@ -13,10 +13,10 @@ from mjtrain import (
     TaskConfig,
     TerminationTerm,
 )
-from mjtrain.env.events import add_uniform_joint_offset
-from mjtrain.env.observations import joint_cos_sin, joint_pos, joint_vel
-from mjtrain.env.rewards import action_energy
-from mjtrain.env.terminations import time_out
+from mjtrain.mdp.events import add_uniform_joint_offset
+from mjtrain.mdp.observations import joint_cos_sin, joint_pos, joint_vel
+from mjtrain.mdp.rewards import action_energy
+from mjtrain.mdp.terminations import time_out
 from mjtrain_tasks.cartpole_swingup import rewards
 from mjtrain_tasks.models import CARTPOLE
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from mjtrain.env.env import Env
+    from mjtrain.mdp import Env
 
 
 def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:

@@ -19,7 +19,7 @@ from mjtrain import (
     TerminationTerm,
     TerrainConfig,
 )
-from mjtrain.env import events, gait, observations, randomization, rewards, terminations, velocity
+from mjtrain.mdp import events, gait, observations, randomization, rewards, terminations, velocity
 from mjtrain_tasks.models import QUADRUPED
 
 BASE = "base"

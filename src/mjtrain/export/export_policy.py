@@ -1,0 +1,86 @@
+"""From a run to the files of its policy."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.trained_run import TrainedRun, find_trained_run
+
+ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
+NEEDED = ("onnx", "onnxruntime", "onnxscript")
+
+
+def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
+    """Find a run by its directory, or the newest of a task by its name.
+
+    Raises:
+        RequestError: There is none, it has no valid checkpoint, or a library is missing.
+    """
+    for package in NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
+    if checkpoint is not None and Path(checkpoint).name == checkpoint:
+        checkpoint = str(Path(place) / checkpoint)
+    if not Path(place).is_dir():
+        return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
+    task = load_params(Path(place), "launch")["task"]
+    return find_trained_run(task, run=None if checkpoint else place, checkpoint=checkpoint, log_root=log_root)
+
+
+def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> dict[str, Any]:
+    """Write a policy's files, and verify them before they get their names.
+
+    Args:
+        context: Seed and threads; on the CPU.
+        run: What to export.
+        out: Folder, made if need be. Files of an earlier export there are replaced, all or none.
+        num_observations: On how many recorded observations the files must agree with the policy.
+
+    Returns:
+        Greatest differences of an action, by file.
+
+    Raises:
+        RequestError: The run cannot be exported.
+        RuntimeError: A file does not answer as the policy does; nothing was written.
+    """
+    from mjtrain.engines.robot import save_model
+    from mjtrain.export import verify
+    from mjtrain.export.metadata import describe_policy, to_text
+    from mjtrain.export.networks import write_onnx, write_torchscript
+    from mjtrain.play.player import Player
+
+    player = Player(context, run, num_envs=min(10, num_observations))
+    assert player.policy is not None
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        metadata = describe_policy(run, player.env, player.policy.groups, player.policy.iteration)
+        write_onnx(player.policy, partial / ONNX, metadata)
+        write_torchscript(player.policy, partial / TORCHSCRIPT)
+        (partial / METADATA).write_text(to_text(metadata) + "\n")
+        save_model(run.env, partial / MODEL)
+        observations, actions = verify.record_observations(player, num_observations)
+        differences = {
+            ONNX: verify.onnx_difference(partial / ONNX, observations, actions),
+            TORCHSCRIPT: verify.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
+        }
+        for name, difference in differences.items():
+            if not difference <= verify.TOLERANCE:
+                raise RuntimeError(
+                    f"{name} does not answer as the policy does: on {num_observations} observations an action is off "
+                    f"by up to {difference:g}, more than {verify.TOLERANCE:g}"
+                )
+        out.mkdir(exist_ok=True)
+        for file in partial.iterdir():
+            file.replace(out / file.name)
+    except OSError as error:
+        raise RequestError(f"--out {out}: cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        player.close()
+    return differences

@@ -1,0 +1,57 @@
+"""Signs of life and the wish to stop: what a function on a rank and its launcher tell each other.
+
+One pulse per process, as there is one rank per process. Without a launcher that listens, nobody counts the beats.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Heartbeat:
+    """What this process has to say about itself."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        """Signs of progress so far; 0 for a function that never gives one."""
+        self.phase = "start"
+        """What the rank is doing: start, then run, or in a training build, rollout, update or save."""
+        self.waiting = False
+        """Whether the rank waits for other ranks."""
+        self.stoppable = False
+        """Whether the function asks `stop_requested`, so that a signal need not interrupt it."""
+        self.stop_signal: int | None = None
+        """The signal that asks the job to stop."""
+
+
+current = Heartbeat()
+
+
+def beat(phase: str | None = None) -> None:
+    """Say that this rank makes progress; a function that does so once must do so within --heartbeat-timeout-s.
+
+    Args:
+        phase: What begins now, for messages; None for more of the same.
+    """
+    current.beats += 1
+    if phase is not None:
+        current.phase = phase
+
+
+def stop_requested() -> bool:
+    """Tell whether the user asked for a stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1).
+
+    A function that asks is expected to save and return soon; one that never asks is interrupted by the first signal.
+    Ranks may learn of it at different moments: agree on an answer before you act on it.
+    """
+    current.stoppable = True
+    return current.stop_signal is not None
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Say that this rank waits for other ranks during a with block: if it hangs there, somebody else is to blame."""
+    before, current.waiting = current.waiting, True
+    try:
+        yield
+    finally:
+        current.waiting = before

@@ -1,0 +1,1 @@
+"""Messages, sockets, processes and signals: what the other rooms of the launcher are built on."""

@@ -1,0 +1,99 @@
+"""The line between the launcher and what stands for it on another host: messages both ways, and signs of life.
+
+Messages are those of `channel`: JSON with bytes beside it. Nothing is unpickled here.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from mjtrain.launcher.ipc.messages import MessageReader, encode_message
+
+BEAT_INTERVAL_S = 1.0
+
+SILENCE_S = 15.0
+"""Silence after which the other end counts as lost: the machine or the network between is gone."""
+
+_MAX_PENDING = 1 << 20
+
+
+class HostConnection:
+    """One end of the line. Only `send` may be called from any thread."""
+
+    def __init__(self, read: int, write: int) -> None:
+        """Take over two descriptors: one to read from, another to write to."""
+        self._read, self._write = read, write
+        self._reader = MessageReader()
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._beat_s = self.heard_s = time.monotonic()
+        self.lost = False
+        """Whether the other end has closed the line."""
+        self._thread = threading.Thread(target=self._write_all, name="mjtrain-link", daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Return what becomes readable when something has come."""
+        return self._read
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits to be sent that no more should be produced."""
+        return self._pending > _MAX_PENDING
+
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
+        """Queue a message; whether it arrives shows in the answers."""
+        data = encode_message(kind, body, fields)
+        with self._lock:
+            self._pending += len(data)
+        self._queue.put(data)
+
+    def beat(self) -> None:
+        """Give a sign of life if one is due."""
+        if time.monotonic() - self._beat_s >= BEAT_INTERVAL_S:
+            self._beat_s = time.monotonic()
+            self.send("beat")
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has come for so long that the other end must be gone."""
+        return time.monotonic() - self.heard_s > SILENCE_S
+
+    def receive(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Return the messages that have come; call it when the line is readable.
+
+        Raises:
+            ValueError: What came is no message.
+        """
+        try:
+            data = os.read(self._read, 1 << 16)
+        except OSError:
+            data = b""
+        self.lost = not data
+        self.heard_s = time.monotonic()
+        return list(self._reader.feed(data))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything is sent, but not for ever."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._pending and not self.lost and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._queue.put(None)
+        os.close(self._read)
+
+    def _write_all(self) -> None:
+        while (data := self._queue.get()) is not None:
+            left = data
+            with contextlib.suppress(OSError):  # nobody listens any more; the reader finds out
+                while left:
+                    left = left[os.write(self._write, left) :]
+            with self._lock:
+                self._pending -= len(data)
+        os.close(self._write)

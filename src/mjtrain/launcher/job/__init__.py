@@ -1,0 +1,1 @@
+"""The ranks of one host: their processes are started, watched and ended here."""

@@ -1,0 +1,262 @@
+"""Where the ranks' output goes: rank 0's to the console as it is, warnings of the others too, everybody's to a file."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import queue
+import re
+import struct
+import sys
+import termios
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Literal, Protocol
+
+from mjtrain.errors import RequestError
+from mjtrain.launcher.ipc.host_connection import HostConnection
+
+Stream = Literal["stdout", "stderr"]
+
+_MAX_PENDING = 1 << 20
+"""Bytes that may wait for a slow console before the ranks have to wait too."""
+
+_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
+"""Escape sequences: colours and moves of the cursor."""
+
+
+class Sink(Protocol):
+    """Where the ranks' output goes."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        ...
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued, as far as that goes in time."""
+        ...
+
+
+class Console:
+    """The launcher's own standard streams, written by a thread, so that a console that hangs does not hang the rest."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Stream, bytes] | None] = queue.SimpleQueue()
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._write_all, name="mjtrain-console", daemon=True)
+        self._thread.start()
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        return self._pending > _MAX_PENDING
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        with self._lock:
+            self._pending += len(data)
+        self._queue.put((stream, data))
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued, as far as the console takes it in time."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+
+    def _write_all(self) -> None:
+        while (item := self._queue.get()) is not None:
+            stream, data = item
+            with contextlib.suppress(OSError, ValueError):  # the console is gone; the files have it all
+                _write(getattr(sys, stream), data)
+            with self._lock:
+                self._pending -= len(data)
+
+
+def _write(stream: IO[str], data: bytes) -> None:
+    """Write bytes to a standard stream as they are, or as text where it is none of the operating system's."""
+    stream.flush()
+    try:
+        descriptor = stream.fileno()
+    except (OSError, AttributeError):
+        stream.write(data.decode(errors="replace"))
+        return
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+class RankOutput:
+    """What one rank writes, on its way to console and file."""
+
+    def __init__(self, rank: int, console: Sink, log: "LogFile | None", *, is_here: bool = True) -> None:
+        """Open the pipes, or for rank 0 on a terminal a terminal of its own.
+
+        Args:
+            rank: Whose output.
+            console: Where it goes.
+            log: Where else it goes.
+            is_here: Whether the console is that of this process.
+        """
+        self._rank = rank
+        self._console = console
+        self._log = log
+        self._terminals: list[int] = []
+        self._rest: dict[int, bytes] = {}
+        self._muted = False
+        self.write_ends: list[int] = []
+        """What becomes the rank's standard output and standard error; to be closed once it has them."""
+        self.streams: dict[int, Stream] = {}
+        """The ends to read from, and what comes there."""
+        if rank == 0 and is_here and _same_target():
+            read, write = self._open(_is_terminal("stdout"))
+            self.streams[read] = "stdout"
+            self.write_ends = [write, os.dup(write)]
+            return
+        for stream in ("stdout", "stderr"):
+            read, write = self._open(rank == 0 and is_here and _is_terminal(stream))
+            self.streams[read] = stream
+            self.write_ends.append(write)
+
+    def _open(self, terminal: bool) -> tuple[int, int]:
+        if terminal:
+            read, write = pty.openpty()
+            attributes = termios.tcgetattr(write)
+            attributes[1] &= ~termios.OPOST  # the real terminal turns line feeds into new lines; once is enough
+            attributes[3] &= ~termios.ECHO
+            termios.tcsetattr(write, termios.TCSANOW, attributes)
+            self._terminals.append(read)
+        else:
+            read, write = os.pipe()
+        os.set_blocking(read, False)
+        self._rest[read] = b""
+        return read, write
+
+    def close_write_ends(self) -> None:
+        """Leave the rank alone with its streams."""
+        for descriptor in self.write_ends:
+            os.close(descriptor)
+        self.write_ends = []
+
+    def follow_size(self) -> None:
+        """Give rank 0's terminal the size of the real one."""
+        for terminal in self._terminals:
+            with contextlib.suppress(OSError):
+                size = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
+                fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
+
+    def mute(self) -> None:
+        """Keep the console for the cause of a failure from now on; the files still get everything."""
+        self._muted = self._rank != 0
+
+    def pump(self, read: int) -> bool:
+        """Take what is there; return whether more can come. The caller closes what has ended."""
+        try:
+            data = os.read(read, 65536)
+        except BlockingIOError:
+            return True
+        except OSError:  # how a terminal says that nobody writes any more
+            data = b""
+        if not data:
+            self._take_lines(read, self._rest[read] + b"\n" if self._rest[read] else b"")
+            self.streams.pop(read)
+            self._terminals = [terminal for terminal in self._terminals if terminal != read]
+            return False
+        if self._rank == 0:
+            self._console.write(self.streams[read], data)
+        self._take_lines(read, self._rest[read] + data)
+        return True
+
+    def _take_lines(self, read: int, data: bytes) -> None:
+        *lines, self._rest[read] = data.split(b"\n")
+        for line in lines:
+            # A progress bar draws over itself; its last state is the line.
+            text = _CONTROL.sub(b"", line.rstrip(b"\r").rpartition(b"\r")[2])
+            if self._log is not None:
+                self._log.write(text)
+            if self._rank != 0 and self.streams[read] == "stderr" and text.strip() and not self._muted:
+                self._console.write("stderr", b"[rank %d] %s\n" % (self._rank, text))
+
+
+class LogFile:
+    """A log on disk: a line at a time, each with its time, unbuffered."""
+
+    def __init__(self, path: Path, console: Sink) -> None:
+        self.path = path
+        self._console = console
+        self._file = path.open("ab", buffering=0)
+        self._failed = False
+
+    def write(self, line: bytes) -> None:
+        """Append a line; a disk that takes no more is reported once and ends nothing."""
+        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S ").encode()
+        try:
+            self._file.write(stamp + line + b"\n")
+        except OSError as error:
+            if not self._failed:
+                self._console.write("stderr", f"warning: {self.path} cannot be written: {error.strerror}\n".encode())
+            self._failed = True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class RemoteConsole:
+    """The console of a launcher on another host."""
+
+    def __init__(self, link: HostConnection) -> None:
+        self._link = link
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        return self._link.congested
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        self._link.send("output", data, stream=stream)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued, as far as that goes in time."""
+        self._link.flush(timeout_s)
+
+
+def make_log_dir(log_dir: str) -> Path:
+    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has.
+
+    Raises:
+        RequestError: It cannot be written.
+    """
+    stamp = datetime.now().isoformat(timespec="seconds")
+    try:
+        for count in range(1000):
+            folder = Path(log_dir) / (f"{stamp}_{count}" if count else stamp)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                return folder
+        raise FileExistsError(17, f"a thousand jobs began at {stamp}")
+    except OSError as error:
+        raise RequestError(
+            f"--torchrunx-log-dir {log_dir}: cannot be written ({error.strerror}); the variable TORCHRUNX_LOG_DIR wins "
+            'over the flag, and "" writes no log files'
+        ) from error
+
+
+def _is_terminal(stream: Stream) -> bool:
+    try:
+        return os.isatty(getattr(sys, stream).fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _same_target() -> bool:
+    """Whether both streams end in the same place, so that their order can be kept."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,189 @@
+"""What the hosts of a job are like, asked before anything starts on any of them."""
+
+import fnmatch
+import importlib.metadata
+import os
+import platform
+import select
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import LaunchConfig
+from mjtrain.errors import RequestError
+from mjtrain.launcher.ipc.processes import JOB_VARIABLE
+from mjtrain.launcher.multinode.transport import HostHandle, open_line
+from mjtrain.launcher.planning.devices import visible_gpus
+from mjtrain.launcher.planning.plan import Host
+
+SURVEY_TIMEOUT_S = 90.0
+"""Time that a host has to answer; counting GPUs imports torch, from a cold disk perhaps."""
+
+PACKAGES = (
+    "mjtrain",
+    "torch",
+    "torchrunx",
+    "rsl-rl-lib",
+    "tensordict",
+    "mujoco",
+    "mujoco-warp",
+    "warp-lang",
+    "numpy",
+    "cloudpickle",
+)
+"""Packages that must be the same on every host."""
+
+COPIED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
+    "PYTHON*",
+    "CUDA*",
+    "NVIDIA_*",
+    "NCCL*",
+    "GLOO*",
+    "TORCH*",
+    "PYTORCH*",
+    "WARP_*",
+    "MUJOCO_*",
+    "OMP_*",
+    "MKL_*",
+    "WANDB_*",
+    "AWS_*",
+    "AZURE_*",
+    "GOOGLE_*",
+    "MJTRAIN_*",
+)
+"""Environment variables that every host gets from the launcher."""
+
+
+def installed_packages() -> dict[str, str | None]:
+    """Return the versions, here, of the packages that must be the same everywhere; None for one that is missing."""
+    return {package: _version(package) for package in PACKAGES}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def select_environ(environ: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    """Choose the environment variables that every host gets."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name != JOB_VARIABLE and any(fnmatch.fnmatchcase(name, pattern) for pattern in (*COPIED, *more))
+    }
+
+
+def survey_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None) -> tuple[Host, ...]:
+    """Ask every host at once.
+
+    Args:
+        names: The hosts.
+        config: How to reach them, and whether GPUs count.
+        folder: What must be writable there; None for nothing.
+
+    Raises:
+        RequestError: Some cannot be used. The first problem is the message, further ones are notes.
+    """
+    transport = "srun" if config.hostnames == ("slurm",) else "ssh"
+    lines = [open_line(name, ssh_config_file=config.ssh_config_file, transport=transport) for name in names]
+    try:
+        question = {
+            "environ": select_environ(os.environ, config.copy_env),
+            "folder": None if folder is None else str(folder),
+            "count_gpus": config.gpu_ids is not None,
+            "names": list(names[:1]),
+        }
+        facts, problems = _ask(lines, question)
+    finally:
+        for line in lines:
+            line.close()
+    for name in names:
+        if name in facts:
+            problems += [f"host {name}: {problem}" for problem in list_differences(facts[name], folder)]
+    if problems:
+        error = RequestError(f"--hostnames: {problems[0]}")
+        for problem in problems[1:]:
+            error.add_note(problem)
+        raise error
+    address = _find_address([facts[name] for name in names], names, config.interface)
+    return tuple(
+        Host(
+            name=name,
+            visible=visible_gpus(
+                {} if facts[name]["visible"] is None else {"CUDA_VISIBLE_DEVICES": facts[name]["visible"]},
+                facts[name]["num_gpus"],
+            ),
+            num_cores=facts[name]["num_cores"],
+            address=address if name == names[0] else "",
+        )
+        for name in names
+    )
+
+
+def _ask(lines: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what each host answers, by name, and why others do not."""
+    for line in lines:
+        line.link.send("survey", **question)
+    facts: dict[str, dict[str, Any]] = {}
+    problems = []
+    waiting = {line.link.fileno(): line for line in lines}
+    deadline_s = time.monotonic() + SURVEY_TIMEOUT_S
+    while waiting and (left_s := deadline_s - time.monotonic()) > 0:
+        for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
+            line = waiting[descriptor]
+            try:
+                answers = [message for message, _ in line.link.receive() if message["kind"] == "facts"]
+            except ValueError:
+                answers, line.link.lost = [], True
+            if answers:
+                facts[line.host] = answers[0]
+            elif line.link.lost:
+                problems.append(f"host {line.host}: {line.explain_end()}")
+            else:
+                continue
+            del waiting[descriptor]
+        for line in waiting.values():
+            line.link.beat()
+    problems += [f"host {line.host}: did not answer within {SURVEY_TIMEOUT_S:g} s" for line in waiting.values()]
+    return facts, problems
+
+
+def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]:
+    """Compare a host with this one; a line for each thing that is wrong there."""
+    problems = []
+    if facts["python"] != platform.python_version():
+        problems.append(f"Python is {facts['python']} there and {platform.python_version()} here")
+    for package, here in installed_packages().items():
+        there = facts["packages"].get(package)
+        if there != here:
+            state = "is missing there" if there is None else f"is {there} there and {here} here"
+            problems.append(f"{package} {state}; the environments ({sys.prefix}) must be the same")
+    if not facts["writable"]:
+        problems.append(f"{folder} cannot be written there")
+    return problems
+
+
+def _find_address(facts: list[Mapping[str, Any]], names: Sequence[str], interface: str | None) -> str:
+    """Find where the other hosts reach the first one."""
+    first, others = facts[0], facts[1:]
+    if interface is not None:
+        address = first["interfaces"].get(interface)
+        if address is None:
+            there = ", ".join(first["interfaces"])
+            raise RequestError(f"--interface {interface}: host {names[0]} has no such interface, but {there}")
+        return address
+    if not others:
+        return "127.0.0.1"
+    if first["connection"]:
+        return first["connection"][2]  # where the launcher reached it
+    for other in others:
+        if other["connection"]:
+            return other["connection"][0]  # from where the launcher, which is there, came
+    return next((fact["resolved"][names[0]] for fact in others if fact["resolved"][names[0]]), "127.0.0.1")

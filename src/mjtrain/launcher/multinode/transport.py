@@ -1,0 +1,152 @@
+"""How the launcher reaches a host: through ssh, through srun within a Slurm allocation, or directly if it is there."""
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal
+
+from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.network import is_local, list_interfaces
+
+Transport = Literal["ssh", "srun"]
+
+_NO_FOLDER, _NO_PYTHON = 91, 92
+
+_SSH_OPTIONS = (
+    "BatchMode=yes",  # a question would wait for ever
+    "StrictHostKeyChecking=yes",  # an unknown key is not taken on trust
+    "ConnectTimeout=10",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ClearAllForwardings=yes",
+    "LogLevel=ERROR",
+)
+
+
+@dataclass(kw_only=True)
+class HostHandle:
+    """A link to a host, and what carries it."""
+
+    host: str
+    link: HostConnection
+    process: subprocess.Popen[bytes] | None = None
+    """ssh, srun, or the process itself; None for a host that has called by itself."""
+    trusted: bool = True
+    """Whether the user's own process is at the other end."""
+    errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    """What the process has written to standard error."""
+
+    def explain_end(self) -> str:
+        """Say why nobody is at the other end."""
+        if self.process is None:
+            return "has hung up"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2.0)
+        self.errors.seek(0)
+        lines = [line for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
+        return explain_status(self.process.returncode, lines)
+
+    def close(self) -> None:
+        """Hang up, and end what carries the link."""
+        self.link.close()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+
+def explain_status(status: int | None, lines: list[str]) -> str:
+    """Say in words why the process in charge of a host ended.
+
+    Args:
+        status: Of ssh, srun or the process itself; None if it still runs.
+        lines: What it wrote to standard error.
+    """
+    said = "\n".join(lines)
+    last = lines[-1].strip() if lines else "without a word"
+    if status == _NO_FOLDER:
+        return (
+            f"the working directory {Path.cwd()} is not there; the same folders must be at the same path on every host"
+        )
+    if status == _NO_PYTHON:
+        return f"{sys.executable} is not there; the same environment must be at the same path on every host"
+    if "Could not resolve hostname" in said:
+        return "the name does not resolve"
+    if "Host key verification failed" in said or "HOST IDENTIFICATION HAS CHANGED" in said:
+        changed = "HAS CHANGED" in said
+        how = "has changed: find out why" if changed else "is not known: log in once by hand"
+        return f"its SSH host key {how}, and see to known_hosts"
+    if status == 255 and not lines:
+        return "the process in charge of its ranks was killed, or the connection to it broke"
+    if status == 255:
+        return f"SSH fails: {last}"
+    if status is not None and status < 0:
+        return f"the process in charge of its ranks was killed by signal {-status}"
+    if status is not None and status > 128:
+        return f"the process in charge of its ranks was killed by signal {status - 128}"
+    return f"the process in charge of its ranks ended with status {status}: {last}"
+
+
+def open_line(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
+    """Start the process that is in charge of a host's ranks.
+
+    Args:
+        host: Name, address, or alias that only the SSH configuration knows.
+        ssh_config_file: For ssh; None for its own choice.
+        transport: What carries it; a host that is this machine needs no ssh.
+    """
+    python = [sys.executable, "-P", "-m", "mjtrain.launcher.multinode.node_agent"]
+    if transport == "srun":
+        # A step of its own on that host, beside others of this job.
+        step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--export=ALL", "--unbuffered"]
+        command = [*step, *python]
+    elif is_this_machine(host, ssh_config_file):
+        command = python
+    else:
+        remote = (
+            f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null || exit {_NO_FOLDER}; "
+            f"test -x {shlex.quote(sys.executable)} || exit {_NO_PYTHON}; exec {shlex.join(python)}"
+        )
+        command = [*_ssh(ssh_config_file), "-T", host, "exec /bin/sh -c " + shlex.quote(remote)]
+    errors = tempfile.TemporaryFile()  # noqa: SIM115
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    link = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+    process.stdin.close()
+    process.stdout.close()
+    return HostHandle(host=host, link=link, process=process, errors=errors)
+
+
+def _ssh(ssh_config_file: str | None) -> list[str]:
+    options = [word for option in _SSH_OPTIONS for word in ("-o", option)]
+    return ["ssh", *options, *(["-F", ssh_config_file] if ssh_config_file is not None else [])]
+
+
+def is_this_machine(host: str, ssh_config_file: str | None) -> bool:
+    """Whether a name stands for the machine this runs on, and SSH would go there directly."""
+    if host in ("localhost", "127.0.0.1", socket.gethostname()):
+        return True
+    try:
+        shown = subprocess.run(
+            [*_ssh(ssh_config_file), "-G", host], capture_output=True, text=True, check=True, timeout=10
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    pairs = [line.partition(" ") for line in shown.splitlines()]
+    settings: dict[str, str] = {name: value for name, _, value in pairs}
+    if "proxyjump" in settings or "proxycommand" in settings or settings.get("port", "22") != "22":
+        return False  # a way to somewhere else, whatever the address looks like from here
+    try:
+        address = socket.gethostbyname(settings.get("hostname", host))
+    except OSError:
+        return False
+    return is_local(address) or address in list_interfaces().values()

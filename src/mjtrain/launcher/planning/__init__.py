@@ -1,0 +1,1 @@
+"""Which ranks run where, decided from plain inputs; nothing here starts anything."""

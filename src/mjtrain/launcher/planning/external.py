@@ -1,0 +1,156 @@
+"""Whether somebody else has started this job, and which place this process has in it; pure.
+
+torchrun and srun start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one process per node and set RANK
+and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mjtrain.errors import RequestError
+from mjtrain.launcher.ipc.processes import JOB_VARIABLE
+from mjtrain.launcher.planning.slurm import expand_hosts, expand_tasks
+
+_NODE_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_STEP_VARIABLES = (
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
+
+_FIRST_PORT, _NUM_PORTS = 20000, 10000
+"""Where the ranks of a Slurm step meet, unless MASTER_PORT says; below the ports that Linux gives away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalRank:
+    """This process is one rank of a job that torchrun or srun has started."""
+
+    source: str
+    """Who started it: torchrun or srun."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    node_rank: int
+
+    master_addr: str
+    """Name or address of the host on which the ranks meet."""
+
+    master_port: int
+
+    served: bool = False
+    """Whether torchrun's agent serves a store there already; else rank 0 does."""
+
+    elastic: bool = False
+    """Whether the parent is torchrun's agent, which waits for its ranks and may start them again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalNode:
+    """This process stands for one node of a job, and starts that node's ranks."""
+
+    node_rank: int
+    num_nodes: int
+    master_addr: str
+    """Name or address of node 0."""
+    master_port: int
+
+
+def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode | None:
+    """Find this process's place in a job from the environment variables.
+
+    Returns:
+        The place; None where this process starts the job itself.
+
+    Raises:
+        RequestError: Some of the variables are set, and not all that belong together.
+    """
+    if JOB_VARIABLE in environ:  # mjtrain's own rank: whatever it starts is a job of its own
+        return None
+    if "LOCAL_RANK" in environ:
+        return _rank_world(environ)
+    if _count_step_tasks(environ) > 1:
+        return _step_world(environ)
+    if any(name in environ for name in _NODE_VARIABLES):
+        return _node_world(environ)
+    return None
+
+
+def _rank_world(environ: Mapping[str, str]) -> ExternalRank:
+    _require(environ, _RANK_VARIABLES, "LOCAL_RANK is set, as in one rank of a job that torchrun has started")
+    rank, world_size = _read_place(environ, "RANK", "WORLD_SIZE")
+    local_rank, local_world_size = _read_place(environ, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return ExternalRank(
+        source="torchrun",
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node_rank=_read(environ, "GROUP_RANK") if "GROUP_RANK" in environ else rank // local_world_size,
+        master_addr=environ["MASTER_ADDR"],
+        master_port=_read(environ, "MASTER_PORT"),
+        served=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        elastic="TORCHELASTIC_RUN_ID" in environ,
+    )
+
+
+def _count_step_tasks(environ: Mapping[str, str]) -> int:
+    """Count the tasks of the Slurm step this is in; the batch script is in none, though it is told of tasks too."""
+    return _read(environ, "SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in environ else 0
+
+
+def _step_world(environ: Mapping[str, str]) -> ExternalRank:
+    _require(environ, _STEP_VARIABLES, "SLURM_STEP_NUM_TASKS is set, as in one task of an srun")
+    rank, world_size = _read_place(environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    node_rank = _read(environ, "SLURM_NODEID")
+    job, step = (_read(environ, name) if name in environ else 0 for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    port = _FIRST_PORT + (job * 101 + step) % _NUM_PORTS
+    return ExternalRank(
+        source="srun",
+        rank=rank,
+        local_rank=_read(environ, "SLURM_LOCALID"),
+        world_size=world_size,
+        local_world_size=expand_tasks(environ["SLURM_STEP_TASKS_PER_NODE"])[node_rank],
+        node_rank=node_rank,
+        master_addr=environ.get("MASTER_ADDR") or expand_hosts(environ["SLURM_STEP_NODELIST"])[0],
+        master_port=_read(environ, "MASTER_PORT") if environ.get("MASTER_PORT") else port,
+    )
+
+
+def _node_world(environ: Mapping[str, str]) -> ExternalNode | None:
+    there = next(name for name in _NODE_VARIABLES if name in environ)
+    _require(environ, _NODE_VARIABLES, f"{there} is set, as in one node of a job")
+    node_rank, num_nodes = _read_place(environ, "RANK", "WORLD_SIZE")
+    port = _read(environ, "MASTER_PORT")
+    if num_nodes == 1:
+        return None
+    return ExternalNode(node_rank=node_rank, num_nodes=num_nodes, master_addr=environ["MASTER_ADDR"], master_port=port)
+
+
+def _require(environ: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise RequestError(
+            f"{why}, but {', '.join(missing)} {verb} not: set all of {', '.join(names)}, or none of them to train on "
+            "this machine alone"
+        )
+
+
+def _read_place(environ: Mapping[str, str], place: str, size: str) -> tuple[int, int]:
+    index, count = _read(environ, place), _read(environ, size)
+    if index >= count:
+        raise RequestError(f"{place}={index}: must be less than {size}, which is {count}")
+    return index, count
+
+
+def _read(environ: Mapping[str, str], name: str) -> int:
+    value = environ[name]
+    if not value.isdecimal():
+        raise RequestError(f"{name}={value}: must be a number from 0 up")
+    return int(value)

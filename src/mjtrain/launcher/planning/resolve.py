@@ -1,0 +1,107 @@
+"""All decisions about processes, hosts, devices, seeds and threads, made once from plain inputs; pure."""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import get_args
+
+from mjtrain.config import Backend, LaunchConfig
+from mjtrain.errors import RequestError
+from mjtrain.launcher.planning.devices import visible_gpus
+from mjtrain.launcher.planning.external import ExternalRank, resolve_external
+from mjtrain.launcher.planning.placement import join_world, place_here, spread_over, workers_with_gpus
+from mjtrain.launcher.planning.plan import Host, LaunchPlan
+from mjtrain.launcher.planning.slurm import expand_hosts
+
+
+def resolve_plan(
+    config: LaunchConfig,
+    environ: Mapping[str, str],
+    num_visible_gpus: int,
+    *,
+    num_cores: int = 1,
+    run_dir: PurePath | None = None,
+    hosts: tuple[Host, ...] = (),
+) -> LaunchPlan:
+    """Decide which ranks run where.
+
+    Args:
+        config: What was asked for.
+        environ: Environment variables of the launcher.
+        num_visible_gpus: GPUs that CUDA counts under these variables.
+        num_cores: CPU cores the launcher may use.
+        run_dir: Where the run lives; None for a function that has no run directory.
+        hosts: What --hostnames names, as surveyed.
+
+    Returns:
+        The frozen plan.
+
+    Raises:
+        RequestError: The request cannot be met here; the message names the flag, the value and what would be right.
+    """
+    _check_request(config)
+    visible = visible_gpus(environ, num_visible_gpus)
+    world = resolve_external(environ)
+    if isinstance(world, ExternalRank):
+        return join_world(config, environ, world, visible, num_cores)
+    if hosts:
+        return spread_over(config, environ, hosts, run_dir)
+    return place_here(config, environ, world, visible, num_cores, run_dir)
+
+
+def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
+    """Decide which hosts to ask what they are like; none where this job needs no others.
+
+    Returns:
+        How many ranks each host gets, by its name; None for as many as it would get alone.
+
+    Raises:
+        RequestError: A name is repeated or none, a count is zero, or there is no Slurm allocation.
+    """
+    asked = " ".join(config.hostnames)
+    if resolve_external(environ) is not None:
+        return {}  # and --hostnames an error, see `resolve_plan`
+    if config.hostnames == ("slurm",):
+        if "SLURM_JOB_NODELIST" not in environ:
+            raise RequestError("--hostnames slurm: this is no Slurm allocation (SLURM_JOB_NODELIST is not set)")
+        return dict.fromkeys(expand_hosts(environ["SLURM_JOB_NODELIST"]))
+    counts: dict[str, int | None] = {}
+    for word in config.hostnames:
+        counted = re.fullmatch(r"([^:]+):(\d+)", word)
+        name, count = (counted[1], int(counted[2])) if counted else (word, None)
+        if name in counts:
+            raise RequestError(f"--hostnames {asked}: {name} is repeated")
+        if not name or name.startswith("-"):
+            raise RequestError(f"--hostnames {asked}: {name!r} is no host name")
+        if count == 0:
+            raise RequestError(f"--hostnames {asked}: {word} leaves the host without a rank")
+        counts[name] = count
+    return counts
+
+
+def _check_request(config: LaunchConfig) -> None:
+    """Refuse what is wrong on any machine."""
+    if config.gpu_ids not in (None, "all", "auto") and not (
+        isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
+    ):
+        raise RequestError(f"--gpu-ids {config.gpu_ids!r}: give a tuple of indices such as (0, 1), 'all', or None")
+    if config.backend not in get_args(Backend):
+        raise RequestError(f"--backend {config.backend}: give one of {', '.join(get_args(Backend))}")
+    for flag, value, least in (
+        ("--num-workers", config.num_workers, 1),
+        ("--num-threads", config.num_threads, 1),
+        ("--seed", config.seed, 0),
+        ("--max-restarts", config.max_restarts, 0),
+        ("--stop-grace-s", config.stop_grace_s, 0),
+    ):
+        if value is not None and value < least:
+            raise RequestError(f"{flag} {value}: must be at least {least}")
+    for flag, value in (
+        ("--heartbeat-timeout-s", config.heartbeat_timeout_s),
+        ("--connect-timeout-s", config.connect_timeout_s),
+        ("--process-group-timeout-s", config.process_group_timeout_s),
+    ):
+        if not value > 0:
+            raise RequestError(f"{flag} {value}: must be more than 0")
+    if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
+        raise workers_with_gpus(config)

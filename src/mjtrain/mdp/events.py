@@ -1,0 +1,111 @@
+"""What happens to worlds from outside the policy; for `event` terms."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain import rotations
+from mjtrain.env.events import Worlds
+from mjtrain.env.sampling import uniform
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def add_uniform_joint_offset(
+    env: "Env",
+    worlds: Worlds,
+    *,
+    joint: str,
+    position: tuple[float, float],
+    velocity: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Move a slide or hinge away from its default by a uniformly random amount.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joint: Name of the joint.
+        position: Bounds of the offset, in m or rad.
+        velocity: Bounds of the velocity's offset, in m/s or rad/s.
+    """
+    layout = env.engine.layout
+    noise = torch.rand(env.num_envs, 2, generator=env.rng, device=env.device)
+    worlds.qpos[:, layout.qpos[joint]] += position[0] + (position[1] - position[0]) * noise[:, :1]
+    worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
+
+
+def scale_joint_positions(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+    """Multiply each joint's default position by a factor of its own.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joints: Regular expressions over slides and hinges.
+        factor: Bounds of the factor.
+    """
+    columns = env.engine.layout.qpos.select(joints)
+    positions = worlds.qpos[:, columns]
+    worlds.qpos[:, columns] = positions * uniform(env, factor, positions.shape[1])
+
+
+def random_base_pose(
+    env: "Env",
+    worlds: Worlds,
+    *,
+    joint: str,
+    xy: tuple[float, float] = (0.0, 0.0),
+    z: tuple[float, float] = (0.0, 0.0),
+    yaw: tuple[float, float] = (-3.1416, 3.1416),
+    linear_velocity: tuple[float, float] = (0.0, 0.0),
+    angular_velocity: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Place a free body at random around its default.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        xy: Bounds of the offset along x and along y, in m.
+        z: Bounds of the offset upwards, in m.
+        yaw: Bounds of the turn about the world's z, in rad.
+        linear_velocity: Bounds of each component, in m/s, in the world's frame.
+        angular_velocity: Bounds of each component, in rad/s, in the body's frame.
+    """
+    layout = env.engine.layout
+    pose, motion = layout.qpos[joint], layout.qvel[joint]
+    worlds.qpos[:, pose.start : pose.start + 2] += uniform(env, xy, 2)
+    worlds.qpos[:, pose.start + 2] += uniform(env, z)
+    turn = rotations.from_yaw(uniform(env, yaw))
+    quaternion = slice(pose.start + 3, pose.start + 7)
+    worlds.qpos[:, quaternion] = rotations.multiply(turn, worlds.qpos[:, quaternion])
+    worlds.qvel[:, motion.start : motion.start + 3] += uniform(env, linear_velocity, 3)
+    worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, angular_velocity, 3)
+
+
+def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -> None:
+    """Move a free body onto the patch of its level, worlds spread evenly over the kinds of ground.
+
+    Args:
+        env: The environment; its ground must be generated.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        curriculum: Name of the curriculum term whose level counts, rounded down.
+    """
+    start = env.engine.layout.qpos[joint].start
+    worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
+
+
+def push(env: "Env", worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
+    """Give a free body a kick; for mode interval.
+
+    Args:
+        env: The environment.
+        worlds: What is changed.
+        joint: Name of the free joint.
+        linear: Largest change of the velocity along x and along y, in m/s.
+        angular: Largest change of the angular velocity about each axis, in rad/s.
+    """
+    motion = env.engine.layout.qvel[joint]
+    worlds.qvel[:, motion.start : motion.start + 2] += uniform(env, (-linear, linear), 2)
+    worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, (-angular, angular), 3)

@@ -1,0 +1,73 @@
+"""What the policy can see; for `observation` terms."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def joint_pos(env: "Env", *, joint: str) -> torch.Tensor:
+    """Position of a joint, in m or rad. Shape (num_envs, 1) for slides and hinges."""
+    return env.qpos(joint)
+
+
+def joint_vel(env: "Env", *, joint: str) -> torch.Tensor:
+    """Velocity of a joint, in m/s or rad/s. Shape (num_envs, 1) for slides and hinges."""
+    return env.qvel(joint)
+
+
+def joint_cos_sin(env: "Env", *, joint: str) -> torch.Tensor:
+    """Cosine and sine of a hinge's angle, which do not jump where the angle wraps. Shape (num_envs, 2)."""
+    angle = env.qpos(joint)
+    return torch.cat([angle.cos(), angle.sin()], dim=1)
+
+
+def joints_from_home(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Positions of slides and hinges relative to the robot's home, in m or rad. Shape (num_envs, num_joints)."""
+    return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
+
+
+def joint_velocities(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Velocities of slides and hinges, in m/s or rad/s. Shape (num_envs, num_joints)."""
+    return env.qvel(joints)
+
+
+def sensor(env: "Env", *, sensor: str) -> torch.Tensor:
+    """Reading of a sensor, in its own unit and frame. Shape (num_envs, size)."""
+    return env.sensor(sensor)
+
+
+def sensors(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+    """Readings of several sensors side by side. Shape (num_envs, size)."""
+    return env.sensor(sensors)
+
+
+def command(env: "Env", *, command: str) -> torch.Tensor:
+    """What a command term asks for. Shape (num_envs, size)."""
+    return env.command(command)
+
+
+def last_action(env: "Env") -> torch.Tensor:
+    """The policy's output of the step that led here, zero at the start. Shape (num_envs, num_actions)."""
+    return env.action
+
+
+def height_scan(
+    env: "Env", *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], offset: float
+) -> torch.Tensor:
+    """Height of a free body above points of the ground around it, less an offset, in m.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint.
+        x: First and last point ahead of the body in m, and how many; the grid turns with the body's heading.
+        y: First and last point to its left, likewise.
+        offset: Subtracted, in m; the height of the standing body makes flat ground read zero.
+
+    Returns:
+        Shape (num_envs, x[2] * y[2]), rows of equal y.
+    """
+    pose = env.qpos(joint)
+    return pose[:, 2:3] - offset - env.ground.scan(pose, x, y)

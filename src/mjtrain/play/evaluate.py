@@ -1,0 +1,65 @@
+"""From a request to what is seen."""
+
+from dataclasses import replace
+from typing import Any
+
+from mjtrain.config import PlayConfig
+from mjtrain.engines import resolve_engine
+from mjtrain.play.eval_config import to_eval_config
+from mjtrain.rank import RankContext
+from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, untrained
+
+
+def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
+    """Find what `play` is asked for, its environment in play mode.
+
+    Raises:
+        RequestError: There is no such thing, it is broken, or it is of another task.
+    """
+    if config.replay is not None:
+        run = find_replayed_run(task, config.replay)
+    elif config.policy != "trained" and config.run is None and config.checkpoint is None:
+        run = untrained(task)
+    else:
+        run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
+    env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
+    return replace(run, env=env)
+
+
+def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:
+    """Play whole episodes and summarise them.
+
+    Args:
+        context: Device, seed and threads.
+        run: What to play, its env as it is.
+        config: How many episodes, with whom.
+
+    Returns:
+        What was played, and the content of `Summary.to_plain`.
+
+    Raises:
+        RequestError: The engine, the robot or the checkpoint do not fit.
+    """
+    from mjtrain.play.episodes import play_episodes, resolve_run_size
+    from mjtrain.play.player import Player
+    from mjtrain.play.summary import summarise
+
+    num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    try:
+        episodes = play_episodes(player, per_env)
+    finally:
+        player.close()
+    return {
+        "task": run.task,
+        "policy": config.policy,
+        "checkpoint": None if player.checkpoint is None else str(player.checkpoint),
+        "iteration": player.iteration,
+        "num_envs": num_envs,
+        "episodes_per_env": per_env,
+        "seed": config.seed,
+        "engine": resolve_engine(config.engine, context.device),
+        **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
+        "step_dt_s": player.env.step_dt,
+        **summarise(episodes, run.env).to_plain(),
+    }

@@ -1,0 +1,241 @@
+"""What a viewer shows: worlds that move on, and buttons that act between two steps."""
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.engines.kinematics import Kinematics
+from mjtrain.errors import RequestError
+from mjtrain.play.player import Player
+
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Simulated seconds per second that viewers offer."""
+
+HISTORY_S = 10.0
+"""How much of the past plots show, in seconds of simulated time."""
+
+_LONGEST_TICK_S = 0.05
+
+
+class ViewerSession(Protocol):
+    """Worlds that a viewer draws."""
+
+    kinematics: Kinematics
+    paused: bool
+    speed: float
+    selected: int
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have an action done between two steps; any thread may call it."""
+        ...
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Do what was posted and let time pass; return whether there is something new to draw."""
+        ...
+
+    def step(self) -> None:
+        """Go one env step on."""
+        ...
+
+    def reset(self) -> None:
+        """Begin anew."""
+        ...
+
+    def select(self, world: int) -> None:
+        """Look at another world."""
+        ...
+
+    def qpos(self) -> np.ndarray:
+        """Return positions, finite. Shape (num_worlds, nq)."""
+        ...
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities, finite. Shape (num_worlds, nv)."""
+        ...
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls, finite. Shape (num_worlds, nu)."""
+        ...
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        ...
+
+    def status(self) -> list[str]:
+        """Say in a few lines what is shown."""
+        ...
+
+
+class Clock:
+    """Turns time that passes into env steps that are due."""
+
+    def __init__(self, step_dt: float) -> None:
+        self.step_dt = step_dt
+        self._due_s = 0.0
+
+    def run(self, elapsed_s: float, step: Callable[[], None]) -> bool:
+        """Do the steps that are due, and return whether there were any; time slows down where they take too long."""
+        self._due_s += elapsed_s
+        deadline = time.monotonic() + _LONGEST_TICK_S
+        stepped = False
+        while self._due_s >= self.step_dt:
+            step()
+            stepped = True
+            self._due_s -= self.step_dt
+            if time.monotonic() > deadline:
+                self._due_s = 0.0
+        return stepped
+
+
+class Actions:
+    """What other threads want done between two steps."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Take an action in; any thread may call it."""
+        self._queue.put(action)
+
+    def run(self) -> bool:
+        """Do them all; return whether there were any."""
+        acted = False
+        while not self._queue.empty():
+            self._queue.get()()
+            acted = True
+        return acted
+
+
+class PolicySession:
+    """A policy at work, watched: pause, step, reset, commands by hand, other checkpoints. A `ViewerSession`."""
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.kinematics = Kinematics(player.env.config)
+        self.paused = False
+        self.speed = 1.0
+        self.selected = 0
+        self.follows = False
+        """Whether new checkpoints of the run are taken up."""
+        self.problem = ""
+        """What went wrong last, for the user to read."""
+        self.num_steps = 0
+        """Env steps since the beginning."""
+        env = player.env
+        length = round(HISTORY_S / env.step_dt)
+        self.history: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=length)
+        """Time in s, reward terms per second, and contact forces in N of the selected world's last env steps."""
+        self._actions = Actions()
+        self._clock = Clock(env.step_dt)
+        self._returns = torch.zeros(env.num_envs, device=env.device)
+        self._last_end = ""
+        self._touch = list(self.kinematics.touch_sensors.values())
+        self._looked_at = 0.0
+        self._refused: Path | None = None
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have an action done between two steps; any thread may call it."""
+        self._actions.post(action)
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Do what was posted and let time pass; return whether there is something new to draw."""
+        acted = self._actions.run()
+        if self.follows:
+            self._look_for_checkpoint()
+        if self.paused:
+            return acted
+        return self._clock.run(elapsed_s * self.speed, self.step) or acted
+
+    def step(self) -> None:
+        """Go one env step on."""
+        env = self.player.env
+        done = self.player.step()
+        self.num_steps += 1
+        self._returns += env.reward_terms.sum(dim=1)
+        world = self.selected
+        if done[world]:
+            names = [name for name, said in zip(env.config.terminations, env.causes[world], strict=True) if said]
+            self._last_end = f"{', '.join(names) or 'not finite'}, return {self._returns[world]:.2f}"
+        self._returns.masked_fill_(done, 0.0)
+        rewards = (env.reward_terms[world] / env.step_dt).cpu().numpy()
+        forces = env.state.sensordata[world, self._touch].cpu().numpy()
+        self.history.append((self.num_steps * env.step_dt, rewards, forces))
+
+    def reset(self) -> None:
+        """Begin new episodes in all worlds."""
+        everywhere = torch.ones_like(self.player.env.terminated)
+        self.player.env.reset(everywhere)
+        self.player.forget(everywhere)
+        self._returns.zero_()
+        self._last_end = ""
+
+    def select(self, world: int) -> None:
+        """Look at another world."""
+        self.selected = world
+        self.history.clear()
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on with other weights; if that fails, say so and go on with those there are."""
+        try:
+            self.player.load(checkpoint)
+        except RequestError as error:
+            self.problem, self._refused = str(error), checkpoint
+        else:
+            self.problem = ""
+
+    def checkpoints(self) -> list[Path]:
+        """Return the checkpoints of the run that is played, the newest first."""
+        run_dir = self.player.run.run_dir
+        return [] if run_dir is None or self.player.checkpoint is None else list_checkpoints(run_dir)
+
+    def qpos(self) -> np.ndarray:
+        """Return positions. Shape (num_worlds, nq)."""
+        return self.player.env.state.qpos.cpu().double().numpy()
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities. Shape (num_worlds, nv)."""
+        return self.player.env.state.qvel.cpu().double().numpy()
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls. Shape (num_worlds, nu)."""
+        return self.player.env.state.ctrl.cpu().double().numpy()
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        env = self.player.env
+        poses = [name for name, term in env.config.commands.items() if term.is_pose]
+        return {name: env.command(name)[self.selected, :7].cpu().double().numpy() for name in poses}
+
+    def status(self) -> list[str]:
+        """Say in a few lines what is shown."""
+        player, env, world = self.player, self.player.env, self.selected
+        who = "no policy" if player.checkpoint is None else f"{player.checkpoint.name} (iteration {player.iteration})"
+        lines = [
+            f"{player.run.task}: {who}",
+            f"episode: {env.episode_step[world] * env.step_dt:.1f} s, return {self._returns[world]:.2f}",
+        ]
+        for name in env.config.commands:
+            values = " ".join(f"{value:+.2f}" for value in env.command(name)[world].tolist())
+            lines.append(f"command {name}: {values}")
+        lines += [f"last episode: {self._last_end}"] if self._last_end else []
+        lines += [f"problem: {self.problem}"] if self.problem else []
+        return lines
+
+    def _look_for_checkpoint(self) -> None:
+        """Take up a newer checkpoint of the run, if there is one; once a second at most."""
+        if time.monotonic() - self._looked_at < 1.0:
+            return
+        self._looked_at = time.monotonic()
+        current = self.player.checkpoint
+        newest = next(iter(self.checkpoints()), None)
+        if newest is None or current is None or newest in (current, self._refused):
+            return
+        if checkpoint_iteration(newest) > (self.player.iteration or 0):
+            self.load(newest)

@@ -1,0 +1,71 @@
+"""How much a run of so many ranks trains; pure."""
+
+import dataclasses
+import math
+from typing import get_args
+
+from mjtrain.config import EngineName, LoggerName, TrainConfig
+from mjtrain.errors import RequestError
+
+
+def resolve_run_size(config: TrainConfig, world_size: int) -> TrainConfig:
+    """Put num_envs_total and total_env_steps into num_envs and max_iterations.
+
+    Args:
+        config: What was asked for.
+        world_size: Ranks of the job.
+
+    Returns:
+        The same run with both totals resolved to what one rank does; they stay where they were, for the record.
+
+    Raises:
+        RequestError: A number is too small, or the environments cannot be split evenly.
+    """
+    run = config.run
+    for flag, word, words in (
+        ("--engine", run.engine, get_args(EngineName)),
+        ("--logger", run.logger, get_args(LoggerName)),
+    ):
+        if word not in words:
+            raise RequestError(f"{flag} {word}: give one of {', '.join(words)}")
+    num_envs, max_iterations = run.num_envs, run.max_iterations
+    if run.num_envs_total is not None:
+        num_envs = _split(run.num_envs_total, world_size)
+    algorithm = config.agent.algorithm
+    for flag, value, least in (
+        ("--num-envs", num_envs, 1),
+        ("--total-env-steps", run.total_env_steps, 1),
+        ("--max-iterations", max_iterations, 1),
+        ("--keep-checkpoints", run.keep_checkpoints, 1),
+        ("--checkpoint-flush-s", run.checkpoint_flush_s, 0),
+        ("--drift-check-interval", run.drift_check_interval, 0),
+        ("--env.decimation", config.env.decimation, 1),
+        ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),
+        ("--agent.save-interval", config.agent.save_interval, 1),
+        ("--agent.algorithm.num-learning-epochs", algorithm.num_learning_epochs, 1),
+        ("--agent.algorithm.num-mini-batches", algorithm.num_mini_batches, 1),
+    ):
+        if value is not None and value < least:
+            raise RequestError(f"{flag} {value}: must be at least {least}")
+    samples = num_envs * config.agent.num_steps_per_env
+    if samples < algorithm.num_mini_batches:
+        raise RequestError(
+            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
+            f"{config.agent.num_steps_per_env} steps has only {samples} samples"
+        )
+    if run.total_env_steps is not None:
+        max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
+    return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
+
+
+def _split(num_envs_total: int, world_size: int) -> int:
+    if num_envs_total < 1:
+        raise RequestError(f"--num-envs-total {num_envs_total}: must be at least 1")
+    num_envs, rest = divmod(num_envs_total, world_size)
+    if rest:
+        nearest = [f"{count:,}" for count in (num_envs * world_size, (num_envs + 1) * world_size) if count]
+        raise RequestError(
+            f"--num-envs-total {num_envs_total}: cannot be split evenly over {world_size} ranks; "
+            f"{' or '.join(nearest)} can"
+        )
+    return num_envs

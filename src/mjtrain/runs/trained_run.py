@@ -1,0 +1,110 @@
+"""From a task to what was trained on it: the run, its configs, its checkpoint."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.config import AgentConfig, EnvConfig, from_plain
+from mjtrain.errors import RequestError
+from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, open_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """What a policy was trained on and with, as its run recorded it."""
+
+    task: str
+    """Name of the task as the catalogue spells it, or the path of its factory."""
+
+    env: EnvConfig
+    """The MDP."""
+
+    agent: AgentConfig
+    """Networks and algorithm."""
+
+    run_dir: Path | None = None
+    """The run, absolute; None where a checkpoint stands alone or nothing was trained."""
+
+    checkpoint: Path | None = None
+    """The weights, absolute; None where nothing was trained."""
+
+    notices: tuple[str, ...] = ()
+    """A line for each run and checkpoint that was passed over."""
+
+
+def find_trained_run(
+    task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs"
+) -> TrainedRun:
+    """Find what to look at: a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
+
+    The configs are those that the run recorded, so that networks and environment are the ones that were trained,
+    whatever the task's code says by now. A checkpoint that stands outside of a run is taken to fit the task as it is.
+
+    Args:
+        task: Name of a task, or path of a factory.
+        run: Run directory, or its name below the task's folder.
+        checkpoint: File.
+        log_root: Folder below which runs live.
+
+    Raises:
+        RequestError: There is no such thing, it is broken, or it is of another task.
+    """
+    name, defaults = resolve_task_name(task), load_task(task)
+    if checkpoint is not None:
+        path = Path(checkpoint).absolute()
+        if path.is_dir():
+            raise RequestError(
+                f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run"
+            )
+        run_dir, notices = (path.parent if (path.parent / "params").is_dir() else None), []
+    else:
+        folder = (Path(log_root) / (defaults.agent.experiment_name or experiment_name(name))).absolute()
+        run_dir, path, notices = (
+            find_newest_run(f"--log-root {log_root}", name, folder) if run is None else open_run("--run", run, folder)
+        )
+    if run_dir is None:
+        return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
+    return replace(_read_run(name, run_dir), checkpoint=path, notices=tuple(notices))
+
+
+def find_replayed_run(task: str, dump: str) -> TrainedRun:
+    """Find the task that a dump of a broken world was written for: as its run recorded it, or else as it is.
+
+    Raises:
+        RequestError: The run is of another task, or unreadable.
+    """
+    run_dir = Path(dump).absolute().parent.parent
+    if not (run_dir / "params").is_dir():
+        return untrained(task)
+    load_task(task)  # for functions of a task that is a file
+    return _read_run(resolve_task_name(task), run_dir)
+
+
+def untrained(task: str) -> TrainedRun:
+    """Return a task as it is, without a run.
+
+    Raises:
+        RequestError: There is no such task.
+    """
+    defaults = load_task(task)
+    return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
+
+
+def is_same_task(theirs: str | None, task: str) -> bool:
+    """Tell whether a run of one task may be looked at as another.
+
+    Paths of factories depend on where they were typed, so their last parts count; a task made in Python has no name.
+    """
+    return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))
+
+
+def _read_run(task: str, run_dir: Path) -> TrainedRun:
+    theirs = load_params(run_dir, "launch").get("task")
+    if not is_same_task(theirs, task):
+        raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
+    try:
+        env = from_plain(EnvConfig, load_params(run_dir, "env"))
+        agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
+    except ValueError as error:
+        raise RequestError(f"{run_dir / 'params'}: {error}") from error
+    return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)

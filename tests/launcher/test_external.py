@@ -1,0 +1,114 @@
+"""Places in jobs that something else has started: environment -> place, or which words the error has."""
+
+import pytest
+
+from mjtrain.errors import RequestError
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, resolve_external
+from mjtrain.launcher.planning.slurm import expand_hosts, expand_tasks
+
+TORCHRUN = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "zeta",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+SRUN = {
+    "SLURM_JOB_ID": "42",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1",
+}
+
+# environment -> rank, local_rank, world_size, local_world_size, node_rank, master
+WORLDS = [
+    ("torchrun", TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
+    (
+        "torchrun's words without its agent",
+        {k: v for k, v in TORCHRUN.items() if k != "GROUP_RANK"},
+        (3, 1, 4, 2, 1, "zeta:29500"),
+    ),
+    ("srun", SRUN, (2, 0, 3, 1, 1, "gpu07:24242")),
+    ("srun with a master of one's own", SRUN | {"MASTER_ADDR": "ib7", "MASTER_PORT": "5"}, (2, 0, 3, 1, 1, "ib7:5")),
+    ("torchrun below srun", SRUN | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
+]
+
+NONE = [
+    ("nothing", {}),
+    ("a batch script", {"SLURM_JOB_ID": "42", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}),
+    ("srun of one task", SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}),
+    ("within one of our own ranks", TORCHRUN | {"MJTRAIN_JOB": "x"}),
+]
+
+ERRORS = [
+    ("no master", {k: v for k, v in TORCHRUN.items() if "MASTER" not in k}, ["MASTER_ADDR, MASTER_PORT are not"]),
+    (
+        "only a local rank",
+        {"LOCAL_RANK": "0"},
+        ["RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not"],
+    ),
+    ("one is empty", TORCHRUN | {"WORLD_SIZE": ""}, ["WORLD_SIZE is not", "train on this machine alone"]),
+    ("not a number", TORCHRUN | {"RANK": "two"}, ["RANK=two", "number"]),
+    ("beyond the end", TORCHRUN | {"RANK": "4"}, ["RANK=4", "less than WORLD_SIZE"]),
+    ("half a node", {"RANK": "0", "WORLD_SIZE": "2"}, ["RANK is set", "MASTER_ADDR, MASTER_PORT are not"]),
+    ("a stale address", {"MASTER_ADDR": "zeta"}, ["MASTER_ADDR is set", "RANK, WORLD_SIZE, MASTER_PORT are not"]),
+    ("half of srun", {k: v for k, v in SRUN.items() if k != "SLURM_NODEID"}, ["SLURM_NODEID is not"]),
+]
+
+
+@pytest.mark.parametrize(("environ", "place"), [row[1:] for row in WORLDS], ids=[row[0] for row in WORLDS])
+def test_place(environ: dict[str, str], place: tuple[object, ...]) -> None:
+    world = resolve_external(environ)
+    assert isinstance(world, ExternalRank)
+    master = f"{world.master_addr}:{world.master_port}"
+    assert (world.rank, world.local_rank, world.world_size, world.local_world_size, world.node_rank, master) == place
+
+
+@pytest.mark.parametrize("environ", [row[1] for row in NONE], ids=[row[0] for row in NONE])
+def test_no_place(environ: dict[str, str]) -> None:
+    assert resolve_external(environ) is None
+
+
+@pytest.mark.parametrize(("environ", "words"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_half_a_place_is_an_error(environ: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve_external(environ)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_torchrun_serves_and_srun_does_not() -> None:
+    torchrun, srun = resolve_external(TORCHRUN), resolve_external(SRUN)
+    assert isinstance(torchrun, ExternalRank)
+    assert (torchrun.served, torchrun.elastic) == (True, True)
+    assert isinstance(srun, ExternalRank)
+    assert (srun.served, srun.elastic) == (False, False)
+
+
+def test_variables_that_number_nodes() -> None:
+    """What Kubeflow's PyTorchJob and PAI-DLC set is a node's place, and never taken for a rank's."""
+    node = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"}
+    world = resolve_external(node)
+    assert world == ExternalNode(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
+    assert resolve_external(node | {"RANK": "0", "WORLD_SIZE": "1"}) is None
+    assert isinstance(resolve_external(node | TORCHRUN), ExternalRank)  # torchrun started on that node
+
+
+def test_slurm_lists() -> None:
+    assert expand_hosts("node1") == ("node1",)
+    assert expand_hosts("gpu[01-03,7],login") == ("gpu01", "gpu02", "gpu03", "gpu7", "login")
+    assert expand_hosts("r[1-2]n[1-2]-ib") == ("r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib")
+    assert expand_tasks("2(x3),1") == (2, 2, 2, 1)
+    for wrong in ("", "a[1-]"):
+        with pytest.raises(RequestError, match="no list of Slurm hosts"):
+            expand_hosts(wrong)
+    with pytest.raises(RequestError, match="no list of Slurm tasks"):
+        expand_tasks("2(x)")

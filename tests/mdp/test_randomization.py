@@ -1,0 +1,148 @@
+"""Every world has a robot of its own, on both engines, and moves as MuJoCo says such a robot does."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from mjtrain.catalog import load_task
+from mjtrain.config import EnvConfig, EventTerm
+from mjtrain.engines.layout import MODEL_FIELDS
+from mjtrain.engines.model import load_model
+from mjtrain.errors import RequestError
+from mjtrain.mdp import randomization
+from support.envs import NUM_ENVS, make_env
+
+# func, its parameters, and the fields it changes with the bounds of value / nominal, or of value - nominal
+TERMS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, tuple[str, float, float]]]] = {
+    "mass": (
+        randomization.mass,
+        {"bodies": ("trunk", ".*_calf"), "factor": (0.5, 1.5)},
+        {"body_mass": ("ratio", 0.5, 1.5), "body_inertia": ("ratio", 0.5, 1.5)},
+    ),
+    "inertia": (
+        randomization.inertia,
+        {"bodies": ("trunk",), "factor": (0.5, 1.5)},
+        {"body_inertia": ("ratio", 0.5, 1.5)},
+    ),
+    "center_of_mass": (
+        randomization.center_of_mass,
+        {"bodies": ("trunk",), "offset_m": (-0.05, 0.05)},
+        {"body_ipos": ("offset", -0.05, 0.05)},
+    ),
+    "friction": (
+        randomization.friction,
+        {"geoms": (".*_foot",), "sliding": (0.3, 1.3)},
+        {"geom_friction": ("ratio", 0.5, 2.17)},
+    ),
+    "armature": (
+        randomization.armature,
+        {"joints": (".*_hip",), "factor": (0.5, 2.0)},
+        {"dof_armature": ("ratio", 0.5, 2.0)},
+    ),
+    "damping": (
+        randomization.damping,
+        {"joints": (".*_thigh",), "factor": (2.0, 20.0)},
+        {"dof_damping": ("ratio", 2.0, 20.0)},
+    ),
+    "actuator_gains": (
+        randomization.actuator_gains,
+        {"actuators": (".*_calf",), "factor": (0.7, 1.3)},
+        {"actuator_gainprm": ("ratio", 0.7, 1.3), "actuator_biasprm": ("ratio", 0.7, 1.3)},
+    ),
+    "gravity": (randomization.gravity, {"offset": (-1.0, 1.0)}, {"gravity": ("offset", -1.0, 1.0)}),
+}
+
+
+def config_with(name: str, mode: str = "startup") -> EnvConfig:
+    config = load_task("Quadruped-Velocity-Flat").env
+    func, params, _ = TERMS[name]
+    event = EventTerm(func=func, params=params, mode=mode)  # pyright: ignore[reportArgumentType]
+    return replace(config, events={name: event, "pose": config.events["pose"]})
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("name", TERMS)
+def test_every_world_gets_its_own_values_within_the_bounds(name: str, engine: str) -> None:
+    env = make_env(config_with(name), engine=engine, seed=4)
+    for field, (kind, low, high) in TERMS[name][2].items():
+        values = env.engine.expand(field).double()
+        nominal = env.engine.layout.nominal[field].expand_as(values)
+        changed = values if kind == "offset" else values / torch.where(nominal == 0, 1.0, nominal)
+        changed = changed - nominal if kind == "offset" else torch.where(nominal == 0, 1.0, changed)
+        differs = (changed - (0.0 if kind == "offset" else 1.0)).abs() > 1e-6
+        assert differs.any(), field
+        assert (~differs).any() or field == "gravity", f"{field}: only what was named changes"
+        assert (changed[differs] >= low - 1e-5).all(), field
+        assert (changed[differs] <= high + 1e-5).all(), field
+        assert values.flatten(1).unique(dim=0).shape[0] == NUM_ENVS, field
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("name", TERMS)
+def test_each_world_moves_as_its_own_model_does(name: str, engine: str) -> None:
+    """One MjModel per world, with the same values and mj_setConst, stepped by mj_step."""
+    config = config_with(name)
+    env = make_env(config, engine=engine, seed=4)
+    base, _ = load_model(config)
+    common = mujoco.MjData(base)
+    mujoco.mj_forward(base, common)
+    worlds = []
+    for world in range(NUM_ENVS):
+        model, _ = load_model(config)
+        for field in TERMS[name][2]:
+            values = env.engine.expand(field)[world].double().numpy()
+            if field == "gravity":
+                model.opt.gravity[:] = values
+            else:
+                getattr(model, field)[:] = values
+        data = mujoco.MjData(model)
+        mujoco.mj_setConst(model, data)
+        data.qpos[:] = env.state.qpos[world]
+        data.qvel[:] = env.state.qvel[world]
+        mujoco.mj_forward(model, data)
+        worlds.append((model, data))
+    everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
+    env.engine.reset(everywhere, env.state.qpos.clone(), env.state.qvel.clone())
+    ctrl = env.engine.layout.default_ctrl.repeat(NUM_ENVS, 1) + 0.1
+    for _ in range(10):
+        env.engine.step(ctrl, 4)
+        for model, data in worlds:
+            data.ctrl[:] = ctrl[0]
+            mujoco.mj_step(model, data, 4)
+    expected = np.stack([data.qpos for _, data in worlds])
+    # single precision, through contacts, on warp; rounding of the state to float32 on native
+    assert np.abs(env.state.qpos.numpy() - expected).max() < (1e-5 if engine == "native" else 2e-3)
+    if name not in ("friction", "damping"):  # too small an effect within 0.2 s
+        assert np.ptp(expected[:, 7:], axis=0).max() > 1e-4
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+def test_at_a_reset_only_the_masked_worlds_change_and_nothing_adds_up(engine: str) -> None:
+    env = make_env(config_with("mass", "reset"), engine=engine)
+    mask = torch.tensor([True, False, True, False, False, False])
+    trunk = env.engine.layout.bodies["trunk"]
+    nominal = env.engine.layout.nominal["body_mass"][trunk]
+    for _ in range(30):
+        before = env.engine.expand("body_mass").clone()
+        env.reset(mask)
+        after = env.engine.expand("body_mass")
+        assert torch.equal(before[~mask], after[~mask])
+        assert not torch.equal(before[mask], after[mask])
+        assert (after[:, trunk] / nominal >= 0.5 - 1e-6).all()
+        assert (after[:, trunk] / nominal <= 1.5 + 1e-6).all()
+
+
+def test_what_can_differ_is_what_the_engines_know() -> None:
+    assert {field for _, _, fields in TERMS.values() for field in fields} == set(MODEL_FIELDS)
+
+
+def test_an_unknown_part_is_the_users_error() -> None:
+    config = config_with("mass")
+    event = replace(config.events["mass"], params={"bodies": ("tail",), "factor": (1.0, 1.0)})
+    with pytest.raises(RequestError, match=r"body tail \(for events.mass\); it has trunk, "):
+        make_env(replace(config, events={"mass": event}))

@@ -1,0 +1,447 @@
+"""Terms one by one: what they compute, when they act, and what remembers across steps."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mjtrain import rotations
+from mjtrain.catalog import load_task
+from mjtrain.config import CommandTerm, CurriculumTerm, EnvConfig, EventTerm, ObservationTerm, RewardTerm
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
+from mjtrain.errors import RequestError
+from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
+from support.envs import NUM_ENVS, actions_for, make_env
+
+QUADRUPED = load_task("Quadruped-Velocity-Flat").env
+CARTPOLE = load_task("Cartpole-Swingup").env
+LEGS = ("FR", "FL", "RR", "RL")
+
+
+def observing(**terms: ObservationTerm) -> EnvConfig:
+    return replace(CARTPOLE, observations={"actor": terms})
+
+
+def step_counter(env: Env) -> torch.Tensor:
+    return env.episode_step[:, None].float()
+
+
+# Observations
+
+
+def test_noise_is_bounded_redrawn_and_off_at_play() -> None:
+    term = ObservationTerm(func=step_counter, noise=0.25, scale=2.0)
+    env = make_env(observing(count=term), num_envs=500)
+    first = env.observe()["actor"].clone()
+    assert torch.equal(env.observe()["actor"], first)  # looking twice does not draw twice
+    assert first.abs().max() <= 0.5
+    assert first.min() < -0.45
+    assert first.max() > 0.45
+    env.step(torch.zeros(500, 1))
+    second = env.observe()["actor"] - 2.0
+    assert not torch.equal(first, second)
+    quiet = make_env(replace(observing(count=term), observation_noise=False))
+    assert (quiet.observe()["actor"] == 0).all()
+
+
+def test_history_shows_the_last_steps_oldest_first() -> None:
+    env = make_env(replace(observing(count=ObservationTerm(func=step_counter, history=3)), episode_length_s=0.1))
+    seen = [env.observe()["actor"][0].tolist()]
+    for _ in range(6):
+        env.step(torch.zeros(NUM_ENVS, 1))
+        seen.append(env.observe()["actor"][0].tolist())
+    assert seen == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [0, 0, 0], [0, 0, 1]]
+
+
+def test_a_delayed_reading_arrives_late_by_a_lag_of_the_episode() -> None:
+    env = make_env(observing(count=ObservationTerm(func=step_counter, delay=(1, 3))), num_envs=200)
+    for _ in range(10):
+        env.step(torch.zeros(200, 1))
+    lags = 10 - env.observe()["actor"][:, 0]
+    assert set(lags.tolist()) == {1.0, 2.0, 3.0}
+    env.step(torch.zeros(200, 1))
+    assert torch.equal(11 - env.observe()["actor"][:, 0], lags)
+    mask = torch.arange(200) < 100
+    env.reset(mask)
+    assert (env.observe()["actor"][mask] == 0).all()
+    assert torch.equal(11 - env.observe()["actor"][~mask, 0], lags[~mask])
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (ObservationTerm(func=step_counter, history=0), r"--env.observations.actor.count.history 0"),
+        (ObservationTerm(func=step_counter, delay=(2, 1)), r"--env.observations.actor.count.delay 2 1"),
+    ],
+)
+def test_a_memory_that_cannot_be_is_the_users_error(term: ObservationTerm, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make_env(observing(count=term))
+
+
+def test_groups_that_share_a_function_ask_it_once() -> None:
+    calls = []
+
+    def counted(env: Env) -> torch.Tensor:
+        calls.append(1)
+        return step_counter(env)
+
+    term = ObservationTerm(func=counted)
+    env = make_env(replace(CARTPOLE, observations={"actor": {"a": term}, "critic": {"b": replace(term, scale=2.0)}}))
+    calls.clear()
+    env.step(torch.zeros(NUM_ENVS, 1))
+    assert len(calls) == 1
+    assert torch.equal(env.observe()["critic"], 2 * env.observe()["actor"])
+
+
+def test_observations_of_the_quadruped() -> None:
+    env = make_env(QUADRUPED)
+    home = env.engine.layout.default_qpos[7:]
+    assert torch.allclose(
+        observations.joints_from_home(env, joints=(".*_(hip|thigh|calf)",)),
+        env.qpos((".*_hip", ".*_thigh", ".*_calf"))[:, _interleave()] - home,
+    )
+    assert torch.equal(
+        observations.sensors(env, sensors=("RL_foot_contact", "FR_foot_contact")),
+        torch.cat([env.sensor("RL_foot_contact"), env.sensor("FR_foot_contact")], dim=1),
+    )
+    up = env.sensor("up")
+    assert torch.allclose(up, torch.tensor([0.0, 0.0, 1.0]).expand_as(up), atol=1e-5)
+
+
+def _interleave() -> list[int]:
+    """Columns of hips, thighs and calves in the order of the legs."""
+    return [joint * 4 + leg for leg in range(4) for joint in range(3)]
+
+
+# Actions
+
+
+def test_a_delayed_action_takes_effect_late() -> None:
+    push = replace(CARTPOLE.actions["push"], delay=(2, 2))
+    env = make_env(replace(CARTPOLE, actions={"push": push}))
+    for value in (0.1, 0.2, 0.3, 0.4):
+        env.step(torch.full((NUM_ENVS, 1), value))
+    assert torch.allclose(env.state.ctrl, torch.full((NUM_ENVS, 1), 0.2))
+    assert torch.allclose(env.action, torch.full((NUM_ENVS, 1), 0.4))
+    env.reset(torch.ones(NUM_ENVS, dtype=torch.bool))
+    env.step(torch.full((NUM_ENVS, 1), 0.9))
+    assert (env.state.ctrl == 0).all()
+    with pytest.raises(RequestError, match=r"--env.actions.push.delay -1 0"):
+        make_env(replace(CARTPOLE, actions={"push": replace(push, delay=(-1, 0))}))
+
+
+def test_joint_targets_are_relative_to_home() -> None:
+    env = make_env(QUADRUPED)
+    action = actions_for(env, 1)[0]
+    env.step(action)
+    assert torch.allclose(env.state.ctrl, env.engine.layout.default_ctrl + 0.3 * action)
+
+
+# Commands
+
+
+def test_commands_are_drawn_anew_when_their_time_is_over() -> None:
+    term = replace(QUADRUPED.commands["velocity"], resampling_s=(0.1, 0.2), refine=None, refine_params={})
+    env = make_env(replace(QUADRUPED, commands={"velocity": term}), num_envs=100)
+    held = torch.zeros(100)
+    lengths = []
+    previous = env.command("velocity").clone()
+    for step in range(60):
+        env.step(torch.zeros(100, 12))
+        changed = (env.command("velocity") != previous).any(dim=1)
+        held += 1
+        if step > 10:
+            lengths += held[changed].tolist()
+        held[changed] = 0
+        previous = env.command("velocity").clone()
+    assert set(lengths) == {5.0, 6.0, 7.0, 8.0, 9.0, 10.0}
+
+
+def test_velocity_commands_keep_to_their_bounds() -> None:
+    env = make_env(QUADRUPED, num_envs=4000)
+    drawn = velocity.velocity_command(env, speed=1.5, turn=0.7, standing_fraction=0.25, heading_fraction=0.5)
+    speed = drawn[:, :2].norm(dim=1)
+    stands = (drawn[:, :3] == 0).all(dim=1)
+    assert 0.22 < stands.float().mean() < 0.28
+    assert 1.45 < speed.max() <= 1.5
+    assert 0.65 < drawn[:, 2].abs().max() <= 0.7
+    assert 0.45 < drawn[~stands, 4].mean() < 0.55
+    assert (drawn[stands, 4] == 0).all()
+    quadrants = (drawn[:, 0] > 0).int() * 2 + (drawn[:, 1] > 0).int()
+    assert torch.bincount(quadrants[~stands]).min() > 600
+
+
+def test_a_heading_is_held_and_speed_changes_gently() -> None:
+    env = make_env(QUADRUPED)
+    params = {"joint": "base", "gain": 0.5, "turn": 0.6, "acceleration": 2.0, "turn_acceleration": 5.0}
+    drawn = torch.zeros(NUM_ENVS, 5)
+    drawn[:, :2] = torch.tensor([0.6, -0.8])
+    heading = torch.tensor([0.2, -0.2, 2.0, -2.0, 0.0, 3.1])
+    drawn[:, 3] = rotations.wrap(rotations.yaw(env.qpos("base")[:, 3:7]) + heading)
+    drawn[:, 4] = 1.0
+    command = velocity.approach(env, drawn, None, **params)
+    assert (command == 0).all()
+    for step in range(1, 40):
+        command = velocity.approach(env, drawn, command, **params)
+        expected = min(1.0, step * 2.0 * 0.02) * torch.tensor([0.6, -0.8]).expand(NUM_ENVS, 2)
+        assert torch.allclose(command[:, :2], expected, atol=1e-5)
+        assert command[:, 2].abs().max() <= min(0.6, step * 5.0 * 0.02) + 1e-6
+    assert torch.allclose(command[:, 2], torch.tensor([0.1, -0.1, 0.6, -0.6, 0.0, 0.6]), atol=1e-5)
+    drawn[:, 4] = 0.0
+    drawn[:, 2] = 0.55
+    assert torch.allclose(velocity.approach(env, drawn, command, **params)[2, 2], torch.tensor(0.55))
+
+
+def test_a_curriculum_widens_the_commands() -> None:
+    def config(level: float) -> EnvConfig:
+        term = QUADRUPED.commands["velocity"]
+        ranges = CurriculumTerm(func=lambda env, level: level, initial=(level, level))
+        command = replace(term, params={**term.params, "standing_fraction": 0.0, "curriculum": "range"})
+        return replace(QUADRUPED, commands={"velocity": command}, curriculum={"range": ranges})
+
+    narrow, wide = (make_env(config(level), num_envs=500).drawn_command("velocity") for level in (0.0, 1.0))
+    assert narrow[:, :2].norm(dim=1).max() <= 0.3 + 1e-6
+    assert wide[:, :2].norm(dim=1).max() > 0.9
+
+
+# Curricula
+
+
+def test_levels_follow_tracking_and_only_at_the_end_of_episodes() -> None:
+    tracking = {"reward": "alive", "full": 1.0, "share": 0.8, "step": 0.1}
+    config = replace(
+        CARTPOLE,
+        episode_length_s=0.1,
+        rewards={"alive": RewardTerm(func=rewards.alive, weight=1.0)},
+        curriculum={"range": CurriculumTerm(func=velocity.command_level, params=tracking, initial=(0.5, 0.5))},
+    )
+    env = make_env(config)
+    for _ in range(4):
+        env.step(torch.zeros(NUM_ENVS, 1))
+    assert torch.allclose(env.level("range"), torch.full((NUM_ENVS,), 0.5))
+    env.step(torch.zeros(NUM_ENVS, 1))
+    assert torch.allclose(env.level("range"), torch.full((NUM_ENVS,), 0.6 if 4 / 4 > 0.8 else 0.5))
+    for _ in range(40):
+        env.step(torch.zeros(NUM_ENVS, 1))
+    assert (env.level("range") == 1.0).all()  # the upper bound
+    summary = env.statistics.summarise(env.statistics.pop().tolist())
+    assert math.isclose(summary["curriculum/range"], 1.0)
+
+
+def test_terrain_levels_rise_with_distance_and_fall_without() -> None:
+    config = replace(
+        QUADRUPED,
+        curriculum={
+            "terrain": CurriculumTerm(
+                func=velocity.terrain_level,
+                params={"joint": "base", "command": "velocity", "far_m": 3.0},
+                initial=(4.0, 4.0),
+                bounds=(0.0, 9.0),
+            )
+        },
+        terminations={},
+    )
+    env = make_env(config, seed=3)
+    for _ in range(50):
+        env.step(torch.zeros(NUM_ENVS, 12))
+    env.start_qpos[0, :2] = env.qpos("base")[0, :2] + 4.0
+    env.start_qpos[1:, :2] = env.qpos("base")[1:, :2]
+    env._commands.values["velocity"][:] = torch.tensor([1.0, 0.0, 0.0])
+    env._commands.values["velocity"][5] = 0.0
+    env._curriculum.update(env, torch.tensor([True, True, True, True, False, True]))
+    assert env.level("terrain").tolist() == [5.0, 3.0, 3.0, 3.0, 4.0, 4.0]
+
+
+# Events
+
+
+def test_pushes_come_from_time_to_time_and_spare_the_others() -> None:
+    push = EventTerm(
+        func=events.push,
+        mode="interval",
+        interval_s=(0.1, 0.3),
+        params={"joint": "base", "linear": 0.5, "angular": 0.2},
+    )
+    config = replace(QUADRUPED, events={"push": push})
+    env = make_env(config, num_envs=50)
+    still = make_env(replace(config, events={}), num_envs=50)
+    pushed = torch.zeros(50, dtype=torch.bool)
+    for _ in range(16):
+        env.step(torch.zeros(50, 12))
+        still.step(torch.zeros(50, 12))
+        same = (env.state.qpos == still.state.qpos).all(dim=1)
+        assert (same | pushed | ~same).all()
+        pushed |= ~same
+    assert pushed.all()
+
+
+def test_a_push_changes_the_velocity_by_no_more_than_asked() -> None:
+    env = make_env(QUADRUPED, num_envs=300)
+    worlds = Worlds(
+        mask=torch.ones(300, dtype=torch.bool), qpos=env.state.qpos.clone(), qvel=torch.zeros_like(env.state.qvel)
+    )
+    events.push(env, worlds, joint="base", linear=0.5, angular=0.2)
+    assert 0.45 < worlds.qvel[:, :2].abs().max() <= 0.5
+    assert (worlds.qvel[:, 2] == 0).all()
+    assert 0.18 < worlds.qvel[:, 3:6].abs().max() <= 0.2
+    assert (worlds.qvel[:, 6:] == 0).all()
+
+
+def test_a_velocity_that_was_set_is_where_the_next_step_begins() -> None:
+    for engine in ("native", "warp"):
+        env = make_env(replace(QUADRUPED, events={}), engine=engine)
+        mask = torch.arange(NUM_ENVS) < 2
+        qvel = torch.zeros_like(env.state.qvel)
+        qvel[:, 0] = 1.0
+        before = env.state.qpos.clone()
+        env.engine.set_qvel(mask, qvel)
+        assert torch.equal(env.state.qpos, before)
+        env.engine.step(env.engine.layout.default_ctrl.repeat(NUM_ENVS, 1), 1)
+        moved = env.qpos("base")[:, 0] - before[:, 0]
+        assert (moved[mask] > 0.004).all()
+        assert (moved[~mask].abs() < 0.001).all()
+
+
+def test_random_poses_keep_to_their_bounds() -> None:
+    env = make_env(QUADRUPED, num_envs=500)
+    offset = env.qpos("base")[:, :2]
+    assert 0.45 < offset.abs().max() <= 0.5
+    yaw = rotations.yaw(env.qpos("base")[:, 3:7])
+    assert yaw.max() > 3.0
+    assert yaw.min() < -3.0
+    assert torch.allclose(env.qpos("base")[:, 3:7].norm(dim=1), torch.ones(500))
+    factor = env.qpos((".*_thigh",)) / 0.9
+    assert 0.85 - 1e-5 <= factor.min() < 0.87
+    assert 1.13 < factor.max() <= 1.15 + 1e-5
+    height = env.qpos("base")[:, 2] - 0.285
+    assert 0.04 - 1e-5 <= height.min() < 0.042
+    assert 0.058 < height.max() <= 0.06 + 1e-5
+
+
+# Rewards and terminations of the quadruped
+
+
+def test_tracking_is_one_without_error_and_1_over_e_at_the_tolerance() -> None:
+    env = make_env(QUADRUPED)
+    velocity_now, turning_now = env.sensor("base_velocity"), env.sensor("base_angular_velocity")
+    env._commands.values["velocity"][:] = torch.cat([velocity_now[:, :2], turning_now[:, 2:]], dim=1)
+    planar = {"command": "velocity", "sensor": "base_velocity", "tolerance": 0.4}
+    turn = {"command": "velocity", "sensor": "base_angular_velocity", "tolerance": 0.5}
+    assert torch.allclose(velocity.track_planar(env, **planar), torch.ones(NUM_ENVS))
+    assert torch.allclose(velocity.track_turn(env, **turn), torch.ones(NUM_ENVS))
+    env._commands.values["velocity"][:, 1] += 0.4
+    env._commands.values["velocity"][:, 2] -= 0.5
+    assert torch.allclose(velocity.track_planar(env, **planar), torch.full((NUM_ENVS,), math.exp(-1)))
+    assert torch.allclose(velocity.track_turn(env, **turn), torch.full((NUM_ENVS,), math.exp(-1)))
+
+
+def test_the_clock_swings_diagonal_legs_together_and_stops_for_standing() -> None:
+    env = make_env(QUADRUPED)
+    step = {"frequency_hz": 2.0, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6, "command": "velocity"}
+    env._commands.values["velocity"][:] = torch.tensor([0.5, 0.0, 0.0])
+    env._commands.values["velocity"][0] = 0.0
+    swings = []
+    for count in range(25):
+        env.episode_step.fill_(count)
+        swings.append(gait.swing(env, **step))
+    swings = torch.stack(swings)
+    assert (swings[:, 0] == 0).all()
+    assert torch.equal(swings[:, 1, 0], swings[:, 1, 3])
+    assert torch.equal(swings[:, 1, 1], swings[:, 1, 2])
+    assert 0.35 < (swings[:, 1] > 0).float().mean() < 0.45
+    assert not ((swings[:, 1, 0] > 0) & (swings[:, 1, 1] > 0)).any()
+    clock = gait.clock(env, frequency_hz=2.0, command="velocity")
+    assert (clock[0] == 0).all()
+    assert torch.allclose(clock[1:].norm(dim=1), torch.ones(NUM_ENVS - 1))
+
+
+def test_feet_that_stand_when_they_should_keep_step() -> None:
+    env = make_env(QUADRUPED)
+    for _ in range(30):
+        env.step(torch.zeros(NUM_ENVS, 12))
+    step: dict[str, Any] = {"frequency_hz": 2.0, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6, "command": "velocity"}
+    contacts = tuple(f"{leg}_foot_contact" for leg in LEGS)
+    positions = tuple(f"{leg}_foot_position" for leg in LEGS)
+    env._commands.values["velocity"][:] = 0.0
+    assert (gait.keep_step(env, contact_sensors=contacts, **step) == 1).all()
+    env._commands.values["velocity"][:] = 0.5
+    env.episode_step.fill_(20)  # 0.8 of a stride: two legs should swing, and all stand
+    assert (gait.keep_step(env, contact_sensors=contacts, **step) == 0.5).all()
+    heights = gait.foot_heights(env, sensors=positions, radius_m=0.02)
+    assert heights.abs().max() < 0.005
+    lift = {"position_sensors": positions, "radius_m": 0.02, "height_m": 0.08, "tolerance_m": 0.08}
+    expected = math.exp(-2 * (math.sin(math.pi * 0.5) ** 2) ** 2)
+    assert torch.allclose(gait.lift_feet(env, **lift, **step), torch.full((NUM_ENVS,), expected), atol=0.1)
+
+
+def test_a_fallen_robot_is_noticed() -> None:
+    config = replace(QUADRUPED, events={}, terminations={})
+    env = make_env(config)
+    qpos = env.state.qpos.clone()
+    qpos[0, 3:7] = torch.tensor([0.0, 1.0, 0.0, 0.0])  # on its back
+    qpos[1, 3:7] = rotations.from_euler(torch.tensor(1.5), torch.tensor(0.0), torch.tensor(0.3))
+    qpos[2, 7:] = torch.tensor([0.0, 2.9, -2.7] * 4)  # legs folded: it will lie on its trunk
+    env.engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos, torch.zeros_like(env.state.qvel))
+    tilted = terminations.tilted(env, sensor="up", limit=1.2)
+    assert tilted.tolist() == [True, True, False, False, False, False]
+    env.engine.step(env.engine.layout.default_ctrl.repeat(NUM_ENVS, 1) * torch.tensor([1.0] * 12), 4)
+    for _ in range(40):
+        folded = env.engine.layout.default_ctrl.repeat(NUM_ENVS, 1)
+        folded[2] = torch.tensor([0.0, 2.9, -2.7] * 4)
+        env.engine.step(folded, 4)
+    touching = terminations.illegal_contact(env, sensors=("trunk_contact",))
+    assert touching[2]
+    assert not touching[3:].any()
+    assert terminations.too_low(env, joint="base", height_m=0.15)[2:].tolist() == [True, False, False, False]
+
+
+def test_penalties_of_the_quadruped() -> None:
+    env = make_env(QUADRUPED)
+    env.step(actions_for(env, 1)[0])
+    assert torch.allclose(rewards.joint_speed(env, joints=(".*_calf",)), env.qvel((".*_calf",)).square().sum(dim=1))
+    torques = env.sensor((".*_torque",))
+    assert torques.shape == (NUM_ENVS, 12)
+    assert torch.allclose(rewards.sensors_squared(env, sensors=(".*_torque",)), torques.square().sum(dim=1))
+    hips = env.qpos((".*_hip",)) - torch.tensor([-0.1, 0.1, -0.1, 0.1])
+    assert torch.allclose(rewards.joint_deviation(env, joints=(".*_hip",)), hips.square().sum(dim=1), atol=1e-6)
+    assert torch.equal(velocity.vertical_speed(env, sensor="base_velocity"), env.sensor("base_velocity")[:, 2] ** 2)
+
+
+# The arm
+
+
+def test_pose_errors_vanish_at_the_pose() -> None:
+    env = make_env(load_task("Arm-Reach").env)
+    pose = torch.cat([env.sensor("tool_position"), env.sensor("tool_orientation")], dim=1)
+    env._commands.values["pose"][:] = pose
+    position = {"command": "pose", "position_sensor": "tool_position"}
+    orientation = {"command": "pose", "orientation_sensor": "tool_orientation"}
+    assert reach.position_error(env, **position).abs().max() < 1e-6
+    assert reach.orientation_error(env, **orientation).abs().max() < 1e-3
+    turn = rotations.from_yaw(torch.full((NUM_ENVS,), 0.5))
+    env._commands.values["pose"][:, 3:] = -rotations.multiply(turn, pose[:, 3:])  # the same turn with the other sign
+    assert torch.allclose(
+        reach.orientation_error(env, **orientation), torch.tensor([0.0, 0.0, 0.5]).expand(NUM_ENVS, 3), atol=1e-3
+    )
+    env._commands.values["pose"][:, 0] += 0.1
+    near = reach.near_position(env, tolerance_m=0.1, **position)
+    assert torch.allclose(near, torch.full((NUM_ENVS,), 1 - math.tanh(1.0)), atol=1e-5)
+
+
+def test_drawn_poses_lie_in_the_box() -> None:
+    env = make_env(load_task("Arm-Reach").env, num_envs=500)
+    pose = env.command("pose")
+    low, high = torch.tensor([0.3, -0.25, 0.2]), torch.tensor([0.6, 0.35, 0.55])
+    assert (pose[:, :3] >= low - 1e-6).all()
+    assert (pose[:, :3] <= high + 1e-6).all()
+    assert torch.allclose(pose[:, 3:].norm(dim=1), torch.ones(500), atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [CommandTerm(func=velocity.velocity_command, params={"speed": 1.0, "turn": 1.0})])
+def test_a_command_without_refinement_is_what_was_drawn(bad: CommandTerm) -> None:
+    env = make_env(replace(CARTPOLE, commands={"raw": bad}))
+    assert env.command("raw").shape == (NUM_ENVS, 5)

@@ -1,0 +1,26 @@
+import subprocess
+from pathlib import Path
+
+from mjtrain.runs.git_state import read_git_state
+
+GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([*GIT, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_commit_branch_and_changes(tmp_path: Path) -> None:
+    assert read_git_state(tmp_path) is None
+    git(tmp_path, "init", "-q", "-b", "trunk")
+    assert read_git_state(tmp_path) is None
+    (tmp_path / "code.py").write_text("1")
+    git(tmp_path, "add", "code.py")
+    git(tmp_path, "commit", "-q", "-m", "begin")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "untracked").touch()
+    assert read_git_state(tmp_path) == {"commit": commit, "branch": "trunk", "dirty": False}
+    (tmp_path / "code.py").write_text("2")
+    git(tmp_path, "checkout", "-q", "--detach")
+    assert read_git_state(tmp_path) == {"commit": commit, "branch": None, "dirty": True}

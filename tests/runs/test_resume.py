@@ -1,0 +1,157 @@
+"""A run that is taken up again goes on as if it had never stopped."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import list_checkpoints, load_checkpoint
+from mjtrain.errors import RequestError
+from mjtrain.runs.run_dir import find_run
+
+ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
+TWO = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, seed=3)
+TIMES = ("time", "second", "slowest", "by_rank")
+
+
+def train(log_root: Path, iterations: int, launch: mjtrain.LaunchConfig = ONE, **options: Any) -> Path:
+    defaults = {"num_envs": 16, "logger": "none"}
+    result = mjtrain.train(
+        "Cartpole-Balance", max_iterations=iterations, log_root=str(log_root), launch=launch, **{**defaults, **options}
+    )
+    return result.run_dir
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: row[key] for key in row if not any(word in key for word in TIMES)} for row in rows]
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{name}[{index}]")
+    else:
+        yield name, value
+
+
+def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
+    ours, theirs = dict(leaves(one)), dict(leaves(other))
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        same = torch.equal(value, theirs[name]) if isinstance(value, torch.Tensor) else value == theirs[name]
+        assert same, f"{name} differs"
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("logs"), 4, logger="tensorboard")
+
+
+@pytest.mark.parametrize("launch", [ONE, TWO], ids=["one process", "two processes"])
+@pytest.mark.usefixtures("stopped_run")  # a training before: the first one in a process imports what draws numbers
+def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.LaunchConfig) -> None:
+    straight = train(tmp_path / "straight", 8, launch)
+    stopped = train(tmp_path / "stopped", 4, launch)
+    resumed = train(tmp_path / "stopped", 8, launch, resume=True)
+    assert resumed == stopped
+    assert read_metrics(straight) == read_metrics(resumed)
+    one, other = (load_checkpoint(run_dir / "model_8.pt", "cpu") for run_dir in (straight, resumed))
+    assert len(one["ranks"]) == (launch.num_workers or 1)
+    assert_same_bits(one, other)
+
+
+@pytest.fixture
+def run_dir(stopped_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run of four iterations, alone below its log root."""
+    return Path(shutil.copytree(stopped_run, tmp_path / "cartpole_balance" / stopped_run.name))
+
+
+def test_what_came_after_the_checkpoint_is_taken_back(run_dir: Path, tmp_path: Path) -> None:
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 5, "note": "lost"}\n{"event": "restart", "iteration": 4}\n{"iteration": 6, "no')
+    train(tmp_path, 6, resume=True, logger="tensorboard")
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row.get("event", row["iteration"]) for row in rows] == [1, 2, 3, 4, "restart", 5, 6]
+    assert "note" not in rows[5]
+    scalars = EventAccumulator(str(run_dir)).Reload()
+    assert [event.step for event in scalars.Scalars("env_steps_total")] == [1, 2, 3, 4, 5, 6]
+    assert [path.name for path in list_checkpoints(run_dir)] == ["model_6.pt", "model_4.pt"]
+
+
+def test_empty_and_broken_runs_are_passed_over_with_a_line(
+    run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (run_dir.parent / "2999-01-01_00-00-00").mkdir()
+    broken = run_dir.parent / "2998-01-01_00-00-00"
+    broken.mkdir()
+    data = bytearray((run_dir / "model_4.pt").read_bytes())
+    data[1000] ^= 1
+    (broken / "model_9.pt").write_bytes(data)
+    (run_dir / "model_5.pt").write_bytes(data[:-20])
+    assert train(tmp_path, 5, resume=True) == run_dir
+    said = capfd.readouterr().err
+    assert "passed over " in said
+    assert "2999-01-01_00-00-00: there is no checkpoint in it" in said
+    assert "model_9.pt: its content does not match its checksum" in said
+    assert "model_5.pt" in said
+    assert "resuming from " in said
+
+
+def test_total_env_steps_count_from_the_runs_start(run_dir: Path, tmp_path: Path) -> None:
+    train(tmp_path, 300, resume=True, total_env_steps=6 * 16 * 24)
+    assert [row["iteration"] for row in read_metrics(run_dir)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_number_of_environments_is_said(
+    run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, 5, resume=str(run_dir), num_envs=8)
+    assert "environments and random numbers start anew" in capfd.readouterr().out
+    assert read_metrics(run_dir)[-1]["env_steps_total"] == 4 * 16 * 24 + 8 * 24
+
+
+def test_changed_settings_are_said(run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = run_dir / "params" / "agent.yaml"
+    agent = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**agent, "save_interval": 7}))
+    train(tmp_path, 5, resume=True)
+    assert "changed since: agent.save_interval: 7 -> 50" in capfd.readouterr().err
+
+
+def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
+        train(tmp_path, 4, resume=True)
+    with pytest.raises(RequestError, match=r"--resume nowhere: no such run directory"):
+        train(tmp_path, 8, resume="nowhere")
+    with pytest.raises(RequestError, match=r"--load .* cannot go with --resume"):
+        train(tmp_path, 8, resume=True, load=str(run_dir / "model_4.pt"))
+    with pytest.raises(RequestError, match=r"is of task Cartpole-Balance, and this is Cartpole-Swingup"):
+        mjtrain.train("Cartpole-Swingup", num_envs=16, resume=str(run_dir), launch=ONE, logger="none")
+    task = make_train_config("Cartpole-Balance")
+    smaller = mjtrain.AgentConfig(
+        actor=mjtrain.ModelConfig(hidden_dims=(8,), distribution_cfg=mjtrain.DistributionConfig()),
+        obs_groups=task.agent.obs_groups,
+    )
+    with pytest.raises(RequestError, match=r"actor mlp\.0\.weight has shape \(64, 4\) in the checkpoint and \(8, 4\)"):
+        train(tmp_path, 8, resume=True, agent=smaller)
+    with pytest.raises(RequestError, match=r"no run of Cartpole-Balance below .* has a valid checkpoint"):
+        find_run(make_train_config("Cartpole-Balance", log_root=str(tmp_path / "empty"), resume=True))
+
+
+def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Path) -> None:
+    from mjtrain.runs.run_dir import claim_run_dir
+
+    with claim_run_dir(run_dir), pytest.raises(RequestError, match="another process is training there"):
+        train(tmp_path, 8, resume=True)

@@ -1,0 +1,85 @@
+"""A real browser for the viewer: Chromium without a screen, drawing in software."""
+
+import io
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from mjtrain.play.viewer_session import ViewerSession
+from mjtrain.play.web_viewer import WebViewer
+
+SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+PANEL_WIDTH = 400
+"""Pixels on the right that may belong to buttons and sliders."""
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Start Chromium; skips where there is none."""
+    with sync_playwright() as playwright:
+        names = ("chromium-headless-shell", "chromium", "google-chrome")
+        installed = next(filter(None, map(shutil.which, names)), None) or playwright.chromium.executable_path
+        if not Path(installed).exists():
+            pytest.skip("there is no Chromium: apt-get install chromium-headless-shell, or playwright install chromium")
+        browser = playwright.chromium.launch(executable_path=installed, args=SOFTWARE_GL)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def open_viewer(browser: Browser, show: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
+    """Serve a show and open its page."""
+    viewer = WebViewer(show, host="127.0.0.1", port=0)
+    stop = threading.Event()
+    server = threading.Thread(target=viewer.run, args=(stop.is_set,))
+    server.start()
+    try:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.goto(viewer.address)
+        page.get_by_role("button", name="Reset").wait_for(timeout=60_000)
+        page.locator("canvas").first.wait_for(timeout=60_000)
+        close = page.locator(".mantine-Notification-closeButton")  # viser says that drawing in software is slow
+        wait_for(lambda: close.count() > 0)
+        close.first.click()
+        wait_for(lambda: close.count() == 0)
+        yield page
+        page.close()
+    finally:
+        stop.set()
+        server.join(timeout=30)
+    assert not server.is_alive()
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def look(page: Page) -> np.ndarray:
+    """Take a picture of the scene, without the panel. Shape (height, width, 3), uint8."""
+    size = page.viewport_size
+    assert size is not None
+    clip = {"x": 0, "y": 0, "width": size["width"] - PANEL_WIDTH, "height": size["height"]}
+    return np.asarray(Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB"))  # pyright: ignore[reportArgumentType]
+
+
+def differing(first: np.ndarray, second: np.ndarray) -> int:
+    """Count pixels that look different."""
+    return int((np.abs(first.astype(int) - second.astype(int)).max(axis=2) > 8).sum())
+
+
+def drawn(picture: np.ndarray) -> int:
+    """Count pixels that are not of the most frequent colour, the background."""
+    colors, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
+    background = colors[counts.argmax()]
+    return int((np.abs(picture.astype(int) - background).max(axis=2) > 8).sum())

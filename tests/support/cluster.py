@@ -1,0 +1,160 @@
+"""Two "nodes" on one machine: network namespaces, each with its own address, host name, hosts file and sshd."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parents[1] / "multinode"
+PYTHON = sys.executable
+TASK = f"{PROGRAMS / 'task.py'}:make"
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
+TRAIN = ["-m", "mjtrain.cli.train"]
+
+
+def why_not() -> str | None:
+    """Say why this machine allows no such nodes; None if it does."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("ip", "unshare", "nsenter", "/usr/sbin/sshd", "ssh-keygen"):
+        if shutil.which(program) is None:
+            return f"needs the program {program}"
+    done = subprocess.run(
+        [
+            "unshare",
+            "--net",
+            "--uts",
+            "--mount",
+            "ip",
+            "link",
+            "add",
+            "probe0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "probe1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return None if done.returncode == 0 else f"network namespaces are not allowed here: {done.stderr.strip()}"
+
+
+class Node:
+    """One host of the cluster."""
+
+    def __init__(self, name: str, address: str, folder: Path) -> None:
+        self.name = name
+        self.address = address
+        self.folder = folder
+        self.sshd: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+        self._holder = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sleep", "infinity"])
+        while Path(f"/proc/{self._holder.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+            time.sleep(0.01)
+        self.pid = self._holder.pid
+        self.run("hostname", name)
+
+    def enter(self, folder: Path) -> list[str]:
+        """What to put before a command to run it there."""
+        return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", f"--wd={folder}", "--"]
+
+    def run(self, *command: str) -> str:
+        """Run a command there and return what it prints."""
+        done = subprocess.run(
+            [*self.enter(self.folder), *command], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{command} on {self.name}: {done.stderr}"
+        return done.stdout
+
+    def know(self, others: "list[Node]") -> None:
+        """Give it a hosts file as Debian writes one: the own name is a loopback address."""
+        hosts = self.folder / "hosts"
+        lines = ["127.0.0.1 localhost", f"127.0.1.1 {self.name}"]
+        lines += [f"{other.address} {other.name}" for other in others if other is not self]
+        hosts.write_text("\n".join(lines) + "\n")
+        self.run("mount", "--bind", str(hosts), "/etc/hosts")
+
+    def has(self, pid: int) -> bool:
+        """Whether a process runs there."""
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path(f"/proc/{self.pid}/ns/net").readlink()
+
+    def find(self, word: str) -> list[int]:
+        """Find the processes there whose command has a word in it, whoever has started them."""
+        found = []
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    if word.encode() in (path / "cmdline").read_bytes() and self.has(int(path.name)):
+                        found.append(int(path.name))
+                except OSError:
+                    continue
+        return found
+
+    def set_link(self, state: str) -> None:
+        """Plug the cable in ("up") or out ("down")."""
+        self.run("ip", "link", "set", "eth0", state)
+
+    def serve_ssh(self, authorized: Path) -> str:
+        """Start sshd there; return its public host key."""
+        key = self.folder / "host_key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        settings = [f"HostKey {key}", f"AuthorizedKeysFile {authorized}", f"ListenAddress {self.address}"]
+        settings += ["StrictModes no", "UsePAM no", "PasswordAuthentication no", "PidFile none"]
+        config = self.folder / "sshd_config"
+        config.write_text("\n".join(settings) + "\n")
+        Path("/run/sshd").mkdir(exist_ok=True)
+        command = [*self.enter(self.folder), "/usr/sbin/sshd", "-D", "-f", str(config)]
+        self.sshd = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        return " ".join(key.with_suffix(".pub").read_text().split()[:2])
+
+    def stop(self) -> None:
+        for process in (self.sshd, self._holder):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+class Cluster:
+    """Two nodes with a cable between them. The name of node 0 sorts last."""
+
+    def __init__(self, folder: Path) -> None:
+        names = ["zeta", "alpha"]
+        self.folder = folder
+        self.nodes = [Node(name, f"10.77.0.{index + 1}", folder / name) for index, name in enumerate(names)]
+        ends = [f"mjt{os.getpid() % 100000}{letter}" for letter in "ab"]
+        subprocess.run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]], check=True)
+        for node, end in zip(self.nodes, ends, strict=True):
+            subprocess.run(["ip", "link", "set", end, "netns", str(node.pid), "name", "eth0"], check=True)
+            node.run("ip", "address", "add", f"{node.address}/24", "dev", "eth0")
+            node.run("ip", "link", "set", "eth0", "up")
+            node.run("ip", "link", "set", "lo", "up")
+            node.know(self.nodes)
+        self.ssh_config = self._serve_ssh()
+
+    def _serve_ssh(self) -> Path:
+        """Start an sshd on each node, and write a configuration for ssh that knows one more name for the second."""
+        key = self.folder / "id_ed25519"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        known = []
+        for node in self.nodes:
+            host_key = node.serve_ssh(key.with_suffix(".pub"))
+            known += [f"{name} {host_key}" for name in (node.name, node.address)]
+        self.known_hosts = self.folder / "known_hosts"
+        self.known_hosts.write_text("\n".join(known) + "\n")
+        return self.write_ssh_config("ssh_config", self.known_hosts)
+
+    def write_ssh_config(self, name: str, known_hosts: Path) -> Path:
+        config = self.folder / name
+        key = self.folder / "id_ed25519"
+        common = f"  IdentityFile {key}\n  UserKnownHostsFile {known_hosts}\n  GlobalKnownHostsFile none\n"
+        config.write_text(f"Host box\n  HostName {self.nodes[1].address}\nHost *\n{common}")
+        return config
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()

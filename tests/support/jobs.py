@@ -1,0 +1,177 @@
+"""Start real jobs, hurt them, and look at what is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parents[1] / "faults"
+BIN = Path(sys.executable).parent
+LIMIT_S = 10.0
+"""What the project promises: noticed, and nothing left, within this many seconds."""
+
+Record = Callable[..., None]
+"""Type of the fixture `record` of tests/faults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    status: int
+    stdout: str
+    stderr: str
+    noticed_s: float
+    """From the fault to the end of the command."""
+    gone_s: float
+    """From there until no process of the job is left."""
+
+    @property
+    def last_block(self) -> str:
+        """The last block on the console, which must be its last words."""
+        found = re.search(r"-{100}\n(FAILED: (?:(?!-{100}).)*)\n-{100}\n\Z", self.stderr, re.DOTALL)
+        assert found is not None, f"the console does not end with a block:\n{self.stderr[-3000:]}"
+        return found[1]
+
+
+@dataclass
+class Job:
+    """A command and everything that it starts."""
+
+    command: list[str]
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)
+    out: Path | None = None
+    """Where its output goes, if not into the folder."""
+
+    def __post_init__(self) -> None:
+        self.mark = uuid.uuid4().hex
+        self.marker = self.folder / "fault"
+        """Written at the moment of a fault that the job does to itself; holds the time."""
+        environ = os.environ | {
+            "CUDA_VISIBLE_DEVICES": "",
+            "FAULT_MARKER": str(self.marker),
+            "MJTRAIN_TEST_JOB": self.mark,
+        }
+        environ["PYTHONPATH"] = str(PROGRAMS)
+        self._out = self.out or self.folder
+        self._stdout = (self._out / "stdout").open("w+")
+        self._stderr = (self._out / "stderr").open("w+")
+        self.process = subprocess.Popen(
+            [*self.prefix, *self.command],
+            cwd=self.folder,
+            env=environ | self.environ,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            start_new_session=True,
+        )
+
+    def members(self) -> list[int]:
+        """All living processes that the command has started, and itself."""
+        found = []
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    if f"MJTRAIN_TEST_JOB={self.mark}".encode() in (path / "environ").read_bytes():
+                        found.append(int(path.name))
+                except OSError:
+                    continue
+        return found
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Addresses and ports on which the job's processes listen."""
+        inodes = set()
+        for pid in self.members():
+            for path in Path(f"/proc/{pid}/fd").glob("*"):
+                try:
+                    inodes |= set(re.findall(r"socket:\[(\d+)\]", str(path.readlink())))
+                except OSError:
+                    continue
+        return {(address, port) for address, port, inode in listening_sockets() if inode in inodes}
+
+    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 120.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while text not in (self._out / stream).read_text():
+            assert self.process.poll() is None, (self._out / "stderr").read_text()
+            assert time.monotonic() < deadline, f"{text!r} did not come"
+            time.sleep(0.02)
+
+    def wait_for_file(self, path: Path, timeout_s: float = 120.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not path.exists():
+            assert self.process.poll() is None, (self._out / "stderr").read_text()
+            assert time.monotonic() < deadline, f"{path} did not come"
+            time.sleep(0.01)
+
+    def kill(self, signum: int) -> float:
+        """Signal the command; return the time."""
+        now = time.time()
+        self.process.send_signal(signum)
+        return now
+
+    def finish(self, since: float | None = None, timeout_s: float = 180.0) -> Outcome:
+        """Wait for the end and for the processes to go.
+
+        Args:
+            since: When the fault was; None where the job has left word of it itself.
+        """
+        try:
+            status = self.process.wait(timeout_s)
+            ended = time.time()
+            while self.members() and time.time() < ended + LIMIT_S:
+                time.sleep(0.02)
+            gone_s = time.time() - ended
+            left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.members()}
+        finally:
+            self.clean_up()
+        assert left == {}, f"left behind: {left}"
+        assert not self.listening()
+        if since is None:
+            since = float(self.marker.read_text())
+        for stream in (self._stdout, self._stderr):
+            stream.seek(0)
+        return Outcome(
+            status=status,
+            stdout=self._stdout.read(),
+            stderr=self._stderr.read(),
+            noticed_s=ended - since,
+            gone_s=gone_s,
+        )
+
+    def clean_up(self) -> None:
+        """Leave nothing of this job, whatever a test has found."""
+        for pid in self.members():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def listening_sockets() -> list[tuple[str, int, str]]:
+    """Address, port and inode of every TCP socket that listens."""
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            columns = line.split()
+            address, port = columns[1].split(":")
+            if columns[3] == "0A":
+                rows.append((address, int(port, 16), columns[9]))
+    return rows
+
+
+def function(folder: Path, name: str, *args: str, ranks: int = 2, **environ: str) -> Job:
+    """A job of functions.py."""
+    program = PROGRAMS / "functions.py"
+    return Job([sys.executable, str(program), str(ranks), name, *args], folder, environ)
+
+
+def training(folder: Path, *args: str, ranks: int = 2, **environ: str) -> Job:
+    """A job of the command train with the task of task.py."""
+    task = f"{PROGRAMS / 'task.py'}:make"
+    command = [str(BIN / "train"), task, "--gpu-ids", "None", "--num-workers", str(ranks), "--log-root", "logs"]
+    return Job([*command, *args], folder, environ)

@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+
+from mjtrain.api import make_train_config
+from mjtrain.errors import RequestError
+from mjtrain.run_size import resolve_run_size
+
+
+def resolve(world_size: int, **options: int) -> tuple[int, int]:
+    run = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size).run
+    return run.num_envs, run.max_iterations
+
+
+@pytest.mark.parametrize(
+    ("world_size", "options", "expected"),
+    [
+        (1, {}, (1024, 100)),
+        (4, {}, (1024, 100)),
+        (4, {"num_envs": 32, "max_iterations": 7}, (32, 7)),
+        (4, {"num_envs_total": 4096}, (1024, 100)),
+        (3, {"num_envs_total": 3}, (1, 100)),
+        (1, {"num_envs": 10, "total_env_steps": 2400}, (10, 10)),
+        (2, {"num_envs": 10, "total_env_steps": 2400}, (10, 5)),
+        (1, {"num_envs": 10, "total_env_steps": 2401}, (10, 11)),
+        (1, {"num_envs": 10, "total_env_steps": 1}, (10, 1)),
+        (2, {"num_envs_total": 20, "total_env_steps": 2400}, (10, 5)),
+    ],
+)
+def test_totals_become_what_a_rank_does(world_size: int, options: dict[str, int], expected: tuple[int, int]) -> None:
+    assert resolve(world_size, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("world_size", "options", "words"),
+    [
+        (3, {"num_envs_total": 1000}, "--num-envs-total 1000: cannot be split evenly over 3 ranks; 999 or 1,002 can"),
+        (4, {"num_envs_total": 3}, "--num-envs-total 3: cannot be split evenly over 4 ranks; 4 can"),
+        (2, {"num_envs_total": 0}, "--num-envs-total 0: must be at least 1"),
+        (1, {"num_envs": 0}, "--num-envs 0: must be at least 1"),
+        (1, {"max_iterations": 0}, "--max-iterations 0: must be at least 1"),
+        (1, {"total_env_steps": 0}, "--total-env-steps 0: must be at least 1"),
+        (1, {"drift_check_interval": -1}, "--drift-check-interval -1: must be at least 0"),
+    ],
+)
+def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve(world_size, **options)
+    assert str(caught.value) == words
+
+
+def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=1)
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=2))
+    with pytest.raises(RequestError, match=r"--agent\.algorithm\.num-mini-batches 4: .*only 2 samples"):
+        resolve_run_size(config, 1)
+
+
+@pytest.mark.parametrize(("field", "word"), [("engine", "Native"), ("logger", "tb")])
+def test_words_are_checked(field: str, word: str) -> None:
+    with pytest.raises(RequestError, match=f"--{field} {word}: give one of"):
+        resolve_run_size(make_train_config("Cartpole-Balance", **{field: word}), 1)
+
+
+def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:
+    config = make_train_config("Cartpole-Balance")
+    with pytest.raises(RequestError, match=r"--env\.decimation 0"):
+        resolve_run_size(replace(config, env=replace(config.env, decimation=0)), 1)
+    with pytest.raises(RequestError, match=r"--agent\.save-interval 0"):
+        resolve_run_size(replace(config, agent=replace(config.agent, save_interval=0)), 1)

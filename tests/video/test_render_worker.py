@@ -1,0 +1,37 @@
+import mujoco
+import numpy as np
+import pytest
+
+from mjtrain.catalog import load_task
+from mjtrain.engines.model import load_model
+from mjtrain.video.render_worker import crop_ground
+
+
+def height_at(model: mujoco.MjModel, x: float, y: float) -> float | None:
+    data = mujoco.MjData(model)
+    data.qpos[:3] = [x, y, 50.0]
+    mujoco.mj_kinematics(model, data)
+    group = np.ones(6, dtype=np.uint8)
+    distance = mujoco.mj_ray(model, data, [x, y, 10.0], [0, 0, -1], group, 1, -1, np.zeros(1, dtype=np.int32))
+    return None if distance < 0 else 10.0 - distance
+
+
+def test_the_ground_that_is_kept_is_the_same_ground() -> None:
+    model, _ = load_model(load_task("Quadruped-Velocity-Rough").env)
+    track = np.zeros((2, model.nq), dtype=np.float32)
+    track[:, :2] = [[-6.3, 10.2], [-4.1, 12.0]]
+    cropped = crop_ground(model, track)
+    assert cropped.hfield_nrow[0] * cropped.hfield_ncol[0] < 0.1 * model.hfield_nrow[0] * model.hfield_ncol[0]
+    heights = []
+    for x in np.linspace(-10.0, -0.5, 12):
+        for y in np.linspace(6.5, 15.7, 12):
+            heights.append(height_at(model, x, y))
+            assert height_at(cropped, x, y) == pytest.approx(heights[-1], abs=1e-5)
+    assert np.ptp(np.array(heights)) > 0.05
+    assert height_at(cropped, 5.0, 10.0) is None
+    assert height_at(model, 5.0, 10.0) is not None
+
+
+def test_other_grounds_stay_as_they_are() -> None:
+    model, _ = load_model(load_task("Cartpole-Balance").env)
+    assert crop_ground(model, np.zeros((2, model.nq))) is model

@@ -1,0 +1,147 @@
+"""Videos of real trainings, drawn by the real process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import mjtrain
+from mjtrain.cli.play import main as play
+from mjtrain.errors import RequestError
+from mjtrain.launcher.ipc.processes import list_descendants
+from mjtrain.video.recorder import Clip
+from mjtrain.video.renderer import DrawingError, VideoRenderer
+from support.videos import count_changes, decode, needs_drawing
+
+pytestmark = needs_drawing
+TIMES = ("time", "second", "video")
+
+
+def train(log_root: Path, **options: Any) -> Path:
+    launch = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
+    defaults = {"num_envs": 16, "max_iterations": 8, "logger": "none"}
+    return mjtrain.train("Cartpole-Balance", log_root=str(log_root), launch=launch, **{**defaults, **options}).run_dir
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_training_is_filmed_and_does_not_notice(tmp_path: Path) -> None:
+    run_dir = train(tmp_path, video=True, video_interval=4, video_length_s=1.0, logger="tensorboard")
+    assert sorted(path.name for path in (run_dir / "videos").iterdir()) == ["iteration_0.mp4", "iteration_4.mp4"]
+    for path in (run_dir / "videos").iterdir():
+        frames = decode(path)
+        assert frames.shape == (25, 240, 320, 3)
+        assert count_changes(frames) > 15, "the pole of a beginner keeps falling"
+        assert np.ptp(frames[0], axis=(0, 1)).max() > 100, "robot and background differ"
+    rows = read_metrics(run_dir)
+    assert all(0 <= row["video_time_s"] < 5 for row in rows)
+    events = EventAccumulator(str(run_dir)).Reload()
+    pictures = events.Images("video")
+    assert [picture.step for picture in pictures] == [0, 4]
+    assert all(picture.encoded_image_string.startswith(b"GIF8") for picture in pictures)
+
+    plain = read_metrics(train(tmp_path))
+    for row, other in zip(rows, plain, strict=True):
+        learned = {key: value for key, value in row.items() if not any(word in key for word in TIMES)}
+        assert learned == {key: other[key] for key in learned}
+    assert "video_time_s" not in plain[0]
+
+
+def test_without_a_gpu_to_draw_on_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setenv("MUJOCO_EGL_DEVICE_ID", "99")
+    run_dir = train(tmp_path, video=True, video_interval=2, video_length_s=0.5)
+    said = capfd.readouterr().out
+    assert said.count("--video: ") == 1
+    assert "MUJOCO_EGL_DEVICE_ID" in said
+    assert "training goes on without videos" in said
+    assert list((run_dir / "videos").iterdir()) == []
+    assert len(read_metrics(run_dir)) == 8
+
+
+def test_the_process_that_draws_dies_with_the_training(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "16"]
+    training = subprocess.Popen(
+        [*command, "--video", "--max-iterations", "100000", "--num-threads", "1", "--log-root", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("*/*/videos/iteration_0.mp4")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        below = list_descendants(training.pid)
+        (artist,) = [pid for pid in below if b"artist" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    finally:
+        os.kill(training.pid, signal.SIGKILL)
+        training.wait()
+    deadline = time.monotonic() + 10
+    while is_alive(artist) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(artist)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def draw(studio: VideoRenderer, out: Path) -> None:
+    clip = Clip(qpos=np.zeros((2, 2), dtype=np.float32), fps=25, iteration=0)
+    studio.submit(clip, out, gif=False, size=(320, 240), shadows=False)
+    studio.finish(60)
+
+
+def test_what_the_process_says_before_it_ends_is_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "model.mjb").write_bytes(b"no model")
+    studio = VideoRenderer(tmp_path / "model.mjb", {"MUJOCO_GL": "egl"}, hurry=True)
+    try:
+        with pytest.raises(DrawingError, match="Error"):
+            draw(studio, tmp_path / "out.mp4")
+    finally:
+        studio.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "fall.mp4"
+    play(["Cartpole-Balance", "--policy", "zero", "--video", str(out), "--video-length-s", "0.8"])
+    assert capsys.readouterr().out.strip() == str(out)
+    frames = decode(out)
+    assert frames.shape == (20, 360, 480, 3)
+    assert count_changes(frames) > 10
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--video", "out.avi"], "--video out.avi: give a name that ends in .mp4"),
+        (["--video", "nowhere/out.mp4"], "--video nowhere/out.mp4: there is no folder nowhere"),
+        (["--video", "out.mp4", "--video-length-s", "0"], "--video-length-s 0.0: must be more than 0"),
+    ],
+)
+def test_play_says_what_is_wrong(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        play(["Cartpole-Balance", "--policy", "zero", *flags])
+    assert stop.value.code == 2
+    assert line in capsys.readouterr().err
+
+
+def test_train_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="--video-interval 0: must be more than 0"):
+        train(tmp_path, video=True, video_interval=0)
+    assert list(tmp_path.iterdir()) == []
