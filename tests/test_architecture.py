@@ -11,12 +11,13 @@ SRC = Path(__file__).parents[1] / "src"
 TASKS = Path(__file__).parents[1] / "tasks" / "src"
 
 # What a unit may import besides itself. A unit is a module or a package of mjtrain, or a room of the launcher.
-# Everything may import config, errors, heartbeat and rank, which know nobody.
-COMMON = {"config", "errors", "heartbeat", "rank"}
+# Everything may import config, errors, heartbeat, machine and rank, which import nothing of mjtrain.
+COMMON = {"config", "errors", "heartbeat", "machine", "rank"}
 MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "heartbeat": set(),
+    "machine": set(),
     "rank": set(),
     "rotations": set(),
     "run_size": set(),
@@ -28,14 +29,24 @@ MAY_IMPORT = {
     "launcher.ipc": set(),
     "launcher.failure": {"launcher.ipc"},
     "launcher.planning": {"launcher.ipc"},
-    "launcher.rank": {"worker", "launcher.planning", "launcher.failure", "launcher.ipc"},
+    "launcher.base": {"launcher.planning", "launcher.failure"},
+    "launcher.rank": {"worker", "launcher.base", "launcher.planning", "launcher.failure", "launcher.ipc"},
     "launcher.job": {"launcher.rank", "launcher.planning", "launcher.failure", "launcher.ipc"},
-    "launcher.multinode": {"launcher.job", "launcher.rank", "launcher.planning", "launcher.failure", "launcher.ipc"},
-    "launcher.spawn": {"launcher.multinode", "launcher.job", "launcher.planning", "launcher.failure", "launcher.ipc"},
-    "launcher": {
+    "launcher.spawn": {"launcher.base", "launcher.job", "launcher.failure", "launcher.ipc"},
+    "launcher.multinode": {
         "launcher.spawn",
+        "launcher.base",
+        "launcher.job",
+        "launcher.planning",
+        "launcher.failure",
+        "launcher.ipc",
+    },
+    "launcher.alone": {"launcher.multinode", "launcher.spawn", "launcher.rank", "launcher.base"},
+    "launcher": {
+        "launcher.alone",
         "launcher.multinode",
         "launcher.rank",
+        "launcher.base",
         "launcher.planning",
         "launcher.failure",
     },

@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
-from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
+from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
+from mjtrain.machine import count_gpus, installed_packages, is_writable
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.run_size import resolve_run_size
@@ -29,8 +29,6 @@ from mjtrain.video.backend import drawing_environ
 if TYPE_CHECKING:
     from mjtrain.launcher.failure import Failure
     from mjtrain.training import TrainResult
-
-RECORDED_PACKAGES = ("mjtrain", "torch", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torchrunx")
 
 
 def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
@@ -77,7 +75,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainCo
     config, _ = resolve_requeue(config, launch, os.environ)
     hosts = find_hosts(launch, Path(config.run.log_root).absolute())
     run_dir = find_run(config)[0] if names_local_run(config.run.resume) else name_run_dir(config)
-    plan = make_plan(launch, run_dir, hosts)
+    plan = make_plan(launch, hosts=hosts).for_run(run_dir)
     return _complete(config, plan), plan
 
 
@@ -109,13 +107,12 @@ def preflight(config: TrainConfig) -> dict[str, Any]:
         Usable cores, visible GPUs, versions of the packages that matter, and whether the log root can be written.
     """
     log_root = Path(config.run.log_root).absolute()
-    existing = next(folder for folder in (log_root, *log_root.parents) if folder.exists())
     return {
         "num_cores": len(os.sched_getaffinity(0)),
         "num_visible_gpus": count_gpus(),
         "log_root": str(log_root),
-        "log_root_writable": existing.is_dir() and os.access(existing, os.W_OK),
-        "packages": _package_versions(),
+        "log_root_writable": is_writable(log_root),
+        "packages": installed_packages(),
     }
 
 
@@ -130,24 +127,18 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         "agent": to_plain(config.agent),
     }  # what cannot be recorded is found before a run exists
     request = {**record, "run": to_plain(config.run)}
-    meeting = gather(plan, json.dumps(request, indent=1))
+    group = rendezvous(plan, json.dumps(request, indent=1))
     opened: ExitStack = ExitStack()
     with requeue_when_stopped(job if plan.leads else None), opened:
-        if meeting is None:
-            run = _open_run(config, launch, plan, record, None, opened)
-        else:
-            run = meeting.agree(lambda: _open_run(config, launch, plan, record, meeting.recall(), opened))
+        run = group.agree(lambda before: _open_run(config, launch, plan, record, before, opened))
         run_dir = Path(run["run_dir"])
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, resume=run["resume"]))
-        if run["again"]:
-            plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
-        plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir, hosts).log_dir)
         return run_plan(
-            plan,
+            plan.for_run(run_dir, restarts=1 if run["again"] else 0),
             _train_rank,
             config,
             run_dir,
-            meeting=meeting,
+            rendezvous=group,
             crash_dir=run_dir / "crash",
             preload=("mjtrain.training",),
             on_restart=partial(_report_restart, run_dir, plan.max_restarts),
@@ -198,8 +189,8 @@ def _open_run(
             "task": config.task,
             "run": to_plain(config.run),
             "launch": to_plain(launch),
-            "plan": to_plain(plan),
-            "packages": _package_versions(),
+            "plan": to_plain(plan.for_run(run_dir)),
+            "packages": installed_packages(),
             "git": read_git_state(Path.cwd()),
         },
     )
@@ -226,10 +217,6 @@ def _saved_iteration(run_dir: Path) -> int:
 def _say(*lines: str) -> None:
     for line in lines:
         print(line, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _package_versions() -> dict[str, str]:
-    return {package: version(package) for package in RECORDED_PACKAGES}
 
 
 def describe(config: TrainConfig, plan: LaunchPlan, done: int = 0) -> str:

@@ -19,7 +19,7 @@ from mjtrain.rank import RankContext
 def rank_scope(
     context: RankContext,
     backend: str | None,
-    meeting: "str | dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
+    rendezvous: "str | dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
     timeout_s: float = 1800.0,
 ) -> Iterator[None]:
     """Make this process the rank that the context describes, for the length of a with block.
@@ -27,8 +27,8 @@ def rank_scope(
     Args:
         context: The rank.
         backend: Backend of the process group; None for no group.
-        meeting: Where the ranks find each other: a store that all of them are connected to, or torch.distributed's
-            init_method.
+        rendezvous: Where the ranks find each other: a store that all of them are connected to, or an init_method of
+            torch.distributed.
         timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
     num_threads = torch.get_num_threads()
@@ -39,19 +39,21 @@ def rank_scope(
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
-            where = {"init_method": meeting} if isinstance(meeting, str) else {"store": meeting}
+            where = {"init_method": rendezvous} if isinstance(rendezvous, str) else {"store": rendezvous}
             dist.init_process_group(
                 backend,
                 rank=context.rank,
                 world_size=context.world_size,
                 timeout=timedelta(seconds=timeout_s),
+                # NCCL then connects here, and not in the first collective, so that its errors come at the start.
+                device_id=torch.device(context.device) if backend == "nccl" else None,
                 **where,  # pyright: ignore[reportArgumentType]
             )
         try:
             yield
         finally:
             torch.set_num_threads(num_threads)
-        # Not after an exception: the others would see the connection go, and complain, before this rank has said why.
+        # Not after an exception: the others would report a lost connection before this rank has reported the cause.
         if backend is not None:
             dist.destroy_process_group()
 

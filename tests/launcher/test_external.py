@@ -29,7 +29,7 @@ SRUN = {
 }
 
 # environment -> rank, local_rank, world_size, local_world_size, node_rank, master
-WORLDS = [
+RANKS = [
     ("torchrun", TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
     (
         "torchrun's words without its agent",
@@ -64,12 +64,12 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "place"), [row[1:] for row in WORLDS], ids=[row[0] for row in WORLDS])
+@pytest.mark.parametrize(("environ", "place"), [row[1:] for row in RANKS], ids=[row[0] for row in RANKS])
 def test_place(environ: dict[str, str], place: tuple[object, ...]) -> None:
-    world = resolve_external(environ)
-    assert isinstance(world, ExternalRank)
-    master = f"{world.master_addr}:{world.master_port}"
-    assert (world.rank, world.local_rank, world.world_size, world.local_world_size, world.node_rank, master) == place
+    found = resolve_external(environ)
+    assert isinstance(found, ExternalRank)
+    master = f"{found.master_addr}:{found.master_port}"
+    assert (found.rank, found.local_rank, found.world_size, found.local_world_size, found.node_rank, master) == place
 
 
 @pytest.mark.parametrize("environ", [row[1] for row in NONE], ids=[row[0] for row in NONE])
@@ -96,8 +96,8 @@ def test_torchrun_serves_and_srun_does_not() -> None:
 def test_variables_that_number_nodes() -> None:
     """What Kubeflow's PyTorchJob and PAI-DLC set is a node's place, and never taken for a rank's."""
     node = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"}
-    world = resolve_external(node)
-    assert world == ExternalNode(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
+    place = resolve_external(node)
+    assert place == ExternalNode(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
     assert resolve_external(node | {"RANK": "0", "WORLD_SIZE": "1"}) is None
     assert isinstance(resolve_external(node | TORCHRUN), ExternalRank)  # torchrun started on that node
 
@@ -108,7 +108,7 @@ def test_slurm_lists() -> None:
     assert expand_hosts("r[1-2]n[1-2]-ib") == ("r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib")
     assert expand_tasks("2(x3),1") == (2, 2, 2, 1)
     for wrong in ("", "a[1-]"):
-        with pytest.raises(RequestError, match="no list of Slurm hosts"):
+        with pytest.raises(RequestError, match="not a list of Slurm hosts"):
             expand_hosts(wrong)
-    with pytest.raises(RequestError, match="no list of Slurm tasks"):
+    with pytest.raises(RequestError, match="not a list of Slurm tasks"):
         expand_tasks("2(x)")

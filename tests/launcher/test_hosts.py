@@ -1,15 +1,21 @@
 """What is decided about several hosts, without any: words for what went wrong, the cause, and what travels."""
 
+import contextlib
 import socket
-import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
+from mjtrain.launcher import Rendezvous, make_plan, rendezvous, run_plan
+from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.ipc.messages import encode_message
 from mjtrain.launcher.ipc.network import connect_to
-from mjtrain.launcher.multinode import node_rendezvous as call
+from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
@@ -22,7 +28,7 @@ from mjtrain.launcher.planning.external import ExternalNode
         (255, ["ssh: Could not resolve hostname n1: Name or service not known"], "the name does not resolve"),
         (255, ["No ED25519 host key is known for n1", "Host key verification failed."], "is not known"),
         (255, ["REMOTE HOST IDENTIFICATION HAS CHANGED!", "Host key verification failed."], "has changed"),
-        (255, ["root@n1: Permission denied (publickey)."], "SSH fails: root@n1: Permission denied (publickey)."),
+        (255, ["root@n1: Permission denied (publickey)."], "SSH failed: root@n1: Permission denied (publickey)."),
         (255, [], "was killed, or the connection to it broke"),
         (-9, [], "was killed by signal 9"),
         (137, [], "was killed by signal 9"),
@@ -31,7 +37,7 @@ from mjtrain.launcher.planning.external import ExternalNode
         (1, ["ModuleNotFoundError: No module named 'mjtrain'"], "status 1: ModuleNotFoundError"),
     ],
 )
-def test_the_end_of_a_line_in_words(status: int, said: list[str], words: str) -> None:
+def test_the_end_of_a_connection_in_words(status: int, said: list[str], words: str) -> None:
     assert words in explain_status(status, said)
 
 
@@ -54,70 +60,97 @@ def test_this_machine_by_its_names() -> None:
 
 
 def test_nodes_must_agree() -> None:
-    mine = call.describe_node(2, "speed: 1\nmass: 2")
-    assert call.find_difference(mine, call.describe_node(2, "speed: 1\nmass: 2")) is None
+    mine = node_rendezvous.describe_node(2, "speed: 1\nmass: 2")
+    assert node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 2")) is None
     assert "asks for mass: 3 and node 0 for mass: 2" in str(
-        call.find_difference(mine, call.describe_node(2, "speed: 1\nmass: 3"))
+        node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 3"))
     )
     other = {**mine, "packages": {**mine["packages"], "torch": "1.0"}}
-    assert "has torch 1.0 and node 0 has" in str(call.find_difference(mine, other))
+    assert "has torch 1.0 and node 0 has" in str(node_rendezvous.find_difference(mine, other))
 
 
-def test_callers_hear_why_node_0_cannot_begin() -> None:
-    for error, heard in ((RequestError("--resume x: no"), RequestError), (OSError("disk full"), ConnectionError)):
-        gate, caller = meet_at_the_gate()
+def test_clients_get_the_reason_why_node_0_cannot_begin() -> None:
+    for error, raised in ((RequestError("--resume x: no"), RequestError), (OSError("disk full"), ConnectionError)):
+        with node_pair() as (server, client):
 
-        def fail(error: Exception = error) -> dict[str, str]:
-            raise error
+            def fail(_: dict[str, Any] | None, error: Exception = error) -> dict[str, Any]:
+                raise error
 
-        with pytest.raises(type(error)):
-            gate.agree(fail)
-        with pytest.raises(heard, match=str(error)):
-            caller.agree(dict)
+            with pytest.raises(type(error)):
+                server.agree(fail)
+            with pytest.raises(raised, match=str(error)):
+                client.agree(fail)
 
 
-def meet_at_the_gate() -> tuple[call.NodeRendezvousServer, call.NodeRendezvousClient]:
+def choose_here(previous: dict[str, Any] | None) -> dict[str, Any]:
+    return {"run_dir": "here", "previous": previous}
+
+
+def test_alone_agrees_with_itself() -> None:
+    plan = make_plan(LaunchConfig(gpu_ids=None))
+    alone = rendezvous(plan)
+    assert alone.leads
+    assert alone.agree(choose_here) == {"run_dir": "here", "previous": None}
+    assert run_plan(plan, lambda context: context.rank, rendezvous=alone) == 0
+
+
+def test_nodes_take_what_node_0_chooses() -> None:
+    with node_pair() as (server, client):
+        assert (server.leads, client.leads) == (True, False)
+        assert server.agree(choose_here)["run_dir"] == "here"
+        assert client.agree(choose_here)["run_dir"] == "here"
+
+
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    world = {"num_nodes": 2, "master_addr": "127.0.0.1", "master_port": port}
-    gates: list[call.NodeRendezvousServer] = []
-    waiting = threading.Thread(
-        target=lambda: gates.append(call.NodeRendezvousServer(ExternalNode(node_rank=0, **world), 1, "", 30.0))
-    )
-    waiting.start()
-    caller = call.NodeRendezvousClient(ExternalNode(node_rank=1, **world), 1, "", 30.0)
-    waiting.join(30.0)
-    return gates[0], caller
+        return probe.getsockname()[1]
 
 
-def test_a_stranger_without_the_token_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[Callable[[], Rendezvous]]:
+    """Start node 0 in a thread; yields what waits for it. At the end it is closed twice, which must be no error."""
+    place = ExternalNode(node_rank=0, num_nodes=2, master_addr="127.0.0.1", master_port=port)
+    with ThreadPoolExecutor() as pool:
+        server = pool.submit(node_rendezvous.NodeRendezvousServer, place, 1, "", 30.0)
+        yield lambda: server.result(30.0)
+        server.result(30.0).close()
+        server.result(30.0).close()
+
+
+def connect(port: int) -> Rendezvous:
+    place = ExternalNode(node_rank=1, num_nodes=2, master_addr="127.0.0.1", master_port=port)
+    return node_rendezvous.NodeRendezvousClient(place, 1, "", 30.0)
+
+
+@contextlib.contextmanager
+def node_pair() -> Iterator[tuple[Rendezvous, Rendezvous]]:
+    port = free_port()
+    with listening(port) as server, contextlib.closing(connect(port)) as client:
+        yield server(), client
+
+
+def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that talks nonsense, one with another token, and then the node itself."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    monkeypatch.setenv(call.TOKEN_VARIABLE, "a-secret")
-    world = {"num_nodes": 2, "master_addr": "127.0.0.1", "master_port": port}
-    gates: list[call.NodeRendezvousServer] = []
-    waiting = threading.Thread(
-        target=lambda: gates.append(call.NodeRendezvousServer(ExternalNode(node_rank=0, **world), 1, "", 30.0))
-    )
-    waiting.start()
-    nonsense = connect_to("127.0.0.1", port, 10.0, what="the gate")
-    nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
-    assert nonsense.makefile("rb").read().count(b"\n") == 1  # the question, and then it hangs up
-    nonsense.close()
-    stranger = connect_to("127.0.0.1", port, 10.0, what="the gate")
-    call._receive(stranger)
-    hello = {"node_rank": 1, "host": "x", "proof": "wrong", "node": call.describe_node(1, "")}
-    stranger.sendall(encode_message("hello", b"", hello))
-    assert stranger.recv(100) == b""
-    stranger.close()
-    caller = call.NodeRendezvousClient(ExternalNode(node_rank=1, **world), 1, "", 30.0)
-    waiting.join(30.0)
-    (gate,) = gates
-    told = threading.Thread(target=lambda: gate.agree(lambda: {"run_dir": "here"}))
-    told.start()
-    assert caller.agree(dict)["run_dir"] == "here"
-    told.join(10.0)
-    gate.close()
-    with pytest.raises(ConnectionError, match="node 0 at 127"):
-        caller.wait_for("start")
+    port = free_port()
+    monkeypatch.setenv(node_rendezvous.TOKEN_VARIABLE, "a-secret")
+    with listening(port) as server:
+        nonsense = connect_to("127.0.0.1", port, 10.0, what="node 0")
+        nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert nonsense.makefile("rb").read().count(b"\n") == 1  # the challenge, and then the end
+        nonsense.close()
+        stranger = connect_to("127.0.0.1", port, 10.0, what="node 0")
+        node_rendezvous._receive(stranger)
+        hello = {"node_rank": 1, "host": "x", "proof": "wrong", "node": node_rendezvous.describe_node(1, "")}
+        stranger.sendall(encode_message("hello", b"", hello))
+        assert stranger.recv(100) == b""
+        stranger.close()
+        client = connect(port)
+        server().agree(choose_here)
+        assert client.agree(choose_here)["run_dir"] == "here"
+    request = LaunchRequest(plan=make_plan(LaunchConfig(gpu_ids=None)), fn=choose_here)
+    with pytest.raises(ConnectionError, match="node 0 of this job has ended it before it began"):
+        client.run(request)
+    with pytest.raises(ConnectionError, match=r"node 0 at 127.* closed its connection"):
+        client.run(request)
+    client.close()
+    client.close()

@@ -10,14 +10,16 @@ from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
 from mjtrain.launcher.planning.plan import Host
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
+from mjtrain.launcher.rank.spawned import rank_environ
 
 RUN = PurePosixPath("/runs/one")
 CVD = "CUDA_VISIBLE_DEVICES"
 LOGS = "TORCHRUNX_LOG_DIR"
-MIG = "MIG-c7c8e0a1-0000-5000-8000-000000000001"
+MIG, MIG_2 = "MIG-c7c8e0a1-0000-5000-8000-000000000001", "MIG-c7c8e0a1-0000-5000-8000-000000000002"
+SLICES = f"{MIG},{MIG_2}"
 UUID = "GPU-2f1b7a30-0000-4000-9000-000000000002"
 
-WORLD = {
+RANK_OF_4 = {
     "RANK": "3",
     "LOCAL_RANK": "1",
     "WORLD_SIZE": "4",
@@ -47,29 +49,35 @@ PLANS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str], dict[str,
     ("threads as asked", {}, {"gpu_ids": None, "num_threads": 7}, 0, ["cpu"], {"threads": 7}),
     ("one GPU by index", {}, {"gpu_ids": (0,)}, 1, ["cuda:0"], {"mode": "in_process", "backend": None}),
     ("the third GPU, in this process", {}, {"gpu_ids": (2,)}, 4, ["cuda:2"], {"mode": "in_process"}),
-    ("two GPUs", {}, {"gpu_ids": (0, 1)}, 2, ["cuda:0", "cuda:1"], {"mode": "spawn", "backend": "nccl", CVD: "0,1"}),
-    ("two GPUs of four", {}, {"gpu_ids": (1, 3)}, 4, ["cuda:0", "cuda:1"], {CVD: "1,3"}),
-    ("order is kept", {}, {"gpu_ids": (3, 1)}, 4, ["cuda:0", "cuda:1"], {CVD: "3,1"}),
-    ("all GPUs", {}, {"gpu_ids": "all"}, 4, [f"cuda:{index}" for index in range(4)], {CVD: "0,1,2,3"}),
+    ("two GPUs", {}, {"gpu_ids": (0, 1)}, 2, ["cuda:0"] * 2, {"mode": "spawn", "backend": "nccl", CVD: "0,1", "gpus": ("0", "1")}),
+    ("two GPUs of four", {}, {"gpu_ids": (1, 3)}, 4, ["cuda:0"] * 2, {CVD: "1,3", "gpus": ("1", "3")}),
+    ("order is kept", {}, {"gpu_ids": (3, 1)}, 4, ["cuda:0"] * 2, {CVD: "3,1", "gpus": ("3", "1")}),
+    ("all GPUs", {}, {"gpu_ids": "all"}, 4, ["cuda:0"] * 4, {CVD: "0,1,2,3", "gpus": ("0", "1", "2", "3")}),
     ("all of one GPU is no spawn", {}, {"gpu_ids": "all"}, 1, ["cuda:0"], {"mode": "in_process"}),
-    ("indices count in the visible list", {CVD: "2,3"}, {"gpu_ids": (0, 1)}, 2, ["cuda:0", "cuda:1"], {CVD: "2,3"}),
+    ("indices count in the visible list", {CVD: "2,3"}, {"gpu_ids": (0, 1)}, 2, ["cuda:0"] * 2, {CVD: "2,3", "gpus": ("2", "3")}),
     ("second of the visible list, in this process", {CVD: "2,3"}, {"gpu_ids": (1,)}, 2, ["cuda:1"], {}),
-    ("all of the visible list", {CVD: "5,7,6"}, {"gpu_ids": "all"}, 3, [f"cuda:{i}" for i in range(3)], {CVD: "5,7,6"}),
-    ("spaces in the variable", {CVD: " 4 , 6 "}, {"gpu_ids": "all"}, 2, ["cuda:0", "cuda:1"], {CVD: "4,6"}),
-    ("a MIG slice", {CVD: MIG}, {"gpu_ids": (0,)}, 1, ["cuda:0"], {"mode": "in_process"}),
-    ("MIG and UUID pass through", {CVD: f"{MIG},{UUID}"}, {"gpu_ids": (1, 0)}, 2, ["cuda:0", "cuda:1"], {CVD: f"{UUID},{MIG}"}),
-    ("CUDA sees fewer than listed", {CVD: "0,1,9"}, {"gpu_ids": "all"}, 2, ["cuda:0", "cuda:1"], {CVD: "0,1"}),
-    ("gloo on GPUs", {}, {"gpu_ids": (0, 1), "backend": "gloo"}, 2, ["cuda:0", "cuda:1"], {"backend": "gloo"}),
+    ("all of the visible list", {CVD: "5,7,6"}, {"gpu_ids": "all"}, 3, ["cuda:0"] * 3, {CVD: "5,7,6", "gpus": ("5", "7", "6")}),
+    ("spaces in the variable", {CVD: " 4 , 6 "}, {"gpu_ids": "all"}, 2, ["cuda:0"] * 2, {CVD: "4,6", "gpus": ("4", "6")}),
+    ("a MIG slice", {CVD: MIG}, {"gpu_ids": (0,)}, 1, ["cuda:0"], {"mode": "in_process", "gpus": ()}),
+    ("MIG and UUID pass through", {CVD: f"{MIG},{UUID}"}, {"gpu_ids": (1, 0)}, 2, ["cuda:0"] * 2, {CVD: f"{UUID},{MIG}", "gpus": (UUID, MIG)}),
+    ("UUIDs", {CVD: f"{UUID},GPU-3"}, {"gpu_ids": "all"}, 2, ["cuda:0"] * 2, {"backend": "nccl", "gpus": (UUID, "GPU-3")}),
+    ("MIG slices, of which CUDA counts one", {CVD: SLICES}, {"gpu_ids": "all"}, 1, ["cuda:0"] * 2, {"mode": "spawn", "gpus": (MIG, MIG_2), "backend": "gloo"}),
+    ("MIG slices with nccl all the same", {CVD: SLICES}, {"gpu_ids": "all", "backend": "nccl"}, 1, ["cuda:0"] * 2, {"backend": "nccl"}),
+    ("the first of the MIG slices, in this process", {CVD: SLICES}, {}, 1, ["cuda:0"], {"mode": "in_process"}),
+    ("the second MIG slice needs a process of its own", {CVD: SLICES}, {"gpu_ids": (1,)}, 1, ["cuda:0"], {"mode": "spawn", "gpus": (MIG_2,), "backend": None}),
+    ("MIG slices that are not there", {CVD: SLICES}, {}, 0, ["cpu"], {"notice": "no GPU"}),
+    ("CUDA sees fewer than listed", {CVD: "0,1,9"}, {"gpu_ids": "all"}, 2, ["cuda:0"] * 2, {CVD: "0,1", "gpus": ("0", "1")}),
+    ("gloo on GPUs", {}, {"gpu_ids": (0, 1), "backend": "gloo"}, 2, ["cuda:0"] * 2, {"backend": "gloo"}),
     ("seed plus rank", {}, {"gpu_ids": None, "num_workers": 3, "seed": 40}, 0, ["cpu"] * 3, {"seeds": [40, 41, 42]}),
     ("logs go below the run", {}, {"gpu_ids": None, "num_workers": 2}, 0, ["cpu"] * 2, {"log_dir": "/runs/one/torchrunx"}),
     ("an empty log folder writes none", {}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": ""}, 0, ["cpu"] * 2, {"log_dir": None}),
     ("a log folder of one's own", {}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/l"}),
     ("the variable wins over the flag", {LOGS: "/v"}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": "/v"}),
     ("an empty variable wins too", {LOGS: ""}, {"gpu_ids": None, "num_workers": 2, "torchrunx_log_dir": "/l"}, 0, ["cpu"] * 2, {"log_dir": None}),
-    ("joining, a GPU each", WORLD, {}, 2, ["cuda:1"], {"mode": "join", "backend": "nccl", "seeds": [3], "notice": None, "log_dir": None}),
-    ("joining on the CPU", WORLD, {}, 0, ["cpu"], {"mode": "join", "backend": "gloo", "notice": "no GPU", "threads": 1}),
-    ("joining on the CPU by name", WORLD, {"gpu_ids": None, "seed": 40}, 8, ["cpu"], {"notice": None, "seeds": [43]}),
-    ("joining with an interface", WORLD, {"interface": "eth1"}, 0, ["cpu"], {"environ": dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "eth1")}),
+    ("joining, a GPU each", RANK_OF_4, {}, 2, ["cuda:1"], {"mode": "join", "backend": "nccl", "seeds": [3], "notice": None, "log_dir": None}),
+    ("joining on the CPU", RANK_OF_4, {}, 0, ["cpu"], {"mode": "join", "backend": "gloo", "notice": "no GPU", "threads": 1}),
+    ("joining on the CPU by name", RANK_OF_4, {"gpu_ids": None, "seed": 40}, 8, ["cpu"], {"notice": None, "seeds": [43]}),
+    ("joining with an interface", RANK_OF_4, {"interface": "eth1"}, 0, ["cpu"], {"environ": dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "eth1")}),
     ("joining a step", STEP, {}, 2, ["cuda:1"], {"mode": "join"}),
     ("joining a step, a GPU per task", STEP, {}, 1, ["cuda:0"], {"backend": "nccl"}),
     ("joining a step, cores per task", STEP | {"SLURM_CPUS_PER_TASK": "2"}, {}, 0, ["cpu"], {"threads": 2}),
@@ -98,13 +106,15 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("negative grace", {}, {"stop_grace_s": -1.0}, 0, ["--stop-grace-s -1", "at least 0"]),
     ("no patience for others", {}, {"connect_timeout_s": 0.0}, 0, ["--connect-timeout-s 0", "more than 0"]),
     ("no patience in collectives", {}, {"process_group_timeout_s": -1.0}, 0, ["--process-group-timeout-s -1"]),
-    ("GPUs by index for one who joins", WORLD, {"gpu_ids": (0, 1)}, 2, ["--gpu-ids", "torchrun has started", "rank 3 of 4"]),
+    ("GPUs by index for one who joins", RANK_OF_4, {"gpu_ids": (0, 1)}, 2, ["--gpu-ids", "torchrun has started", "rank 3 of 4"]),
     ("all GPUs for one who joins", STEP, {"gpu_ids": "all"}, 2, ["--gpu-ids", "srun has started", "its local rank"]),
-    ("workers for one who joins", WORLD, {"gpu_ids": None, "num_workers": 2}, 0, ["--num-workers", "torchrun"]),
-    ("restarts for one who joins", WORLD, {"max_restarts": 2}, 0, ["--max-restarts", "only torchrun"]),
-    ("logs for one who joins", WORLD, {"torchrunx_log_dir": "x"}, 0, ["--torchrunx-log-dir"]),
-    ("fewer GPUs than ranks that join", WORLD, {}, 1, ["rank 3 of 4", "1 visible GPU", "--gpu-ids None"]),
-    ("hosts for one who joins", WORLD, {"hostnames": ("a", "b")}, 0, ["--hostnames", "torchrun has started"]),
+    ("workers for one who joins", RANK_OF_4, {"gpu_ids": None, "num_workers": 2}, 0, ["--num-workers", "torchrun"]),
+    ("restarts for one who joins", RANK_OF_4, {"max_restarts": 2}, 0, ["--max-restarts", "only torchrun"]),
+    ("logs for one who joins", RANK_OF_4, {"torchrunx_log_dir": "x"}, 0, ["--torchrunx-log-dir"]),
+    ("MIG slices for ranks that join", RANK_OF_4 | {CVD: SLICES}, {}, 1, ["1 visible GPU per process", "--gpu-ids None"]),
+    ("MIG slices for tasks of a step", STEP | {CVD: SLICES}, {}, 1, ["1 visible GPU per process"]),
+    ("fewer GPUs than ranks that join", RANK_OF_4, {}, 1, ["rank 3 of 4", "1 visible GPU", "--gpu-ids None"]),
+    ("hosts for one who joins", RANK_OF_4, {"hostnames": ("a", "b")}, 0, ["--hostnames", "torchrun has started"]),
     ("hosts for a node", NODE, {"gpu_ids": None, "hostnames": ("a", "b")}, 0, ["--hostnames", "node 1 of 2"]),
     ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
 ]
@@ -118,7 +128,7 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
 def test_plan(
     environ: dict[str, str], flags: dict[str, Any], gpus: int, devices: list[str], more: dict[str, Any]
 ) -> None:
-    plan = resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2, run_dir=RUN)
+    plan = resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2).for_run(RUN)
     assert [rank.device for rank in plan.ranks] == devices
     if plan.mode == "join":
         (rank,) = plan.ranks
@@ -147,7 +157,7 @@ def test_plan(
 )
 def test_plan_error(environ: dict[str, str], flags: dict[str, Any], gpus: int, words: list[str]) -> None:
     with pytest.raises(RequestError) as caught:
-        resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2, run_dir=RUN)
+        resolve_plan(LaunchConfig(**flags), environ, gpus, num_cores=2)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -156,19 +166,21 @@ def test_plan_error(environ: dict[str, str], flags: dict[str, Any], gpus: int, w
 
 def test_a_single_rank_that_may_be_restarted_has_a_process_of_its_own() -> None:
     config = LaunchConfig(gpu_ids=(2,), max_restarts=1, heartbeat_timeout_s=400.0)
-    plan = resolve_plan(config, {CVD: "4,5,6"}, 3, run_dir=RUN)
+    plan = resolve_plan(config, {CVD: "4,5,6"}, 3)
     assert (plan.mode, plan.backend, plan.ranks[0].device, plan.environ[CVD]) == ("spawn", None, "cuda:0", "6")
+    assert plan.gpus == ("6",)
     assert (plan.max_restarts, plan.heartbeat_timeout_s, plan.start_timeout_s) == (1, 400.0, 400.0)
 
 
 def test_a_node_that_something_else_has_started_has_its_share_of_the_ranks() -> None:
-    plan = resolve_plan(LaunchConfig(gpu_ids="all", seed=40), NODE | {CVD: "4,6"}, 2, num_cores=8, run_dir=RUN)
-    assert (plan.mode, plan.backend, plan.environ[CVD], plan.place) == ("node", "nccl", "4,6", ("a", 0))
+    plan = resolve_plan(LaunchConfig(gpu_ids="all", seed=40), NODE | {CVD: "4,6"}, 2, num_cores=8)
+    assert (plan.mode, plan.backend, plan.environ[CVD], plan.master) == ("node", "nccl", "4,6", ("a", 0))
     assert [(r.rank, r.local_rank, r.node_rank, r.world_size, r.local_world_size) for r in plan.ranks] == [
         (2, 0, 1, 4, 2),
         (3, 1, 1, 4, 2),
     ]
-    assert [(rank.seed, rank.device, rank.num_threads) for rank in plan.ranks] == [(42, "cuda:0", 4), (43, "cuda:1", 4)]
+    assert [(rank.seed, rank.device, rank.num_threads) for rank in plan.ranks] == [(42, "cuda:0", 4), (43, "cuda:0", 4)]
+    assert plan.gpus == ("4", "6")
     assert "GLOO_SOCKET_IFNAME" not in plan.environ  # loopback is for ranks that are all on one host
     assert not plan.leads
 
@@ -181,18 +193,19 @@ HOSTS = (
 
 def test_hosts_get_the_ranks_that_each_would_get_alone() -> None:
     config = LaunchConfig(gpu_ids="all", hostnames=("a", "b"), interface="eth1", seed=7, copy_env=("X*",))
-    plan = resolve_plan(config, {}, 0, run_dir=RUN, hosts=HOSTS)
+    plan = resolve_plan(config, {}, 0, hosts=HOSTS)
     assert (plan.mode, plan.backend, plan.world_size, plan.transport) == ("hosts", "nccl", 3, "ssh")
     assert [(r.rank, r.node_rank, r.local_rank, r.local_world_size, r.device, r.seed) for r in plan.ranks] == [
         (0, 0, 0, 2, "cuda:0", 7),
-        (1, 0, 1, 2, "cuda:1", 8),
+        (1, 0, 1, 2, "cuda:0", 8),
         (2, 1, 0, 1, "cuda:0", 9),
     ]
     assert [rank.num_threads for rank in plan.ranks] == [4, 4, 4]
     first, second = plan.part(0, 1234), plan.part(1, 1234)
     assert (len(first.ranks), len(second.ranks)) == (2, 1)
-    assert first.place == second.place == ("10.0.0.1", 1234)
+    assert first.master == second.master == ("10.0.0.1", 1234)
     assert (first.environ[CVD], second.environ[CVD]) == ("0,1", "5")
+    assert (first.gpus, second.gpus) == (("0", "1"), ("5",))
     assert second.environ["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
@@ -213,8 +226,8 @@ def test_hosts_with_counts() -> None:
     assert [rank.num_threads for rank in plan.ranks] == [8, 1, 1, 1]
     on_gpu = (replace(HOSTS[0], num_ranks=2), replace(HOSTS[1], num_ranks=1))
     plan = resolve_plan(LaunchConfig(hostnames=("a:2", "b:1")), {}, 0, hosts=on_gpu)
-    assert [rank.device for rank in plan.ranks] == ["cuda:0", "cuda:1", "cuda:0"]
-    with pytest.raises(RequestError, match="--hostnames b:3: there are only 1 GPUs to take"):
+    assert [rank.device for rank in plan.ranks] == ["cuda:0"] * 3
+    with pytest.raises(RequestError, match="--hostnames b:3: the host has only 1 GPUs"):
         resolve_plan(LaunchConfig(gpu_ids="all", hostnames=("a:1", "b:3")), {}, 0, hosts=counted)
 
 
@@ -225,11 +238,11 @@ def test_names_of_hosts() -> None:
     assert names("a", "b:4") == {"a": None, "b": 4}
     assert names("fe80::1") == {"fe80::1": None}
     assert names("slurm", SLURM_JOB_NODELIST="n[1-2]") == {"n1": None, "n2": None}
-    assert names("a", **WORLD) == {}  # an error of the plan, before any host is asked
+    assert names("a", **RANK_OF_4) == {}  # an error of the plan, before any host is asked
     for wrong, words in (
         (("a", "a:2"), "a is repeated"),
-        (("slurm",), "no Slurm allocation"),
-        (("-oProxyCommand=x",), "no host name"),
+        (("slurm",), "not a Slurm allocation"),
+        (("-oProxyCommand=x",), "not a host name"),
         (("a:0",), "without a rank"),
     ):
         with pytest.raises(RequestError, match=words):
@@ -245,3 +258,20 @@ def test_plan_is_pure() -> None:
 
 def test_a_function_without_a_run_directory_writes_no_logs() -> None:
     assert resolve_plan(LaunchConfig(gpu_ids=None, num_workers=2), {}, 0).log_dir is None
+
+
+def test_a_plan_for_a_run_has_its_log_folder_and_restarts() -> None:
+    plan = resolve_plan(LaunchConfig(gpu_ids=None, num_workers=2), {}, 0)
+    run = plan.for_run(RUN, restarts=3)
+    assert (run.log_dir, [rank.restarts for rank in run.ranks]) == ("/runs/one/torchrunx", [3, 3])
+    assert replace(run.with_restarts(0), log_dir=None) == plan
+
+
+def test_each_rank_sees_its_own_gpu_only() -> None:
+    plan = resolve_plan(LaunchConfig(gpu_ids="all", hostnames=("a", "b")), {}, 0, hosts=HOSTS)
+    for node_rank, gpus in ((0, ["0", "1"]), (1, ["5"])):
+        part = plan.part(node_rank, 1234)
+        assert [rank_environ(part, rank)[CVD] for rank in part.ranks] == gpus
+    cpu = resolve_plan(LaunchConfig(gpu_ids=None, num_workers=2), {}, 0)
+    assert CVD not in rank_environ(cpu, cpu.ranks[1])
+    assert rank_environ(cpu, cpu.ranks[1])["RANK"] == "1"

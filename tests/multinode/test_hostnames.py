@@ -82,7 +82,7 @@ def test_a_host_whose_agent_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     outcome = job.finish(since=0.0)
     check_nothing_left(cluster)
     assert outcome.status == 1
-    words = "FAILED: the job on host alpha: the process in charge of its ranks was killed"
+    words = "FAILED: the job on host alpha: mjtrain's agent on this host was killed"
     assert outcome.last_block.startswith(words)
 
 
@@ -141,7 +141,7 @@ def test_a_host_that_is_not_who_it_was(cluster: Cluster, tmp_path: Path) -> None
         (line,) = refuse(cluster, folder, "--hostnames", "zeta", "alpha")
     finally:
         alpha.run("umount", str(tmp_path))
-    assert line.startswith(f"train: --hostnames: host alpha: the working directory {folder} is not there")
+    assert line.startswith(f"train: --hostnames: host alpha: the working directory {folder} does not exist")
 
 
 def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:

@@ -95,4 +95,4 @@ def test_a_rank_that_does_not_come_is_named(cluster: Cluster, tmp_path: Path) ->
     )
     outcome = job.finish(since=0.0)
     assert outcome.status == 1
-    assert "rank 1 of 2 did not come to zeta:5556 within 2 s (--connect-timeout-s)" in outcome.stderr
+    assert "rank 1 of 2 did not connect to zeta:5556 within 2 s (--connect-timeout-s)" in outcome.stderr

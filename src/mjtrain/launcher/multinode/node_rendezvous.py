@@ -1,7 +1,8 @@
-"""A job whose nodes something else has started, one launcher each: node 0 waits at the master's address, others call.
+"""A job whose nodes something else has started, with a launcher on each: node 0 listens, and the others connect to it.
 
-Node 0 is the launcher of the whole job, as if it had reached the others by ssh. What comes in from the network is JSON
-and never unpickled. Callers prove that they know the variable MJTRAIN_JOB_TOKEN, if node 0 has one.
+Node 0 listens at the master's address and is the launcher of the whole job, as if it had reached the other nodes by
+ssh. What arrives from the network is JSON and never unpickled. The other nodes prove that they know the variable
+MJTRAIN_JOB_TOKEN, if node 0 has one.
 """
 
 import hmac
@@ -9,16 +10,23 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mjtrain.errors import RequestError
+from mjtrain.launcher.base import Choice, Choose, LaunchRequest
+from mjtrain.launcher.failure import RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 from mjtrain.launcher.ipc.network import connect_to, listen_at
-from mjtrain.launcher.multinode.probe import installed_packages
-from mjtrain.launcher.multinode.transport import HostHandle
+from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.multinode.node_agent import run_part
+from mjtrain.launcher.multinode.run import run_on_handles
+from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
+from mjtrain.machine import installed_packages
 
 TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
 
@@ -27,40 +35,36 @@ _RETRY_S = 0.5
 
 
 class NodeRendezvousServer:
-    """Node 0's end: all other nodes, gathered."""
+    """Node 0's end: all other nodes are connected."""
 
     leads = True
 
-    def __init__(self, world: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
+    def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
         """Wait for the other nodes.
 
         Args:
-            world: This node's place.
+            external: This node's place.
             num_ranks: Ranks on this node, and so on every other.
-            request: What is to be done, in words that must be the same on every node.
+            request: What to do, in lines of text that must be the same on every node.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            ConnectionError: Some do not come; the message names them.
-            RequestError: One wants something else, or has other packages.
+            ConnectionError: Some nodes do not connect; the message names them.
+            RequestError: A node has another request or other packages.
         """
-        self._world = world
+        self._external = external
         self._mine = describe_node(num_ranks, request)
         self._timeout_s = timeout_s
-        self._server = listen_at(world.master_addr, world.master_port, for_others=True)
-        self._callers: dict[int, HostHandle] = {}
-        self.address = ""
-        """Where the other nodes reach this one."""
-        self.fill()
+        self._server = listen_at(external.master_addr, external.master_port, for_others=True)
+        self._clients: dict[int, HostHandle] = {}
+        self._address = ""  # at which the other nodes reach this one
+        self._closed = False
+        self._await_clients()
 
-    def recall(self) -> None:
-        """Nothing is left of earlier lives of this job."""
-        return
-
-    def agree(self, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def agree(self, choose: Choose) -> Choice:
         """Choose for all nodes, and tell them."""
         try:
-            choice = choose()
+            choice = choose(None)  # nothing is left of a job that something else started before
         except Exception as error:
             self._tell("choice", error=str(error), is_wrong=isinstance(error, RequestError))
             self.close()
@@ -68,58 +72,72 @@ class NodeRendezvousServer:
         self._tell("choice", **choice)
         return choice
 
-    def fill(self) -> list[HostHandle]:
-        """Return a line to each of the other nodes, by node rank, once those that are missing have called (again)."""
-        self._callers = {rank: line for rank, line in self._callers.items() if not line.link.lost}
+    def run(self, request: LaunchRequest) -> Any:
+        """Run the whole job, as its launcher."""
+
+        def run_once(job: Job, log_dir: Path | None) -> RunResult:
+            clients = self._await_clients()
+            handles = [open_handle("localhost", ssh_config_file=None, transport="ssh"), *clients]
+            plan = replace(job.plan, master=(self._address, 0))
+            return run_on_handles(replace(job, plan=plan), log_dir, handles)
+
+        return run_spawned(request, run_once)
+
+    def close(self) -> None:
+        """Tell the other nodes that the job will not be started again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._tell("over")
+        for client in self._clients.values():
+            client.link.flush(_HANDSHAKE_S)
+            client.close()
+        self._server.close()
+
+    def _await_clients(self) -> list[HostHandle]:
+        """Wait until every other node is connected (again); return them by node rank."""
+        self._clients = {rank: client for rank, client in self._clients.items() if not client.link.lost}
         deadline_s = time.monotonic() + self._timeout_s
-        while missing := [rank for rank in range(1, self._world.num_nodes) if rank not in self._callers]:
+        while missing := [rank for rank in range(1, self._external.num_nodes) if rank not in self._clients]:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 nodes = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
                 raise ConnectionError(
-                    f"{nodes} of {self._world.num_nodes} did not come to {self._world.master_addr}:"
-                    f"{self._world.master_port} within {self._timeout_s:g} s (--connect-timeout-s)"
+                    f"{nodes} of {self._external.num_nodes} did not connect to {self._external.master_addr}:"
+                    f"{self._external.master_port} within {self._timeout_s:g} s (--connect-timeout-s)"
                 )
             if select.select([self._server], [], [], min(left_s, 1.0))[0]:
-                self._welcome()
-        return [self._callers[rank] for rank in sorted(self._callers)]
-
-    def close(self) -> None:
-        """Tell the others that the job will not be started again."""
-        self._tell("over")
-        for line in self._callers.values():
-            line.link.flush(_HANDSHAKE_S)
-            line.close()
-        self._server.close()
+                self._accept()
+        return [self._clients[rank] for rank in sorted(self._clients)]
 
     def _tell(self, kind: str, **fields: Any) -> None:
-        for line in self._callers.values():
-            line.link.send(kind, **fields)
+        for client in self._clients.values():
+            client.link.send(kind, **fields)
 
-    def _welcome(self) -> None:
-        """Let a caller in, if it is one of the nodes and wants the same."""
+    def _accept(self) -> None:
+        """Accept a connection, if it comes from one of the nodes and that node has the same request."""
         connection, _ = self._server.accept()
         with connection:
             connection.settimeout(_HANDSHAKE_S)
             nonce = os.urandom(16).hex()
             try:
-                connection.sendall(encode_message("who", b"", {"nonce": nonce}))
+                connection.sendall(encode_message("challenge", b"", {"nonce": nonce}))
                 hello = _receive(connection)
                 rank = int(hello["node_rank"])
-                known = hmac.compare_digest(str(hello["proof"]), prove(nonce)) and 0 < rank < self._world.num_nodes
+                known = hmac.compare_digest(str(hello["proof"]), prove(nonce)) and 0 < rank < self._external.num_nodes
             except (OSError, ValueError, KeyError, TypeError):
-                return  # a probe of the port, or a stranger
-            if not known or (rank in self._callers and not self._callers[rank].link.lost):
+                return  # a port scan, or some other program
+            if not known or (rank in self._clients and not self._clients[rank].link.lost):
                 return
             difference = find_difference(self._mine, hello["node"])
             reply = {} if difference is None else {"refused": f"node {rank} {difference}"}
             connection.sendall(encode_message("welcome", b"", reply))
             if difference is not None:
                 raise RequestError(f"node {rank} on host {hello['host']} {difference}")
-            self.address = connection.getsockname()[0]
+            self._address = connection.getsockname()[0]
             connection.setblocking(True)
             link = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
-        self._callers[rank] = HostHandle(host=hello["host"], link=link, trusted=False)
+        self._clients[rank] = HostHandle(host=hello["host"], link=link, trusted=False)
 
 
 class NodeRendezvousClient:
@@ -127,69 +145,102 @@ class NodeRendezvousClient:
 
     leads = False
 
-    def __init__(self, world: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
-        """Call node 0; arguments and errors as those of `NodeRendezvousServer`."""
+    def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
+        """Connect to node 0; arguments and errors as those of `NodeRendezvousServer`."""
         self._timeout_s = timeout_s
-        self._what = f"node 0 at {world.master_addr}:{world.master_port}"
+        self._server = f"node 0 at {external.master_addr}:{external.master_port}"
+        self._closed = False
         deadline_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.1, deadline_s - time.monotonic())
-            with connect_to(world.master_addr, world.master_port, left_s, what="node 0 of this job") as connection:
+            with connect_to(
+                external.master_addr, external.master_port, left_s, what="node 0 of this job"
+            ) as connection:
                 connection.settimeout(_HANDSHAKE_S)
                 try:
                     nonce = _receive(connection)["nonce"]
-                    hello = {"node_rank": world.node_rank, "host": socket.gethostname(), "proof": prove(nonce)}
+                    hello = {"node_rank": external.node_rank, "host": socket.gethostname(), "proof": prove(nonce)}
                     node = describe_node(num_ranks, request)
                     connection.sendall(encode_message("hello", b"", {**hello, "node": node}))
                     reply = _receive(connection)
                     connection.setblocking(True)
-                    self.link = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
+                    self._connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
                     break
                 except (OSError, ValueError, KeyError) as error:
                     if time.monotonic() > deadline_s:
-                        raise ConnectionError(f"{self._what} does not let this node in") from error
-            time.sleep(_RETRY_S)  # it may think that an earlier life of this node is still there
+                        raise ConnectionError(
+                            f"{self._server} rejected this node: {TOKEN_VARIABLE} must be the same on every node, and "
+                            "each node rank must be used once"
+                        ) from error
+            time.sleep(_RETRY_S)  # node 0 may not have noticed yet that an earlier process of this node is gone
         if "refused" in reply:
-            raise RequestError(f"{self._what} does not agree: {reply['refused']}")
+            self.close()
+            raise RequestError(f"{self._server} does not agree: {reply['refused']}")
 
-    def recall(self) -> None:
-        """Nothing is left of earlier lives of this job."""
-        return
-
-    def agree(self, _: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def agree(self, _: Choose) -> Choice:
         """Return what node 0 chooses.
 
         Raises:
             RequestError: The request was wrong, as node 0 has found.
             ConnectionError: Node 0 has failed to choose, or is gone.
         """
-        choice = self.wait_for("choice")
+        choice = self._wait_for("choice")
         if "error" not in choice:
             return choice
         if choice["is_wrong"]:
             raise RequestError(choice["error"])
         raise ConnectionError(f"node 0 could not begin: {choice['error']}")
 
-    def wait_for(self, *kinds: str) -> dict[str, Any]:
+    def run(self, request: LaunchRequest) -> Any:
+        """Run this node's ranks as often as node 0 says; return and raise as it does."""
+        job = Job(plan=request.plan, payload=pickle_function(request), preload=request.preload)
+        os.environ["PYTHONPATH"] = module_path()
+        result = None
+        try:
+            while (message := self._wait_for("start", "over"))["kind"] == "start":
+                result = self._run_once(job, message)
+        except ConnectionError:
+            if result is None or result.failure is None:
+                raise
+        if result is None:
+            raise ConnectionError("node 0 of this job has ended it before it began")
+        if result.failure is not None:
+            raise result.failure.to_error() from None
+        return unpickle_value(result)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._connection.close()
+
+    def _run_once(self, job: Job, message: dict[str, Any]) -> RunResult:
+        """Run this node's ranks until their end or the first failure of the job."""
+        node_rank = job.plan.ranks[0].node_rank
+        plan = replace(job.plan.with_restarts(message["restarts"]), master=(message["address"], 0))
+        part = replace(job, plan=plan.part(node_rank, message["port"]))
+        return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
+
+    def _wait_for(self, *kinds: str) -> dict[str, Any]:
         """Return the next message of one of these kinds.
 
         Raises:
-            ConnectionError: Node 0 has gone, or says nothing for --connect-timeout-s.
+            ConnectionError: Node 0 is gone, or sends none of them for --connect-timeout-s.
         """
         deadline_s = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline_s and not self.link.lost:
-            self.link.beat()
-            if not select.select([self.link], [], [], 0.5)[0]:
+        while time.monotonic() < deadline_s and not self._connection.lost:
+            self._connection.beat()
+            if not select.select([self._connection], [], [], 0.5)[0]:
                 continue
-            for message, _ in self.link.receive():
+            for message, _ in self._connection.receive():
                 if message["kind"] in kinds:
                     return message
-        how = "has hung up" if self.link.lost else f"says nothing for {self._timeout_s:g} s"
-        raise ConnectionError(f"{self._what} {how}")
+        how = "closed its connection" if self._connection.lost else f"sent nothing for {self._timeout_s:g} s"
+        raise ConnectionError(f"{self._server} {how}")
 
 
 def prove(nonce: str) -> str:
-    """Prove that this process knows the job's token, without saying it."""
+    """Prove that this process knows the job's token, without revealing it."""
     return hmac.digest(os.environ.get(TOKEN_VARIABLE, "").encode(), nonce.encode(), "sha256").hex()
 
 
@@ -199,7 +250,7 @@ def describe_node(num_ranks: int, request: str) -> dict[str, Any]:
 
 
 def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
-    """Say in words what a node has otherwise than node 0; None if it is all the same."""
+    """Say in words how a node differs from node 0; None if it does not."""
     if theirs["num_ranks"] != mine["num_ranks"]:
         return f"has {theirs['num_ranks']} ranks and node 0 has {mine['num_ranks']}: start as many on every node"
     for package, version in mine["packages"].items():
@@ -218,6 +269,6 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
     while data := connection.recv(1 << 16):
         for message, _ in reader.feed(data):
             if not isinstance(message, dict):
-                raise ValueError("no message")
+                raise ValueError("not a message")
             return message
-    raise ConnectionError("hung up")
+    raise ConnectionError("the connection was closed")

@@ -1,7 +1,6 @@
-"""What the hosts of a job are like, asked before anything starts on any of them."""
+"""What the hosts of a job have: asked on all of them before anything starts on any."""
 
 import fnmatch
-import importlib.metadata
 import os
 import platform
 import select
@@ -14,26 +13,13 @@ from typing import Any
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
 from mjtrain.launcher.ipc.processes import JOB_VARIABLE
-from mjtrain.launcher.multinode.transport import HostHandle, open_line
+from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.devices import visible_gpus
 from mjtrain.launcher.planning.plan import Host
+from mjtrain.machine import installed_packages
 
-SURVEY_TIMEOUT_S = 90.0
-"""Time that a host has to answer; counting GPUs imports torch, from a cold disk perhaps."""
-
-PACKAGES = (
-    "mjtrain",
-    "torch",
-    "torchrunx",
-    "rsl-rl-lib",
-    "tensordict",
-    "mujoco",
-    "mujoco-warp",
-    "warp-lang",
-    "numpy",
-    "cloudpickle",
-)
-"""Packages that must be the same on every host."""
+PROBE_TIMEOUT_S = 90.0
+"""Time that a host has to answer; counting GPUs imports torch, perhaps from a cold disk."""
 
 COPIED = (
     "PATH",
@@ -59,18 +45,6 @@ COPIED = (
 """Environment variables that every host gets from the launcher."""
 
 
-def installed_packages() -> dict[str, str | None]:
-    """Return the versions, here, of the packages that must be the same everywhere; None for one that is missing."""
-    return {package: _version(package) for package in PACKAGES}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def select_environ(environ: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
     """Choose the environment variables that every host gets."""
     return {
@@ -80,19 +54,22 @@ def select_environ(environ: Mapping[str, str], more: Sequence[str] = ()) -> dict
     }
 
 
-def survey_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None) -> tuple[Host, ...]:
-    """Ask every host at once.
+def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None) -> tuple[Host, ...]:
+    """Probe all hosts at the same time.
 
     Args:
         names: The hosts.
         config: How to reach them, and whether GPUs count.
-        folder: What must be writable there; None for nothing.
+        folder: Folder that must be writable there; None for none.
+
+    Returns:
+        The hosts, in the same order; the first has an address at which the others reach it.
 
     Raises:
-        RequestError: Some cannot be used. The first problem is the message, further ones are notes.
+        RequestError: Some cannot be used; the message has the first problem, and each further one is a note.
     """
     transport = "srun" if config.hostnames == ("slurm",) else "ssh"
-    lines = [open_line(name, ssh_config_file=config.ssh_config_file, transport=transport) for name in names]
+    handles = [open_handle(name, ssh_config_file=config.ssh_config_file, transport=transport) for name in names]
     try:
         question = {
             "environ": select_environ(os.environ, config.copy_env),
@@ -100,10 +77,10 @@ def survey_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None
             "count_gpus": config.gpu_ids is not None,
             "names": list(names[:1]),
         }
-        facts, problems = _ask(lines, question)
+        facts, problems = _ask(handles, question)
     finally:
-        for line in lines:
-            line.close()
+        for handle in handles:
+            handle.close()
     for name in names:
         if name in facts:
             problems += [f"host {name}: {problem}" for problem in list_differences(facts[name], folder)]
@@ -127,36 +104,36 @@ def survey_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None
     )
 
 
-def _ask(lines: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _ask(handles: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what each host answers, by name, and why others do not."""
-    for line in lines:
-        line.link.send("survey", **question)
+    for handle in handles:
+        handle.link.send("probe", **question)
     facts: dict[str, dict[str, Any]] = {}
     problems = []
-    waiting = {line.link.fileno(): line for line in lines}
-    deadline_s = time.monotonic() + SURVEY_TIMEOUT_S
+    waiting = {handle.link.fileno(): handle for handle in handles}
+    deadline_s = time.monotonic() + PROBE_TIMEOUT_S
     while waiting and (left_s := deadline_s - time.monotonic()) > 0:
         for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
-            line = waiting[descriptor]
+            handle = waiting[descriptor]
             try:
-                answers = [message for message, _ in line.link.receive() if message["kind"] == "facts"]
+                answers = [message for message, _ in handle.link.receive() if message["kind"] == "facts"]
             except ValueError:
-                answers, line.link.lost = [], True
+                answers, handle.link.lost = [], True
             if answers:
-                facts[line.host] = answers[0]
-            elif line.link.lost:
-                problems.append(f"host {line.host}: {line.explain_end()}")
+                facts[handle.host] = answers[0]
+            elif handle.link.lost:
+                problems.append(f"host {handle.host}: {handle.explain_end()}")
             else:
                 continue
             del waiting[descriptor]
-        for line in waiting.values():
-            line.link.beat()
-    problems += [f"host {line.host}: did not answer within {SURVEY_TIMEOUT_S:g} s" for line in waiting.values()]
+        for handle in waiting.values():
+            handle.link.beat()
+    problems += [f"host {handle.host}: did not answer within {PROBE_TIMEOUT_S:g} s" for handle in waiting.values()]
     return facts, problems
 
 
 def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]:
-    """Compare a host with this one; a line for each thing that is wrong there."""
+    """Compare a host with this one; returns a line for each problem."""
     problems = []
     if facts["python"] != platform.python_version():
         problems.append(f"Python is {facts['python']} there and {platform.python_version()} here")
@@ -171,13 +148,13 @@ def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]
 
 
 def _find_address(facts: list[Mapping[str, Any]], names: Sequence[str], interface: str | None) -> str:
-    """Find where the other hosts reach the first one."""
+    """Find the address at which the other hosts reach the first one."""
     first, others = facts[0], facts[1:]
     if interface is not None:
         address = first["interfaces"].get(interface)
         if address is None:
             there = ", ".join(first["interfaces"])
-            raise RequestError(f"--interface {interface}: host {names[0]} has no such interface, but {there}")
+            raise RequestError(f"--interface {interface}: host {names[0]} has no such interface; it has {there}")
         return address
     if not others:
         return "127.0.0.1"
@@ -185,5 +162,5 @@ def _find_address(facts: list[Mapping[str, Any]], names: Sequence[str], interfac
         return first["connection"][2]  # where the launcher reached it
     for other in others:
         if other["connection"]:
-            return other["connection"][0]  # from where the launcher, which is there, came
+            return other["connection"][0]  # the launcher is on the first host, and came from there
     return next((fact["resolved"][names[0]] for fact in others if fact["resolved"][names[0]]), "127.0.0.1")

@@ -1,4 +1,4 @@
-"""How the launcher reaches a host: through ssh, through srun within a Slurm allocation, or directly if it is there."""
+"""How the launcher reaches a host: through ssh, through srun in a Slurm allocation, or directly if it runs there."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ Transport = Literal["ssh", "srun"]
 _NO_FOLDER, _NO_PYTHON = 91, 92
 
 _SSH_OPTIONS = (
-    "BatchMode=yes",  # a question would wait for ever
+    "BatchMode=yes",  # a question would wait forever
     "StrictHostKeyChecking=yes",  # an unknown key is not taken on trust
     "ConnectTimeout=10",
     "ServerAliveInterval=5",
@@ -31,21 +31,21 @@ _SSH_OPTIONS = (
 
 @dataclass(kw_only=True)
 class HostHandle:
-    """A link to a host, and what carries it."""
+    """A connection to a host, and the process that carries it."""
 
     host: str
     link: HostConnection
     process: subprocess.Popen[bytes] | None = None
-    """ssh, srun, or the process itself; None for a host that has called by itself."""
+    """ssh, srun, or the agent itself; None for a node that connected by itself."""
     trusted: bool = True
-    """Whether the user's own process is at the other end."""
+    """Whether the process at the other end was started by this user."""
     errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     """What the process has written to standard error."""
 
     def explain_end(self) -> str:
-        """Say why nobody is at the other end."""
+        """Say why the connection has ended."""
         if self.process is None:
-            return "has hung up"
+            return "it closed its connection"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2.0)
         self.errors.seek(0)
@@ -53,7 +53,7 @@ class HostHandle:
         return explain_status(self.process.returncode, lines)
 
     def close(self) -> None:
-        """Hang up, and end what carries the link."""
+        """Close the connection, and end the process that carries it."""
         self.link.close()
         if self.process is not None:
             self.process.kill()
@@ -62,44 +62,42 @@ class HostHandle:
 
 
 def explain_status(status: int | None, lines: list[str]) -> str:
-    """Say in words why the process in charge of a host ended.
+    """Say in words why the agent of a host ended.
 
     Args:
-        status: Of ssh, srun or the process itself; None if it still runs.
+        status: Of ssh, srun or the agent itself; None if it still runs.
         lines: What it wrote to standard error.
     """
     said = "\n".join(lines)
-    last = lines[-1].strip() if lines else "without a word"
+    last = lines[-1].strip() if lines else "without a message"
     if status == _NO_FOLDER:
-        return (
-            f"the working directory {Path.cwd()} is not there; the same folders must be at the same path on every host"
-        )
+        return f"the working directory {Path.cwd()} does not exist; folders must be at the same path on every host"
     if status == _NO_PYTHON:
-        return f"{sys.executable} is not there; the same environment must be at the same path on every host"
+        return f"{sys.executable} does not exist; the same environment must be at the same path on every host"
     if "Could not resolve hostname" in said:
         return "the name does not resolve"
     if "Host key verification failed" in said or "HOST IDENTIFICATION HAS CHANGED" in said:
-        changed = "HAS CHANGED" in said
-        how = "has changed: find out why" if changed else "is not known: log in once by hand"
-        return f"its SSH host key {how}, and see to known_hosts"
+        if "HAS CHANGED" in said:
+            return "its SSH host key has changed: find out why, then update known_hosts"
+        return "its SSH host key is not known: log in once by hand to add it to known_hosts"
     if status == 255 and not lines:
-        return "the process in charge of its ranks was killed, or the connection to it broke"
+        return "mjtrain's agent on this host was killed, or the connection to it broke"
     if status == 255:
-        return f"SSH fails: {last}"
+        return f"SSH failed: {last}"
     if status is not None and status < 0:
-        return f"the process in charge of its ranks was killed by signal {-status}"
+        return f"mjtrain's agent on this host was killed by signal {-status}"
     if status is not None and status > 128:
-        return f"the process in charge of its ranks was killed by signal {status - 128}"
-    return f"the process in charge of its ranks ended with status {status}: {last}"
+        return f"mjtrain's agent on this host was killed by signal {status - 128}"
+    return f"mjtrain's agent on this host ended with status {status}: {last}"
 
 
-def open_line(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
-    """Start the process that is in charge of a host's ranks.
+def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
+    """Start the agent of a host.
 
     Args:
         host: Name, address, or alias that only the SSH configuration knows.
-        ssh_config_file: For ssh; None for its own choice.
-        transport: What carries it; a host that is this machine needs no ssh.
+        ssh_config_file: For ssh; None for ssh's default.
+        transport: How to reach it; this machine itself needs no ssh.
     """
     python = [sys.executable, "-P", "-m", "mjtrain.launcher.multinode.node_agent"]
     if transport == "srun":
@@ -132,7 +130,7 @@ def _ssh(ssh_config_file: str | None) -> list[str]:
 
 
 def is_this_machine(host: str, ssh_config_file: str | None) -> bool:
-    """Whether a name stands for the machine this runs on, and SSH would go there directly."""
+    """Whether a name means this machine, and SSH would reach it directly."""
     if host in ("localhost", "127.0.0.1", socket.gethostname()):
         return True
     try:
@@ -144,7 +142,7 @@ def is_this_machine(host: str, ssh_config_file: str | None) -> bool:
     pairs = [line.partition(" ") for line in shown.splitlines()]
     settings: dict[str, str] = {name: value for name, _, value in pairs}
     if "proxyjump" in settings or "proxycommand" in settings or settings.get("port", "22") != "22":
-        return False  # a way to somewhere else, whatever the address looks like from here
+        return False  # leads elsewhere, whatever the address looks like from here
     try:
         address = socket.gethostbyname(settings.get("hostname", host))
     except OSError:

@@ -1,13 +1,14 @@
 """From --gpu-ids and CUDA_VISIBLE_DEVICES to devices; pure."""
 
 from collections.abc import Mapping
+from itertools import takewhile
 
 from mjtrain.config import GpuIds
 from mjtrain.errors import RequestError
 
 
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
-    """Name the GPUs that this process may use, as CUDA_VISIBLE_DEVICES would.
+    """Name the GPUs that the ranks of this host may use, as CUDA_VISIBLE_DEVICES would.
 
     Args:
         environ: Environment variables.
@@ -20,7 +21,19 @@ def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str
     if variable is None:
         return tuple(str(index) for index in range(num_visible_gpus))
     entries = [entry.strip() for entry in variable.split(",") if entry.strip()]
-    return tuple(entries[:num_visible_gpus])  # CUDA stops counting at the first entry that is not there
+    # CUDA shows a process one MIG slice, however many are listed; ranks can have one each.
+    num_slices = len(list(takewhile(is_mig, entries))) if num_visible_gpus else 0
+    return tuple(entries[: max(num_visible_gpus, num_slices)])  # CUDA stops counting at the first entry it cannot find
+
+
+def is_mig(entry: str) -> bool:
+    """Whether an entry of CUDA_VISIBLE_DEVICES is a MIG slice."""
+    return entry.startswith("MIG-")
+
+
+def usable_in_process(visible: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the GPUs that one process can use without a change of its variables: of several MIG slices the first."""
+    return visible[:1] if visible and is_mig(visible[0]) else visible
 
 
 def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...]:
@@ -28,7 +41,7 @@ def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...
 
     Args:
         gpu_ids: What was asked for.
-        visible: The GPUs there are, see `visible_gpus`.
+        visible: The GPUs of this host, see `visible_gpus`.
 
     Returns:
         Indices, one per rank; empty for the CPU.

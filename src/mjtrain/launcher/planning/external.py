@@ -1,4 +1,4 @@
-"""Whether somebody else has started this job, and which place this process has in it; pure.
+"""Whether something else has started this job, and which place this process has in it; pure.
 
 torchrun and srun start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one process per node and set RANK
 and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
@@ -22,7 +22,7 @@ _STEP_VARIABLES = (
 )
 
 _FIRST_PORT, _NUM_PORTS = 20000, 10000
-"""Where the ranks of a Slurm step meet, unless MASTER_PORT says; below the ports that Linux gives away."""
+"""Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,12 @@ class ExternalRank:
     node_rank: int
 
     master_addr: str
-    """Name or address of the host on which the ranks meet."""
+    """Name or address of the host at which the ranks find each other."""
 
     master_port: int
 
     served: bool = False
-    """Whether torchrun's agent serves a store there already; else rank 0 does."""
+    """Whether torchrun's agent already serves a store there; otherwise rank 0 serves it."""
 
     elastic: bool = False
     """Whether the parent is torchrun's agent, which waits for its ranks and may start them again."""
@@ -52,7 +52,7 @@ class ExternalRank:
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalNode:
-    """This process stands for one node of a job, and starts that node's ranks."""
+    """This process is the launcher of one node of a job, and starts that node's ranks."""
 
     node_rank: int
     num_nodes: int
@@ -65,23 +65,23 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
     """Find this process's place in a job from the environment variables.
 
     Returns:
-        The place; None where this process starts the job itself.
+        The place; None if this process starts the job itself.
 
     Raises:
-        RequestError: Some of the variables are set, and not all that belong together.
+        RequestError: Some of the variables that belong together are set, and others are not.
     """
-    if JOB_VARIABLE in environ:  # mjtrain's own rank: whatever it starts is a job of its own
+    if JOB_VARIABLE in environ:  # mjtrain's own rank: what it starts is a job of its own
         return None
     if "LOCAL_RANK" in environ:
-        return _rank_world(environ)
+        return _read_rank(environ)
     if _count_step_tasks(environ) > 1:
-        return _step_world(environ)
+        return _read_step(environ)
     if any(name in environ for name in _NODE_VARIABLES):
-        return _node_world(environ)
+        return _read_node(environ)
     return None
 
 
-def _rank_world(environ: Mapping[str, str]) -> ExternalRank:
+def _read_rank(environ: Mapping[str, str]) -> ExternalRank:
     _require(environ, _RANK_VARIABLES, "LOCAL_RANK is set, as in one rank of a job that torchrun has started")
     rank, world_size = _read_place(environ, "RANK", "WORLD_SIZE")
     local_rank, local_world_size = _read_place(environ, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -100,11 +100,11 @@ def _rank_world(environ: Mapping[str, str]) -> ExternalRank:
 
 
 def _count_step_tasks(environ: Mapping[str, str]) -> int:
-    """Count the tasks of the Slurm step this is in; the batch script is in none, though it is told of tasks too."""
+    """Count the tasks of this Slurm step; 0 in the batch script, which is in no step."""
     return _read(environ, "SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in environ else 0
 
 
-def _step_world(environ: Mapping[str, str]) -> ExternalRank:
+def _read_step(environ: Mapping[str, str]) -> ExternalRank:
     _require(environ, _STEP_VARIABLES, "SLURM_STEP_NUM_TASKS is set, as in one task of an srun")
     rank, world_size = _read_place(environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
     node_rank = _read(environ, "SLURM_NODEID")
@@ -122,7 +122,7 @@ def _step_world(environ: Mapping[str, str]) -> ExternalRank:
     )
 
 
-def _node_world(environ: Mapping[str, str]) -> ExternalNode | None:
+def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     there = next(name for name in _NODE_VARIABLES if name in environ)
     _require(environ, _NODE_VARIABLES, f"{there} is set, as in one node of a job")
     node_rank, num_nodes = _read_place(environ, "RANK", "WORLD_SIZE")
@@ -152,5 +152,5 @@ def _read_place(environ: Mapping[str, str], place: str, size: str) -> tuple[int,
 def _read(environ: Mapping[str, str], name: str) -> int:
     value = environ[name]
     if not value.isdecimal():
-        raise RequestError(f"{name}={value}: must be a number from 0 up")
+        raise RequestError(f"{name}={value}: must be a number of at least 0")
     return int(value)

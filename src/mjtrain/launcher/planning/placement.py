@@ -1,12 +1,12 @@
-"""Which ranks run where: on this host, as one of a job that something else has started, or on several hosts; pure."""
+"""Which ranks run where: on this host, on several hosts, or this process as one rank of an external job; pure."""
 
-from collections.abc import Mapping
-from pathlib import PurePath
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
-from mjtrain.launcher.planning.devices import resolve_gpu_ids
+from mjtrain.launcher.planning.devices import is_mig, resolve_gpu_ids, usable_in_process
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
 from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
 from mjtrain.rank import RankContext
@@ -17,200 +17,228 @@ START_TIMEOUT_S = 300.0
 """Least time that spawned ranks have until they begin: imports from a cold disk can take minutes."""
 
 
-def place_here(
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """The ranks of one host."""
+
+    num_ranks: int
+    gpus: tuple[str, ...]
+    """One entry of CUDA_VISIBLE_DEVICES per rank; empty on the CPU."""
+    device: str
+    """Torch device of each rank. Spawned ranks see one GPU each, which is cuda:0 there."""
+    num_threads: int
+    """Of each rank."""
+
+
+def plan_this_host(
     config: LaunchConfig,
     environ: Mapping[str, str],
-    world: ExternalNode | None,
+    external: ExternalNode | None,
     visible: tuple[str, ...],
     num_cores: int,
-    run_dir: PurePath | None,
 ) -> LaunchPlan:
     """Decide which ranks run on this host: all of the job, or one node's part of it."""
-    gpus = resolve_gpu_ids(config.gpu_ids, visible)
-    if config.num_workers is not None and gpus:
+    ids = resolve_gpu_ids(config.gpu_ids, visible)
+    if config.num_workers is not None and ids:
         raise workers_with_gpus(config)
-    count = len(gpus) or config.num_workers or 1
-    num_nodes, node_rank = (1, 0) if world is None else (world.num_nodes, world.node_rank)
-    if world is not None and config.hostnames:
+    num_nodes, node_rank = (1, 0) if external is None else (external.num_nodes, external.node_rank)
+    if external is not None and config.hostnames:
         raise RequestError(
-            f"--hostnames: cannot be asked for here: something has started this as node {node_rank} of {num_nodes}"
+            f"--hostnames: cannot be used here: something has started this process as node {node_rank} of {num_nodes}"
         )
-    num_threads = config.num_threads or max(1, num_cores // count)
-    # Nobody can start his own process again.
-    spawn = count > 1 or config.max_restarts > 0 or world is not None
-    ranks = tuple(
-        RankContext(
-            rank=node_rank * count + local_rank,
-            local_rank=local_rank,
-            world_size=count * num_nodes,
-            local_world_size=count,
-            node_rank=node_rank,
-            # A spawned rank sees only the chosen GPUs, in order; in this process the visible list stays as it is.
-            device=f"cuda:{local_rank if spawn else gpus[local_rank]}" if gpus else "cpu",
-            seed=config.seed + node_rank * count + local_rank,
-            num_threads=num_threads,
-        )
-        for local_rank in range(count)
+    count = len(ids) or config.num_workers or 1
+    out_of_reach = bool(ids) and ids[0] >= len(usable_in_process(visible))
+    # A process cannot start itself again, and cannot change which MIG slice it sees.
+    spawn = count > 1 or config.max_restarts > 0 or external is not None or out_of_reach
+    share = _Share(
+        num_ranks=count,
+        gpus=tuple(visible[index] for index in ids),
+        device=f"cuda:{0 if spawn else ids[0]}" if ids else "cpu",
+        num_threads=config.num_threads or max(1, num_cores // count),
     )
-    interface = "lo" if world is None else None
-    rank_environ = _rank_environ(tuple(visible[index] for index in gpus), num_threads, interface)
-    if world is not None:
-        rank_environ |= _interface_environ(config)
-    return LaunchPlan(
-        mode="node" if world is not None else "spawn" if spawn else "in_process",
+    ranks = tuple(rank for rank in _number_ranks(config, [share] * num_nodes) if rank.node_rank == node_rank)
+    if not spawn:
+        return _make_plan(config, share.gpus, mode="in_process", ranks=ranks)
+    return _make_plan(
+        config,
+        share.gpus,
+        mode="spawn" if external is None else "node",
         ranks=ranks,
-        world=world,
-        place=None if world is None else (world.master_addr, 0),
-        backend=_resolve_backend(config, on_gpu=bool(gpus)) if count * num_nodes > 1 else None,
-        environ=rank_environ if spawn else {},
-        log_dir=_resolve_log_dir(config, environ, run_dir) if spawn else None,
-        connect_timeout_s=config.connect_timeout_s,
-        process_group_timeout_s=config.process_group_timeout_s,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
-        stop_grace_s=config.stop_grace_s,
-        max_restarts=config.max_restarts,
-        notices=_notices(config, on_gpu=bool(gpus)),
+        external=external,
+        master=None if external is None else (external.master_addr, 0),
+        gpus=share.gpus,
+        # Ranks that are all on one host need no interface except loopback.
+        environ=_rank_environ(share, config.interface if external is not None else "lo"),
+        **_choose_log_dir(config, environ),
     )
 
 
-def join_world(
-    config: LaunchConfig, environ: Mapping[str, str], world: ExternalRank, visible: tuple[str, ...], num_cores: int
-) -> LaunchPlan:
-    """Decide what this process does as a rank of a job that something else has started."""
-    here = f"{world.source} has started this process as rank {world.rank} of {world.world_size}"
-    for flag, given, why in (
-        ("--gpu-ids", config.gpu_ids not in (None, "auto"), "each rank takes the GPU of its local rank"),
-        ("--num-workers", config.num_workers is not None, "the number of ranks is decided there"),
-        ("--max-restarts", config.max_restarts > 0, f"only {world.source} can start them again"),
-        ("--hostnames", bool(config.hostnames), "the hosts are chosen there"),
-        ("--torchrunx-log-dir", config.torchrunx_log_dir is not None, f"the output goes where {world.source} puts it"),
-    ):
-        if given:
-            raise RequestError(f"{flag}: cannot be asked for here: {here}, and {why}")
-    on_gpu = bool(visible) and config.gpu_ids == "auto"
-    gpu = world.local_rank
-    if on_gpu and gpu >= len(visible):
-        if len(visible) > 1 or world.source != "srun":
-            there = "is 1 visible GPU" if len(visible) == 1 else f"are {len(visible)} visible GPUs"
-            raise RequestError(
-                f"{here}, the {world.local_world_size} on this host have a GPU each, and there {there}: start fewer "
-                "ranks per host, or use --gpu-ids None to train on the CPU"
-            )
-        gpu = 0  # as with srun --gpus-per-task 1: each task sees its own GPU only
-    context = RankContext(
-        rank=world.rank,
-        local_rank=world.local_rank,
-        world_size=world.world_size,
-        local_world_size=world.local_world_size,
-        node_rank=world.node_rank,
-        device=f"cuda:{gpu}" if on_gpu else "cpu",
-        seed=config.seed + world.rank,
-        num_threads=config.num_threads or _share_cores(num_cores, world, environ),
-    )
-    return LaunchPlan(
-        mode="join",
-        ranks=(context,),
-        backend=_resolve_backend(config, on_gpu=on_gpu) if world.world_size > 1 else None,
-        environ=_interface_environ(config),
-        log_dir=None,
-        world=world,
-        connect_timeout_s=config.connect_timeout_s,
-        process_group_timeout_s=config.process_group_timeout_s,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        stop_grace_s=config.stop_grace_s,
-        notices=_notices(config, on_gpu=on_gpu),
-    )
-
-
-def spread_over(
-    config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Host, ...], run_dir: PurePath | None
-) -> LaunchPlan:
+def plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Host, ...]) -> LaunchPlan:
     """Decide which ranks run on which of several hosts."""
-    gpus = []
-    for host in hosts:
-        try:
-            gpus.append(_choose_gpus(config, host))
-        except RequestError as error:
-            raise RequestError(f"host {host.name}: {error}") from error
-    on_gpu = bool(gpus[0])
-    for host, ids in zip(hosts, gpus, strict=True):
-        if bool(ids) != on_gpu:
-            with_gpu, without = (host.name, hosts[0].name) if ids else (hosts[0].name, host.name)
+    shares = [_share_of(host, config) for host in hosts]
+    first = shares[0]
+    for host, share in zip(hosts, shares, strict=True):
+        if share.device != first.device:
+            with_gpu, without = (host.name, hosts[0].name) if share.gpus else (hosts[0].name, host.name)
             raise RequestError(
                 f"--gpu-ids: host {without} has no visible GPU and {with_gpu} has one: use hosts of one kind, or "
                 "--gpu-ids None"
             )
-    if config.num_workers is not None and on_gpu:
+    if config.num_workers is not None and first.gpus:
         raise workers_with_gpus(config)
-    counts = [len(ids) or host.num_ranks or config.num_workers or 1 for host, ids in zip(hosts, gpus, strict=True)]
-    world_size = sum(counts)
-    ranks, plans = [], []
-    for node_rank, (host, count, ids) in enumerate(zip(hosts, counts, gpus, strict=True)):
-        num_threads = config.num_threads or max(1, host.num_cores // count)
-        ranks += [
-            RankContext(
-                rank=len(ranks) + local_rank,
-                local_rank=local_rank,
-                world_size=world_size,
-                local_world_size=count,
-                node_rank=node_rank,
-                device=f"cuda:{local_rank}" if on_gpu else "cpu",
-                seed=config.seed + len(ranks) + local_rank,
-                num_threads=num_threads,
-            )
-            for local_rank in range(count)
-        ]
-        visible = tuple(host.visible[index] for index in ids)
-        plans.append(
-            HostPlan(
-                name=host.name,
-                environ={**_rank_environ(visible, num_threads, interface=None), **_interface_environ(config)},
-            )
-        )
-    return LaunchPlan(
+    plans = [
+        HostPlan(name=host.name, environ=_rank_environ(share, config.interface), gpus=share.gpus)
+        for host, share in zip(hosts, shares, strict=True)
+    ]
+    return _make_plan(
+        config,
+        tuple(gpu for share in shares for gpu in share.gpus),
         mode="hosts",
-        ranks=tuple(ranks),
+        ranks=_number_ranks(config, shares),
         hosts=tuple(plans),
-        place=(hosts[0].address, 0),
+        master=(hosts[0].address, 0),
         transport="srun" if config.hostnames == ("slurm",) else "ssh",
         ssh_config_file=config.ssh_config_file,
         copy_env=config.copy_env,
-        backend=_resolve_backend(config, on_gpu=on_gpu) if world_size > 1 else None,
-        environ={},
-        log_dir=_resolve_log_dir(config, environ, run_dir),
+        **_choose_log_dir(config, environ),
+    )
+
+
+def plan_external_rank(
+    config: LaunchConfig, environ: Mapping[str, str], external: ExternalRank, visible: tuple[str, ...], num_cores: int
+) -> LaunchPlan:
+    """Decide what this process does as a rank of a job that something else has started."""
+    here = f"{external.source} has started this process as rank {external.rank} of {external.world_size}"
+    for flag, given, why in (
+        ("--gpu-ids", config.gpu_ids not in (None, "auto"), "each rank uses the GPU of its local rank"),
+        ("--num-workers", config.num_workers is not None, f"{external.source} decides the number of ranks"),
+        ("--max-restarts", config.max_restarts > 0, f"only {external.source} can start its ranks again"),
+        ("--hostnames", bool(config.hostnames), f"{external.source} chooses the hosts"),
+        ("--torchrunx-log-dir", config.torchrunx_log_dir is not None, f"{external.source} handles the output"),
+    ):
+        if given:
+            raise RequestError(f"{flag}: cannot be used here: {here}, and {why}")
+    on_gpu = bool(visible) and config.gpu_ids == "auto"
+    usable = usable_in_process(visible)
+    gpu = external.local_rank
+    if on_gpu and gpu >= len(usable):
+        if len(visible) > 1 or external.source != "srun":
+            there = "is 1 visible GPU" if len(usable) == 1 else f"are {len(usable)} visible GPUs"
+            raise RequestError(
+                f"{here}, the {external.local_world_size} ranks on this host need a GPU each, and there {there} per "
+                "process: start fewer ranks per host, or use --gpu-ids None to train on the CPU"
+            )
+        gpu = 0  # as with srun --gpus-per-task 1: each task sees its own GPU only
+    # srun gives each task cores of its own where it was asked to.
+    own_cores = "SLURM_CPUS_PER_TASK" in environ and external.source == "srun"
+    rank = _make_rank(
+        config,
+        rank=external.rank,
+        local_rank=external.local_rank,
+        world_size=external.world_size,
+        local_world_size=external.local_world_size,
+        node_rank=external.node_rank,
+        device=f"cuda:{gpu}" if on_gpu else "cpu",
+        num_threads=config.num_threads or max(1, num_cores // (1 if own_cores else external.local_world_size)),
+    )
+    return _make_plan(
+        config,
+        (usable[gpu],) if on_gpu else (),
+        mode="join",
+        ranks=(rank,),
+        external=external,
+        environ=_interface_environ(config.interface),
+    )
+
+
+def workers_with_gpus(config: LaunchConfig) -> RequestError:
+    """Say that --num-workers cannot be combined with GPUs."""
+    return RequestError(
+        f"--num-workers {config.num_workers}: is for CPU ranks; use it with --gpu-ids None, or leave it out to run "
+        "one rank per GPU"
+    )
+
+
+def _share_of(host: Host, config: LaunchConfig) -> _Share:
+    """Decide which ranks run on one of several hosts."""
+    try:
+        ids = _choose_gpus(config, host)
+    except RequestError as error:
+        raise RequestError(f"host {host.name}: {error}") from error
+    count = len(ids) or host.num_ranks or config.num_workers or 1
+    return _Share(
+        num_ranks=count,
+        gpus=tuple(host.visible[index] for index in ids),
+        device="cuda:0" if ids else "cpu",
+        num_threads=config.num_threads or max(1, host.num_cores // count),
+    )
+
+
+def _choose_gpus(config: LaunchConfig, host: Host) -> tuple[int, ...]:
+    """Choose the GPUs of a host: one per rank it was given, the first of those that may be used."""
+    if host.num_ranks is None or not host.visible:
+        return resolve_gpu_ids(config.gpu_ids, host.visible)
+    ids = resolve_gpu_ids("all" if config.gpu_ids == "auto" else config.gpu_ids, host.visible)
+    if ids and len(ids) < host.num_ranks:
+        raise RequestError(f"--hostnames {host.name}:{host.num_ranks}: the host has only {len(ids)} GPUs")
+    return ids[: host.num_ranks]
+
+
+def _number_ranks(config: LaunchConfig, shares: Sequence[_Share]) -> tuple[RankContext, ...]:
+    """Number the ranks of all hosts, host by host."""
+    counts = [share.num_ranks for share in shares]
+    places = [(node_rank, local_rank) for node_rank, count in enumerate(counts) for local_rank in range(count)]
+    return tuple(
+        _make_rank(
+            config,
+            rank=rank,
+            local_rank=local_rank,
+            world_size=len(places),
+            local_world_size=shares[node_rank].num_ranks,
+            node_rank=node_rank,
+            device=shares[node_rank].device,
+            num_threads=shares[node_rank].num_threads,
+        )
+        for rank, (node_rank, local_rank) in enumerate(places)
+    )
+
+
+def _make_rank(config: LaunchConfig, *, rank: int, **fields: Any) -> RankContext:
+    return RankContext(rank=rank, seed=config.seed + rank, **fields)
+
+
+def _make_plan(
+    config: LaunchConfig, used_gpus: tuple[str, ...], *, ranks: tuple[RankContext, ...], **fields: Any
+) -> LaunchPlan:
+    """Fill in what every plan has.
+
+    Args:
+        config: What was asked for.
+        used_gpus: GPUs that ranks use, as far as this process knows; empty on the CPU.
+        ranks: See `LaunchPlan`.
+        **fields: Further fields of the plan.
+    """
+    return LaunchPlan(
+        ranks=ranks,
+        backend=_resolve_backend(config, used_gpus) if ranks[0].world_size > 1 else None,
         connect_timeout_s=config.connect_timeout_s,
         process_group_timeout_s=config.process_group_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
         stop_grace_s=config.stop_grace_s,
         max_restarts=config.max_restarts,
-        notices=_notices(config, on_gpu=on_gpu),
+        notices=_notices(config, on_gpu=bool(used_gpus)),
+        **{"environ": {}, "log_dir": None, **fields},
     )
 
 
-def _choose_gpus(config: LaunchConfig, host: Host) -> tuple[int, ...]:
-    """Choose GPUs of a host: as many as it was given ranks, the first of those that may be taken."""
-    if host.num_ranks is None or not host.visible:
-        return resolve_gpu_ids(config.gpu_ids, host.visible)
-    ids = resolve_gpu_ids("all" if config.gpu_ids == "auto" else config.gpu_ids, host.visible)
-    if ids and len(ids) < host.num_ranks:
-        raise RequestError(f"--hostnames {host.name}:{host.num_ranks}: there are only {len(ids)} GPUs to take")
-    return ids[: host.num_ranks]
-
-
-def _share_cores(num_cores: int, world: ExternalRank, environ: Mapping[str, str]) -> int:
-    """Give a rank its share of the host's cores; srun has given each task its own already where it was asked to."""
-    return max(
-        1,
-        num_cores
-        if "SLURM_CPUS_PER_TASK" in environ and world.source == "srun"
-        else num_cores // world.local_world_size,
-    )
-
-
-def _interface_environ(config: LaunchConfig) -> dict[str, str]:
-    return {} if config.interface is None else dict.fromkeys(INTERFACE_VARIABLES, config.interface)
+def _resolve_backend(config: LaunchConfig, used_gpus: tuple[str, ...]) -> Literal["gloo", "nccl"]:
+    if config.backend == "nccl" and not used_gpus:
+        raise RequestError("--backend nccl: needs GPUs; use gloo on the CPU")
+    if config.backend == "auto":
+        # NCCL takes two MIG slices of one GPU for the same device, and refuses.
+        return "nccl" if used_gpus and not any(map(is_mig, used_gpus)) else "gloo"
+    return config.backend
 
 
 def _notices(config: LaunchConfig, *, on_gpu: bool) -> tuple[str, ...]:
@@ -219,40 +247,21 @@ def _notices(config: LaunchConfig, *, on_gpu: bool) -> tuple[str, ...]:
     return ("no GPU is visible: running on the CPU (--gpu-ids None says so without this notice)",)
 
 
-def workers_with_gpus(config: LaunchConfig) -> RequestError:
-    """Say that --num-workers does not go with GPUs."""
-    return RequestError(
-        f"--num-workers {config.num_workers}: is for CPU ranks; use it with --gpu-ids None, or leave it out to run "
-        "one rank per GPU"
-    )
-
-
-def _resolve_backend(config: LaunchConfig, *, on_gpu: bool) -> Literal["gloo", "nccl"]:
-    if config.backend == "nccl" and not on_gpu:
-        raise RequestError("--backend nccl: needs GPUs; use gloo on the CPU")
-    if config.backend == "auto":
-        return "nccl" if on_gpu else "gloo"
-    return config.backend
-
-
-def _rank_environ(gpus: tuple[str, ...], num_threads: int, interface: str | None = "lo") -> dict[str, str]:
-    """Return the variables of spawned ranks.
-
-    Args:
-        gpus: What they may see.
-        num_threads: Of each.
-        interface: Where they listen; where all are on one host, nothing needs any other than loopback.
-    """
+def _rank_environ(share: _Share, interface: str | None) -> dict[str, str]:
+    """Return the variables that the spawned ranks of a host share."""
     return {
-        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-        "OMP_NUM_THREADS": str(num_threads),
+        "CUDA_VISIBLE_DEVICES": ",".join(share.gpus),
+        "OMP_NUM_THREADS": str(share.num_threads),
         "PYTHONUNBUFFERED": "1",
-        **({} if interface is None else dict.fromkeys(INTERFACE_VARIABLES, interface)),
+        **_interface_environ(interface),
     }
 
 
-def _resolve_log_dir(config: LaunchConfig, environ: Mapping[str, str], run_dir: PurePath | None) -> str | None:
+def _interface_environ(interface: str | None) -> dict[str, str]:
+    return {} if interface is None else dict.fromkeys(INTERFACE_VARIABLES, interface)
+
+
+def _choose_log_dir(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of the plan that say where log files go."""
     asked = environ.get("TORCHRUNX_LOG_DIR", config.torchrunx_log_dir)
-    if asked is not None:
-        return asked or None
-    return None if run_dir is None else str(run_dir / "torchrunx")
+    return {"log_dir": asked or None, "log_below_run": asked is None}

@@ -1,6 +1,7 @@
 """What will be started, decided and frozen. `resolve` makes it."""
 
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Literal
 
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
@@ -17,9 +18,9 @@ class Host:
     """GPUs there, as CUDA_VISIBLE_DEVICES names them."""
     num_cores: int = 1
     num_ranks: int | None = None
-    """How many ranks it gets; None for as many as it would get alone."""
+    """Number of ranks it gets; None for the number it would get as the only host."""
     address: str = ""
-    """Where the other hosts reach it; only of the first."""
+    """Address at which the other hosts reach it; only of the first host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,46 +33,56 @@ class HostPlan:
     environ: dict[str, str]
     """Environment variables of its ranks."""
 
+    gpus: tuple[str, ...] = ()
+    """GPU of each of its ranks, see `LaunchPlan.gpus`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
-    """What will be started. Everything in it is decided; nobody asks the environment again."""
+    """What will be started. Everything in it is decided: no later step reads the environment again."""
 
     mode: Literal["in_process", "spawn", "join", "hosts", "node"]
     """in_process: one rank, in the calling process. spawn: one supervised process per rank, through torchrunx. join:
     the calling process is one rank of a job that torchrun or srun has started. hosts: spawn, on several hosts.
-    node: the ranks of this node, of a job whose other nodes something else has started."""
+    node: spawn, for this node of a job whose nodes something else has started."""
 
     ranks: tuple[RankContext, ...]
-    """The ranks that this plan starts, by rank: all of the job, or the one to join it."""
+    """The ranks that this plan starts, in order: all ranks of the job, those of this node, or the one that joins."""
 
     backend: Literal["gloo", "nccl"] | None
-    """Backend of the process group; None where there is one rank and so no group."""
+    """Backend of the process group; None for one rank, which needs no group."""
 
     environ: dict[str, str]
     """Environment variables that the spawned ranks get on top of the launcher's own."""
 
+    gpus: tuple[str, ...] = ()
+    """CUDA_VISIBLE_DEVICES of each spawned rank of this host, by local rank: one index or UUID, which the rank uses as
+    cuda:0. Empty on the CPU, and for a rank in the calling process."""
+
     log_dir: str | None
     """Folder for the log files of spawned ranks; None writes no files."""
 
-    world: ExternalRank | ExternalNode | None = None
-    """Place in a job that something else has started."""
+    log_below_run: bool = False
+    """Whether log files go below the run directory, see `for_run`: no other folder was chosen."""
+
+    external: ExternalRank | ExternalNode | None = None
+    """Place of this process in a job that something else has started."""
 
     hosts: tuple[HostPlan, ...] = ()
-    """The hosts of a job on several, by node rank."""
+    """The hosts of a job on several hosts, by node rank."""
 
     transport: Literal["ssh", "srun"] = "ssh"
     """How the launcher reaches them."""
 
     ssh_config_file: str | None = None
-    """SSH configuration; None for ssh's own choice."""
+    """SSH configuration; None for ssh's default."""
 
     copy_env: tuple[str, ...] = ()
-    """Patterns of environment variables that they get besides the usual ones."""
+    """Patterns of environment variables that the hosts get in addition to the usual ones."""
 
-    place: tuple[str, int] | None = None
-    """Address and port at which rank 0 waits for the ranks of other hosts; None where all are on one. A port of 0 is
-    found when the job starts."""
+    master: tuple[str, int] | None = None
+    """Address and port at which rank 0 waits for the ranks of other hosts; None if all ranks are on one host. Port 0
+    is replaced by a free port when the job starts."""
 
     connect_timeout_s: float = 300.0
     """Time that ranks have to find each other."""
@@ -86,33 +97,49 @@ class LaunchPlan:
     """Time that spawned ranks have until they begin."""
 
     stop_grace_s: float = 60.0
-    """Time that a stop which was asked for may take."""
+    """Time that a requested stop may take."""
 
     max_restarts: int = 0
     """How many times a failed job is started again."""
 
     notices: tuple[str, ...] = ()
-    """Lines the user should see: what was chosen for them."""
+    """Lines that tell the user what was chosen for them."""
 
     @property
     def world_size(self) -> int:
         """Ranks of the whole job."""
         return self.ranks[0].world_size
 
+    def for_run(self, run_dir: PurePath, *, restarts: int = 0) -> "LaunchPlan":
+        """Return the same plan for a run.
+
+        Args:
+            run_dir: Where the run lives; log files go to {run_dir}/torchrunx unless another folder was chosen.
+            restarts: How many times the job was started before, after failures.
+        """
+        log_dir = str(run_dir / "torchrunx") if self.log_below_run else self.log_dir
+        return replace(self.with_restarts(restarts), log_dir=log_dir)
+
+    def with_restarts(self, restarts: int) -> "LaunchPlan":
+        """Return the same plan for a job that was started that many times before."""
+        return replace(self, ranks=tuple(replace(rank, restarts=restarts) for rank in self.ranks))
+
     def part(self, node_rank: int, port: int) -> "LaunchPlan":
         """Return the plan of one of the hosts.
 
         Args:
-            node_rank: Which.
-            port: Where rank 0 waits for the others.
+            node_rank: Index of the host.
+            port: Port at which rank 0 waits for the other ranks.
         """
-        assert self.place is not None
+        assert self.master is not None
+        host = self.hosts[node_rank] if self.hosts else self
         return replace(
             self,
             mode="spawn",
             ranks=tuple(rank for rank in self.ranks if rank.node_rank == node_rank),
-            environ=self.hosts[node_rank].environ if self.hosts else self.environ,
-            place=(self.place[0], port),
+            environ=host.environ,
+            gpus=host.gpus,
+            master=(self.master[0], port),
             hosts=(),
         )
 

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import get_args
 
 from mjtrain.config import Backend, LaunchConfig
 from mjtrain.errors import RequestError
 from mjtrain.launcher.planning.devices import visible_gpus
 from mjtrain.launcher.planning.external import ExternalRank, resolve_external
-from mjtrain.launcher.planning.placement import join_world, place_here, spread_over, workers_with_gpus
+from mjtrain.launcher.planning.placement import plan_external_rank, plan_hosts, plan_this_host, workers_with_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.slurm import expand_hosts
 
@@ -20,7 +19,6 @@ def resolve_plan(
     num_visible_gpus: int,
     *,
     num_cores: int = 1,
-    run_dir: PurePath | None = None,
     hosts: tuple[Host, ...] = (),
 ) -> LaunchPlan:
     """Decide which ranks run where.
@@ -30,8 +28,7 @@ def resolve_plan(
         environ: Environment variables of the launcher.
         num_visible_gpus: GPUs that CUDA counts under these variables.
         num_cores: CPU cores the launcher may use.
-        run_dir: Where the run lives; None for a function that has no run directory.
-        hosts: What --hostnames names, as surveyed.
+        hosts: The hosts that --hostnames names, as they have described themselves.
 
     Returns:
         The frozen plan.
@@ -41,29 +38,29 @@ def resolve_plan(
     """
     _check_request(config)
     visible = visible_gpus(environ, num_visible_gpus)
-    world = resolve_external(environ)
-    if isinstance(world, ExternalRank):
-        return join_world(config, environ, world, visible, num_cores)
+    external = resolve_external(environ)
+    if isinstance(external, ExternalRank):
+        return plan_external_rank(config, environ, external, visible, num_cores)
     if hosts:
-        return spread_over(config, environ, hosts, run_dir)
-    return place_here(config, environ, world, visible, num_cores, run_dir)
+        return plan_hosts(config, environ, hosts)
+    return plan_this_host(config, environ, external, visible, num_cores)
 
 
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
-    """Decide which hosts to ask what they are like; none where this job needs no others.
+    """Decide which hosts to probe; none if this job runs on this host alone.
 
     Returns:
-        How many ranks each host gets, by its name; None for as many as it would get alone.
+        How many ranks each host gets, by its name; None for the number it would get as the only host.
 
     Raises:
-        RequestError: A name is repeated or none, a count is zero, or there is no Slurm allocation.
+        RequestError: A name is repeated or invalid, a count is zero, or there is no Slurm allocation.
     """
     asked = " ".join(config.hostnames)
     if resolve_external(environ) is not None:
-        return {}  # and --hostnames an error, see `resolve_plan`
+        return {}  # --hostnames is an error then, see `resolve_plan`
     if config.hostnames == ("slurm",):
         if "SLURM_JOB_NODELIST" not in environ:
-            raise RequestError("--hostnames slurm: this is no Slurm allocation (SLURM_JOB_NODELIST is not set)")
+            raise RequestError("--hostnames slurm: this is not a Slurm allocation (SLURM_JOB_NODELIST is not set)")
         return dict.fromkeys(expand_hosts(environ["SLURM_JOB_NODELIST"]))
     counts: dict[str, int | None] = {}
     for word in config.hostnames:
@@ -72,7 +69,7 @@ def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[
         if name in counts:
             raise RequestError(f"--hostnames {asked}: {name} is repeated")
         if not name or name.startswith("-"):
-            raise RequestError(f"--hostnames {asked}: {name!r} is no host name")
+            raise RequestError(f"--hostnames {asked}: {name!r} is not a host name")
         if count == 0:
             raise RequestError(f"--hostnames {asked}: {word} leaves the host without a rank")
         counts[name] = count

@@ -1,4 +1,4 @@
-"""What a spawned rank runs: the caller's function, and beside it a thread that keeps in touch with the launcher."""
+"""What a spawned rank runs: the caller's function, and a thread that talks to the supervisor of its host."""
 
 import faulthandler
 import os
@@ -21,13 +21,13 @@ from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receiv
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import Progress
-from mjtrain.launcher.rank.rendezvous import meet
+from mjtrain.launcher.rank.rank_rendezvous import open_job_store
 from mjtrain.rank import RankContext
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
-"""Signal that makes a rank write its Python stack down, native code or not."""
+"""Signal that makes a rank write its Python stack to a file, even in native code."""
 
-MEETING_NAME = "meeting"
+RENDEZVOUS_NAME = "rendezvous"
 """File in the job's folder through which the ranks of one host find each other."""
 
 _BEAT_INTERVAL_S = 1.0
@@ -40,36 +40,41 @@ def stack_file(scratch: Path, rank: int) -> Path:
 
 
 def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
-    """Be the rank that the variable RANK says.
+    """Be the rank that the variable RANK names.
 
     Args:
         plan: The ranks.
-        scratch: The job's folder, where the launcher listens.
+        scratch: The job's folder, where the supervisor listens.
         payload: The pickled function and its arguments.
     """
     context = plan.ranks[int(os.environ["RANK"])]  # torchrunx counts the ranks of this host
-    os.environ.update(_describe_place(context))
-    link = SupervisorClient(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
+    os.environ.update(rank_environ(plan, context))
+    supervisor = SupervisorClient(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
     try:
         from mjtrain.worker import rank_scope
 
         fn, args = cloudpickle.loads(payload)
-        meeting = f"file://{scratch / MEETING_NAME}"
-        if plan.place is not None:
-            meeting = meet(context, plan.place, plan.connect_timeout_s)
-        with rank_scope(context, plan.backend, meeting, plan.process_group_timeout_s):
+        where = f"file://{scratch / RENDEZVOUS_NAME}"
+        if plan.master is not None:
+            where = open_job_store(context, plan.master, plan.connect_timeout_s)
+        with rank_scope(context, plan.backend, where, plan.process_group_timeout_s):
             heartbeat.current.phase = "run"
             value = fn(context, *args)
         sys.stdout.flush()
         sys.stderr.flush()
-        link.speaker.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
+        supervisor.sender.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
     except BaseException as error:
-        link.fail(error)
+        supervisor.fail(error)
 
 
-def _describe_place(context: RankContext) -> dict[str, str]:
-    """Return the variables that say which rank of the whole job this is, as torchrun sets them."""
-    return {
+def rank_environ(plan: LaunchPlan, context: RankContext) -> dict[str, str]:
+    """Return the variables that differ from rank to rank.
+
+    They say which rank of the whole job this is, as torchrun sets them, and show it its own GPU only. CUDA reads the
+    latter when it starts in this process, which has not happened: the spawner forks before it does.
+    """
+    gpu = {"CUDA_VISIBLE_DEVICES": plan.gpus[context.local_rank]} if plan.gpus else {}
+    return gpu | {
         "RANK": str(context.rank),
         "LOCAL_RANK": str(context.local_rank),
         "WORLD_SIZE": str(context.world_size),
@@ -79,20 +84,20 @@ def _describe_place(context: RankContext) -> dict[str, str]:
 
 
 class SupervisorClient:
-    """The connection to the launcher."""
+    """A rank's connection to the supervisor of its host."""
 
     def __init__(self, context: RankContext, scratch: Path, beat_interval_s: float) -> None:
-        """Take over the output streams, watch for signals and begin to beat."""
+        """Connect, take over the output streams, watch for signals and send heartbeats."""
         self._interval_s = beat_interval_s
         self._connection = connect(scratch)
-        self.speaker = Sender(self._connection)
-        self.speaker.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
+        self.sender = Sender(self._connection)
+        self.sender.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
         for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
             os.dup2(received, stream)
             os.close(received)
         self._mask: set[int] = set()
         os.register_at_fork(
-            before=self._hold_signals, after_in_parent=self._release_signals, after_in_child=self._be_nobody
+            before=self._hold_signals, after_in_parent=self._release_signals, after_in_child=self._disown
         )
         stacks = stack_file(scratch, context.rank).open("w")
         faulthandler.enable(stacks)
@@ -105,9 +110,9 @@ class SupervisorClient:
         threading.Thread(target=self._keep_in_touch, name="mjtrain-heartbeat", daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Say why this rank cannot go on, and wait for the end.
+        """Report why this rank fails, and wait for the end.
 
-        It keeps its connections until then: no other rank gets to complain about a lost peer before the cause is known.
+        It keeps its connections until then, so that no other rank reports a lost peer before the cause is known.
         """
         interrupted = self._interrupted and isinstance(error, KeyboardInterrupt)
         text = "".join(traceback.format_exception(error))
@@ -120,7 +125,7 @@ class SupervisorClient:
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
-            self.speaker.send(
+            self.sender.send(
                 "interrupted" if interrupted else "failed",
                 pickled,
                 traceback=text,
@@ -133,14 +138,14 @@ class SupervisorClient:
         os._exit(1)
 
     def _hold_signals(self) -> None:
-        """Before a fork: let signals wait, for Python forgets those that reach a fork in its first moment."""
+        """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
     def _release_signals(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    def _be_nobody(self) -> None:
-        """In a fork of this rank: do not keep the launcher believing that the rank lives, and obey signals."""
+    def _disown(self) -> None:
+        """In a fork of this rank: give up its connection, which says that the rank lives, and obey signals."""
         self._connection.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for signum in STOP_SIGNALS[1:]:
@@ -151,24 +156,24 @@ class SupervisorClient:
         if self._interrupted:
             raise KeyboardInterrupt
         else:
-            self._signalled = signum  # somebody signalled this rank; the launcher decides what that means for the job
+            self._signalled = signum  # the launcher decides what a signal to one rank means for the job
 
     def _keep_in_touch(self) -> None:
-        """Beat, and hear what the launcher has to say."""
+        """Send heartbeats, and do what the supervisor asks for."""
         reader = MessageReader()
         progress = Progress(self._main_thread)
         try:
             while True:
-                self.speaker.send("beat", **progress.look())
+                self.sender.send("beat", **progress.look())
                 if self._signalled is not None:
-                    self.speaker.send("signalled", signum=self._signalled)
+                    self.sender.send("signalled", signum=self._signalled)
                     self._signalled = None
                 ready, _, _ = select.select([self._connection], [], [], self._interval_s)
                 if not ready:
                     continue
                 data = self._connection.recv(65536)
                 if not data:
-                    os._exit(1)  # there is no launcher any more
+                    os._exit(1)  # the supervisor is gone
                 for message, _ in reader.feed(data):
                     self._obey(message)
         except OSError:
@@ -179,8 +184,8 @@ class SupervisorClient:
             return
         if heartbeat.current.stoppable:
             heartbeat.current.stop_signal = message["signum"]
-            self.speaker.send("stopping")
+            self.sender.send("stopping")
         else:
             self._interrupted = True
-            self.speaker.send("interrupting")
+            self.sender.send("interrupting")
             signal.pthread_kill(self._main_thread, signal.SIGINT)

@@ -1,0 +1,78 @@
+"""How this process agrees with the others that something else has started, and how it then runs its part of the job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mjtrain.launcher.failure import Failure
+from mjtrain.launcher.planning.plan import LaunchPlan
+
+Choice = dict[str, Any]
+"""What a job has agreed on: plain values."""
+
+Choose = Callable[[Choice | None], Choice]
+"""Takes what the job agreed on before something else restarted it (None the first time), and returns its choice."""
+
+OnRestart = Callable[[Failure, int, float], None]
+"""Takes the failure, the number of the restart from 1 up, and the seconds until then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """A function to run on every rank, and how."""
+
+    plan: LaunchPlan
+    """Which ranks run where."""
+
+    fn: Callable[..., Any]
+    """The function; cloudpickle must be able to carry it to ranks in other processes."""
+
+    args: tuple[Any, ...] = ()
+    """Its arguments after the context."""
+
+    crash_dir: Path | None = None
+    """Folder for the traceback of a failed rank; None writes none."""
+
+    preload: tuple[str, ...] = ()
+    """Modules that the function imports; the spawned ranks of a host share one import of them."""
+
+    on_restart: OnRestart | None = None
+    """Called before each restart."""
+
+    saved_progress: Callable[[], int] = lambda: 0
+    """How much of the work a restart would not repeat, in any unit. A job that got further restarts without delay."""
+
+
+class Rendezvous(Protocol):
+    """This process's place among those that something else has started, or alone."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process decides for the job."""
+        ...
+
+    def agree(self, choose: Choose, /) -> Choice:
+        """Return what the leader chooses. Every process of the job must call this.
+
+        Args:
+            choose: Called by the leader only.
+
+        Raises:
+            RequestError: The leader found that the request is wrong.
+            ConnectionError: The leader could not choose, or is gone.
+            Exception: On the leader, what choose raised.
+        """
+        ...
+
+    def run(self, request: LaunchRequest) -> Any:
+        """Run this process's part of the job.
+
+        Returns:
+            What rank 0 returned; if this process is one rank of many, what this rank returned.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave the others; further calls do nothing."""
+        ...

@@ -1,0 +1,246 @@
+"""How ranks that torchrun or srun has started find each other: through a store at the master's address.
+
+torchrun's store outlives its ranks, so that after a restart it still has what earlier ranks left there. The ranks that
+are present therefore agree on a session first, and everything that belongs to it has keys that begin with its name.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import time
+import traceback
+import uuid
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.errors import RequestError
+from mjtrain.launcher.base import Choice, Choose, LaunchRequest
+from mjtrain.launcher.ipc.network import choose_gloo_interface, connect_to, is_local, listen_at
+from mjtrain.launcher.ipc.processes import die_with_parent
+from mjtrain.launcher.planning.external import ExternalRank
+from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.rank import RankContext
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
+
+_LOOK_INTERVAL_S = 0.05
+
+_HEARING_S = 5.0
+"""How long rank 0 stays for the other ranks to read why it fails."""
+
+COMPLAINT_DELAY_S = 3.0
+"""A rank that lost the others waits this long before it reports so: the rank that failed first gets to say why."""
+
+_count = 0
+"""Rendezvous of this process so far: what a script trains first, second and so on are different runs."""
+
+
+class RankRendezvous:
+    """One rank's end: all ranks of the job are present."""
+
+    def __init__(self, external: ExternalRank, timeout_s: float) -> None:
+        """Wait for the other ranks.
+
+        Args:
+            external: This rank's place.
+            timeout_s: How long to wait for the master, and then for the other ranks, in seconds.
+
+        Raises:
+            ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
+        """
+        global _count
+        from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
+
+        self._external = external
+        self._timeout_s = timeout_s
+        root, self._seen = _open_store(external, timeout_s)
+        self._memory = PrefixStore(f"mjtrain/{_count}", root)
+        _count += 1
+        session, entries = self._agree_on_session()
+        self._hosts = [entry[1] for entry in entries]
+        # The address under which other hosts see the master, whatever the master's own name resolves to on it.
+        self._master_address = _pick_address([entry[2] for entry in entries])
+        self._store = PrefixStore(session, self._memory)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self._external.rank == 0
+
+    def agree(self, choose: Choose) -> Choice:
+        """Return what rank 0 chooses, plain values; every rank must call it.
+
+        Args:
+            choose: Called on rank 0. It gets what these ranks agreed on before torchrun restarted them.
+
+        Raises:
+            RequestError: The request was wrong, as rank 0 has found.
+            ConnectionError: Rank 0 has failed to choose; the message says why.
+        """
+        if self.leads:
+            try:
+                choice = choose(self._previous_choice())
+            except Exception as error:
+                is_wrong = isinstance(error, RequestError)
+                self._store.set("choice", json.dumps({"error": str(error), "is_wrong": is_wrong}))
+                others = [f"heard/{rank}" for rank in range(1, self._external.world_size)]
+                with contextlib.suppress(RuntimeError):  # the store may go with this process; a rank may be gone
+                    self._store.wait(others, timedelta(seconds=_HEARING_S))
+                raise
+            self._memory.set("choice", json.dumps(choice))
+            self._store.set("choice", json.dumps(choice))
+            return choice
+        self._store.wait(["choice"], timedelta(seconds=self._timeout_s))
+        choice = json.loads(self._store.get("choice"))
+        if "error" in choice:
+            self._store.set(f"heard/{self._external.rank}", "")
+            if choice["is_wrong"]:
+                raise RequestError(choice["error"])
+            raise ConnectionError(f"rank 0 could not begin: {choice['error']}")
+        return choice
+
+    def run(self, request: LaunchRequest) -> Any:
+        """Run this rank in the calling process."""
+        if self._external.elastic:
+            # An agent that is killed leaves its ranks behind; no other agent would know of them.
+            die_with_parent(os.getppid())
+        # Before torch opens a connection.
+        os.environ.update(request.plan.environ)
+        choose_gloo_interface(self._master_address)
+        try:
+            return run_in_process(request, self._store, self._explain_loss)
+        except RequestError:
+            raise
+        except Exception as error:
+            tell_torchrun(error)
+            raise
+
+    def close(self) -> None:
+        """Do nothing: the store ends with the process that serves it."""
+
+    def _previous_choice(self) -> Choice | None:
+        return json.loads(self._memory.get("choice")) if self._memory.check(["choice"]) else None
+
+    def _explain_loss(self, error: Exception) -> str:
+        """Say which ranks there were, if an exception only says that they do not answer; after a delay."""
+        if not is_complaint(error):
+            return ""
+        time.sleep(COMPLAINT_DELAY_S)
+        return f" (lost other ranks: {self.describe()})"
+
+    def describe(self) -> str:
+        """Say which ranks are on which host."""
+        by_host = defaultdict(list)
+        for rank, host in enumerate(self._hosts):
+            by_host[host].append(str(rank))
+        return "; ".join(
+            f"{host} has {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(ranks)}" for host, ranks in by_host.items()
+        )
+
+    def _agree_on_session(self) -> tuple[str, list[Any]]:
+        """Find out which ranks are present now, whatever earlier ranks have left in the store.
+
+        Every rank leaves a fresh token under its number. Rank 0 publishes a session with the tokens it sees, and again
+        when one changes. A rank that finds its own token in it agrees. A session on which all ranks agree is of living
+        ranks only.
+
+        Returns:
+            The session's name, and the token, host and seen address of the master of every rank.
+        """
+        rank, world_size, store = self._external.rank, self._external.world_size, self._memory
+        token = uuid.uuid4().hex
+        store.set(f"token/{rank}", json.dumps([token, socket.gethostname(), self._seen]))
+        names = [f"token/{other}" for other in range(world_size)]
+        session = ""
+        entries: list[Any] = []
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            if self.leads:
+                present = [json.loads(store.get(name)) if store.check([name]) else None for name in names]
+                if present != entries and None not in present:
+                    session, entries = uuid.uuid4().hex, present
+                    store.set("session", json.dumps([session, entries]))
+            elif store.check(["session"]):
+                session, entries = json.loads(store.get("session"))
+                if len(entries) != world_size or entries[rank][0] != token:
+                    session = ""
+            if session:
+                store.set(f"agreed/{session}/{rank}", "")
+                if store.check([f"agreed/{session}/{other}" for other in range(world_size)]):
+                    return session, entries
+            if time.monotonic() > deadline_s:
+                raise ConnectionError(self._explain_absence())
+            time.sleep(_LOOK_INTERVAL_S)
+
+    def _explain_absence(self) -> str:
+        external = self._external
+        absent = [str(rank) for rank in range(external.world_size) if not self._memory.check([f"token/{rank}"])]
+        ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}" if absent else "some ranks"
+        return (
+            f"{ranks} of {external.world_size} did not connect to {external.master_addr}:{external.master_port} within "
+            f"{self._timeout_s:g} s (--connect-timeout-s)"
+        )
+
+
+def _open_store(external: ExternalRank, timeout_s: float) -> "tuple[Store, str]":
+    """Open the store; return it with the address at which this rank sees it."""
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    master = (external.master_addr, external.master_port)
+    timeout = timedelta(seconds=timeout_s)
+    if external.rank == 0 and not external.served:
+        # torch itself would listen at every address of this host.
+        server = listen_at(*master, for_others=external.world_size > external.local_world_size)
+        address = server.getsockname()[0]
+        store = TCPStore(
+            *master, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=server.detach()
+        )
+        return store, address
+    # A plain connection first: torch's own attempts write pages to standard error for each that fails.
+    with connect_to(*master, timeout_s, what=f"the master of this job ({external.source})") as probe:
+        address = probe.getpeername()[0]
+    return TCPStore(*master, is_master=False, timeout=timeout), address
+
+
+def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: float) -> "Store":
+    """Open the store of a job whose ranks mjtrain has started on several hosts; rank 0 serves it.
+
+    Args:
+        context: This rank.
+        master: Address and port at which rank 0 listens.
+        timeout_s: How long to look for rank 0, in seconds.
+
+    Raises:
+        ConnectionError: Rank 0 cannot be reached; the message names its host.
+    """
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    choose_gloo_interface(master[0])
+    timeout = timedelta(seconds=timeout_s)
+    if context.is_main:
+        descriptor = listen_at(*master, for_others=not is_local(master[0])).detach()
+        return TCPStore(*master, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=descriptor)
+    connect_to(*master, timeout_s, what="rank 0").close()
+    return TCPStore(*master, is_master=False, timeout=timeout)
+
+
+def _pick_address(seen: list[str]) -> str:
+    """Choose among the master's address as the ranks see it: one on the network, if any rank sees one."""
+    outside = [address for address in seen if not is_local(address)]
+    return (outside or seen)[0]
+
+
+def is_complaint(error: BaseException) -> bool:
+    """Whether an exception only says that other ranks do not answer: it was raised inside torch.distributed."""
+    return any("/torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-3:])
+
+
+def tell_torchrun(error: BaseException) -> None:
+    """Write the cause where torchrun reads it for its summary; does nothing without torchrun."""
+    if "TORCHELASTIC_ERROR_FILE" in os.environ:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        get_error_handler().record_exception(error)  # pyright: ignore[reportArgumentType]
