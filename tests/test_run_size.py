@@ -8,8 +8,8 @@ from mjtrain.run_size import resolve_run_size
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:
-    run = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size).run
-    return run.num_envs, run.max_iterations
+    config = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size)
+    return config.num_envs, config.run.max_iterations
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _look_at_two_ranks(context: RankContext, config: TrainConfig, num_iterations
     env = make_env(context, config)
     start = env.state.qpos.clone()
     runner = Runner(context, env, config.agent)
-    metrics = list(runner.iterate(num_iterations))
+    metrics = [result.metrics for result in runner.iterate(num_iterations)]
     normaliser = runner.alg.actor.obs_normalizer
     mine = {
         "fingerprint": fingerprint(runner),
@@ -87,7 +87,7 @@ def test_two_ranks_stay_bit_identical_and_see_different_worlds() -> None:
 
 def _train(context: RankContext, config: TrainConfig, num_iterations: int) -> tuple[str, list[dict[str, Any]]]:
     runner = make_runner(context, config)
-    return fingerprint(runner), list(runner.iterate(num_iterations))
+    return fingerprint(runner), [result.metrics for result in runner.iterate(num_iterations)]
 
 
 TIMES = {"env_steps_per_second", "collect_time_s", "learn_time_s"}
