@@ -49,6 +49,27 @@ def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: 
     assert str(caught.value) == words
 
 
+def test_a_gpu_has_a_default_of_its_own() -> None:
+    config = make_train_config("Quadruped-Velocity-Flat")
+    assert resolve_run_size(config, 1, "cpu").num_envs == 512
+    assert resolve_run_size(config, 1, "cuda:0").num_envs == 4096
+    chosen = make_train_config("Quadruped-Velocity-Flat", num_envs=512)
+    assert resolve_run_size(chosen, 1, "cuda:0").num_envs == 512
+    total = make_train_config("Quadruped-Velocity-Flat", num_envs_total=100)
+    assert resolve_run_size(total, 2, "cuda:0").num_envs == 50
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("reduce-overhead", "keeps CUDA graphs"), ("max-autotune", "keeps CUDA graphs"), ("fast", "give one of default")],
+)
+def test_modes_of_torch_compile_are_checked(mode: str, words: str) -> None:
+    config = make_train_config("Cartpole-Balance")
+    config = replace(config, agent=replace(config.agent, torch_compile_mode=mode))
+    with pytest.raises(RequestError, match=f"--agent.torch-compile-mode {mode}: {words}"):
+        resolve_run_size(config, 1)
+
+
 def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
     config = make_train_config("Cartpole-Balance", num_envs=1)
     config = replace(config, agent=replace(config.agent, num_steps_per_env=2))
