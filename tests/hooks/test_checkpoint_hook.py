@@ -52,7 +52,14 @@ def make_unmounting():
 
 def train(folder: Path, factory: str) -> subprocess.CompletedProcess[str]:
     (folder / "mine.py").write_text(TASK)
-    command = [str(Path(sys.executable).parent / "train"), f"mine.py:{factory}", "--gpu-ids", "None"]
+    command = [
+        str(Path(sys.executable).parent / "train"),
+        f"mine.py:{factory}",
+        "--gpu-ids",
+        "None",
+        "--num-threads",
+        "1",
+    ]
     environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=180, check=False)
 
