@@ -30,6 +30,9 @@ class TrainRequest:
     plan: LaunchPlan
     """Which processes, resolved; without the log folder, which depends on the run directory."""
 
+    params: dict[str, Any]
+    """The MDP and the agent as plain values, by the file below params/ that records them."""
+
     requeued_job: str | None = None
     """Number of the Slurm job to queue again when it is stopped; None for none."""
 
@@ -40,11 +43,6 @@ class TrainRequest:
     def device(self) -> str:
         """Torch device of the first rank."""
         return self.plan.ranks[0].device
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The MDP and the agent as plain values, by the file below params/ that records them."""
-        return {"env": to_plain(self.config.env), "agent": to_plain(self.config.agent)}
 
     def plan_for(self, run_dir: Path, restarts: int = 0) -> LaunchPlan:
         """Return the plan for a run: with its log folder, and how many times it was started before."""
@@ -91,9 +89,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
     notices = (*plan.notices, *_note_num_envs(asked, device))
-    request = TrainRequest(config=config, launch=launch, plan=plan, requeued_job=job, notices=notices)
-    assert request.params  # what cannot be recorded is found before a run exists
-    return request
+    params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
+    return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
 
 
 def _check_obs_groups(config: TrainConfig) -> None:
