@@ -38,7 +38,7 @@ class RawRollout:
     def __init__(self, config: TrainConfig, num_threads: int, env: Env) -> None:
         model, _ = load_model(config.env)
         qpos, qvel, ctrl = (getattr(env.state, name).double().cpu().numpy() for name in ("qpos", "qvel", "ctrl"))
-        num_envs, decimation = config.run.num_envs, config.env.decimation
+        num_envs, decimation = config.num_envs, config.env.decimation
         self.data = [mujoco.MjData(model) for _ in range(num_threads)]
         kind = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
         initial = np.empty(mujoco.mj_stateSize(model, kind))
@@ -105,9 +105,9 @@ def measure(context: RankContext, config: TrainConfig, num_threads: int, num_ite
     stopwatch.spent_s.clear()
     raw = RawRollout(config, num_threads, env)
     figures: dict[str, Any] = {"overall": [], "collect": [], "raw": [], "collect_share_of_raw": []}
-    num_env_steps = config.run.num_envs * config.agent.num_steps_per_env
+    num_env_steps = config.num_envs * config.agent.num_steps_per_env
     collect_s = 0.0
-    for metrics in iterations:
+    for metrics in (result.metrics for result in iterations):
         raw_speed = raw.env_steps_per_second(config.agent.num_steps_per_env)
         collect_speed = num_env_steps / metrics["collect_time_s"]
         collect_s += metrics["collect_time_s"]
@@ -148,7 +148,7 @@ def main() -> None:
     agent = config.agent
     ppo = agent.algorithm
     print(
-        f"{config.task}: {config.run.num_envs} envs, decimation {config.env.decimation}, nets "
+        f"{config.task}: {config.num_envs} envs, decimation {config.env.decimation}, nets "
         f"{agent.actor.hidden_dims}, {agent.num_steps_per_env} steps, "
         f"{ppo.num_learning_epochs} epochs x {ppo.num_mini_batches} mini-batches, "
         f"{arguments.num_threads} threads, engine {arguments.engine}"

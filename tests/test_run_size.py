@@ -8,8 +8,8 @@ from mjtrain.run_size import resolve_run_size
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:
-    run = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size).run
-    return run.num_envs, run.max_iterations
+    config = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size)
+    return config.num_envs, config.run.max_iterations
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,27 @@ def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: 
     with pytest.raises(RequestError) as caught:
         resolve(world_size, **options)
     assert str(caught.value) == words
+
+
+def test_a_gpu_has_a_default_of_its_own() -> None:
+    config = make_train_config("Quadruped-Velocity-Flat")
+    assert resolve_run_size(config, 1, "cpu").num_envs == 512
+    assert resolve_run_size(config, 1, "cuda:0").num_envs == 4096
+    chosen = make_train_config("Quadruped-Velocity-Flat", num_envs=512)
+    assert resolve_run_size(chosen, 1, "cuda:0").num_envs == 512
+    total = make_train_config("Quadruped-Velocity-Flat", num_envs_total=100)
+    assert resolve_run_size(total, 2, "cuda:0").num_envs == 50
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("reduce-overhead", "keeps CUDA graphs"), ("max-autotune", "keeps CUDA graphs"), ("fast", "give one of default")],
+)
+def test_modes_of_torch_compile_are_checked(mode: str, words: str) -> None:
+    config = make_train_config("Cartpole-Balance")
+    config = replace(config, agent=replace(config.agent, torch_compile_mode=mode))
+    with pytest.raises(RequestError, match=f"--agent.torch-compile-mode {mode}: {words}"):
+        resolve_run_size(config, 1)
 
 
 def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:

@@ -1,4 +1,4 @@
-"""How much a run of so many ranks trains; pure."""
+"""How much each rank of a run trains; pure."""
 
 import dataclasses
 import math
@@ -7,16 +7,20 @@ from typing import get_args
 from mjtrain.config import EngineName, LoggerName, TrainConfig
 from mjtrain.errors import RequestError
 
+COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
+"""Modes of torch.compile that keep no CUDA graphs."""
 
-def resolve_run_size(config: TrainConfig, world_size: int) -> TrainConfig:
-    """Put num_envs_total and total_env_steps into num_envs and max_iterations.
+
+def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") -> TrainConfig:
+    """Resolve num_envs and max_iterations from the totals and the task's defaults, and check the numbers of a run.
 
     Args:
         config: What was asked for.
         world_size: Ranks of the job.
+        device: Torch device of the ranks.
 
     Returns:
-        The same run with both totals resolved to what one rank does; they stay where they were, for the record.
+        The same run with num_envs and max_iterations of one rank. The totals stay, for the record.
 
     Raises:
         RequestError: A number is too small, or the environments cannot be split evenly.
@@ -28,7 +32,12 @@ def resolve_run_size(config: TrainConfig, world_size: int) -> TrainConfig:
     ):
         if word not in words:
             raise RequestError(f"{flag} {word}: give one of {', '.join(words)}")
-    num_envs, max_iterations = run.num_envs, run.max_iterations
+    mode = config.agent.torch_compile_mode
+    if mode is not None and mode not in COMPILE_MODES:
+        why = "keeps CUDA graphs, which PPO cannot use; " if mode in ("reduce-overhead", "max-autotune") else ""
+        raise RequestError(f"--agent.torch-compile-mode {mode}: {why}give one of {', '.join(COMPILE_MODES)}, or None")
+    max_iterations = run.max_iterations
+    num_envs = default_num_envs(config, device) if run.num_envs is None else run.num_envs
     if run.num_envs_total is not None:
         num_envs = _split(run.num_envs_total, world_size)
     algorithm = config.agent.algorithm
@@ -56,6 +65,12 @@ def resolve_run_size(config: TrainConfig, world_size: int) -> TrainConfig:
     if run.total_env_steps is not None:
         max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
     return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
+
+
+def default_num_envs(config: TrainConfig, device: str) -> int:
+    """Return the task's environments per rank for a kind of device."""
+    on_gpu = config.default_num_envs_gpu if device.startswith("cuda") else None
+    return config.default_num_envs if on_gpu is None else on_gpu
 
 
 def _split(num_envs_total: int, world_size: int) -> int:

@@ -139,6 +139,8 @@ def test_two_workers_leave_one_set_of_files_and_a_log_each(tmp_path: Path) -> No
     logs = {path.name: path.read_text() for path in (run_dir / "torchrunx").rglob("*.log")}
     assert {"localhost[0].log", "localhost[1].log"} <= set(logs)
     assert "iteration 3/3" in logs["localhost[0].log"]
+    launch = yaml.safe_load((run_dir / "params" / "launch.yaml").read_text())
+    assert launch["plan"]["log_dir"] == str(run_dir / "torchrunx")
     assert not list(run_dir.glob("crash/*"))
 
 

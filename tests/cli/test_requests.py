@@ -34,6 +34,11 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --run-name a/b", "--run-name a/b"),
     ("Cartpole-Balance --gpu-ids None --env.robot nowhere.xml", "--env.robot nowhere.xml: no such file"),
     ("Cartpole-Balance --gpu-ids None --env.robot {file}", "--env.robot {file}"),
+    (
+        "Cartpole-Balance --gpu-ids None --agent.torch-compile-mode max-autotune",
+        "--agent.torch-compile-mode max-autotune: keeps CUDA graphs",
+    ),
+    ("Cartpole-Balance --gpu-ids None --agent.torch-compile-mode fast", "give one of default, lite"),
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
     (
@@ -69,5 +74,6 @@ def test_one_line_and_status_2(
     *header, last = capsys.readouterr().err.strip().splitlines()
     assert last.startswith("train: ")
     assert words.format(file=broken) in last
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.py"]
     # what could only be found out by starting comes after the run's header; nothing else is printed
     assert all(line.startswith((f"{command.split()[0]}: ", "run directory: ")) for line in header)

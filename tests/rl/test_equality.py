@@ -65,7 +65,7 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         SharedNoise.generator = torch.Generator().manual_seed(7)
         torch.manual_seed(11)  # the same initial parameters, whatever the rank
         runner = Runner(context, env, agent)
-        metrics = list(runner.iterate(NUM_ITERATIONS))
+        metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
         models = {"actor": runner.alg.actor, "critic": runner.alg.critic}
         return {
             f"{name}.{key}": value.clone()

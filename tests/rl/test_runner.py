@@ -15,6 +15,7 @@ from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import LaunchConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
+from mjtrain.rl.ppo import Ppo
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
 
@@ -54,7 +55,7 @@ def _look_at_two_ranks(context: RankContext, config: TrainConfig, num_iterations
     env = make_env(context, config)
     start = env.state.qpos.clone()
     runner = Runner(context, env, config.agent)
-    metrics = list(runner.iterate(num_iterations))
+    metrics = [result.metrics for result in runner.iterate(num_iterations)]
     normaliser = runner.alg.actor.obs_normalizer
     mine = {
         "fingerprint": fingerprint(runner),
@@ -87,7 +88,7 @@ def test_two_ranks_stay_bit_identical_and_see_different_worlds() -> None:
 
 def _train(context: RankContext, config: TrainConfig, num_iterations: int) -> tuple[str, list[dict[str, Any]]]:
     runner = make_runner(context, config)
-    return fingerprint(runner), list(runner.iterate(num_iterations))
+    return fingerprint(runner), [result.metrics for result in runner.iterate(num_iterations)]
 
 
 TIMES = {"env_steps_per_second", "collect_time_s", "learn_time_s"}
@@ -165,8 +166,50 @@ def test_an_endless_reward_stops_the_run() -> None:
         mjtrain.launch(_train, config, 2, launch=CPU)
 
 
-def test_a_missing_observation_group_is_the_users_error() -> None:
+class DivergingPpo(Ppo):
+    """Ppo whose second update leaves a standard deviation that is not a number, while all losses are finite."""
+
+    updates = 0
+
+    def update(self) -> dict[str, float]:
+        losses = super().update()
+        self.updates += 1
+        if self.updates == 2:
+            with torch.no_grad():
+                self.actor.distribution.std_param.fill_(float("nan"))  # pyright: ignore
+        return losses
+
+
+def test_a_policy_that_is_not_finite_stops_the_run_before_it_acts() -> None:
     config = small()
-    config = replace(config, agent=replace(config.agent, obs_groups={"actor": ("actor",), "critic": ("camera",)}))
-    with pytest.raises(RequestError, match=r"--agent\.obs-groups.*camera"):
-        mjtrain.launch(_train, config, 1, launch=CPU)
+    algorithm = replace(config.agent.algorithm, class_name=f"{__name__}:DivergingPpo")
+    config = replace(config, agent=replace(config.agent, algorithm=algorithm))
+    words = r"the actor's distribution\.std_param is not finite after iteration 2: lower --agent\.algorithm\.learning-r"
+    with pytest.raises(FloatingPointError, match=words):
+        mjtrain.launch(_train, config, 4, launch=CPU)
+
+
+@pytest.mark.gpu
+def test_a_resumed_optimiser_counts_its_steps_on_the_cpu(tmp_path: Path) -> None:
+    """Else every step of Adam waits for the GPU twice per parameter; and ranks' states name no GPU."""
+    config = replace(small(), run=replace(small().run, engine="warp"))
+
+    def check(context: RankContext) -> set[str]:
+        runner = make_runner(context, config)
+        list(runner.iterate(2))
+        runner.save(tmp_path / "model_2.pt", {"task": config.task})
+        other = make_runner(context, config)
+        other.resume(tmp_path / "model_2.pt", config.task)
+        list(other.iterate(3))
+        return {state["step"].device.type for state in other.alg.optimizer.state.values()}
+
+    assert mjtrain.launch(check, launch=LaunchConfig(gpu_ids=(0,))) == {"cpu"}
+    content = torch.load(tmp_path / "model_2.pt", weights_only=True)
+    assert {value.device.type for value in content["ranks"][0]["env"]["buffers"].values()} == {"cpu"}
+
+
+def test_a_missing_observation_group_is_the_users_error(tmp_path: Path) -> None:
+    groups = {"actor": ("actor",), "critic": ("camera",)}
+    agent = replace(small().agent, obs_groups=groups)
+    with pytest.raises(RequestError, match=r"--agent\.obs-groups\.critic camera: the environment observes actor"):
+        mjtrain.train("Cartpole-Balance", agent=agent, launch=CPU, log_root=str(tmp_path))

@@ -40,7 +40,7 @@ def _train_unequal_ranks(context: RankContext) -> tuple[list[dict], float, list[
     env.reset(torch.ones(8, dtype=torch.bool))
     env.statistics.update(torch.zeros(8, 1), torch.zeros(8, 1, dtype=torch.bool), torch.ones(8, dtype=torch.bool))
     env.statistics.pop()
-    metrics = list(runner.iterate(2))
+    metrics = [result.metrics for result in runner.iterate(2)]
     length = env.max_episode_steps
     num_episodes = [8 * ((iteration * 24) // length - ((iteration - 1) * 24) // length) for iteration in (1, 2)]
     return metrics, value * length, num_episodes
@@ -148,7 +148,7 @@ def test_one_rank_never_drifts() -> None:
 
 def test_times_of_all_ranks_are_reported() -> None:
     def train(context: RankContext) -> list[dict]:
-        return list(make_runner(context).iterate(2))
+        return [result.metrics for result in make_runner(context).iterate(2)]
 
     for row in mjtrain.launch(train, launch=workers(2)):
         for name in ("collect_time", "learn_time", "wait_time"):

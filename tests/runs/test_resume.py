@@ -118,7 +118,7 @@ def test_another_number_of_environments_is_said(
     run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     train(tmp_path, 5, resume=str(run_dir), num_envs=8)
-    assert "environments and random numbers start anew" in capfd.readouterr().out
+    assert "environments and random numbers start again" in capfd.readouterr().out
     assert read_metrics(run_dir)[-1]["env_steps_total"] == 4 * 16 * 24 + 8 * 24
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
         train(tmp_path, 4, resume=True)
     with pytest.raises(RequestError, match=r"--resume nowhere: no such run directory"):
         train(tmp_path, 8, resume="nowhere")
-    with pytest.raises(RequestError, match=r"--load .* cannot go with --resume"):
+    with pytest.raises(RequestError, match=r"--load .* cannot be combined with --resume"):
         train(tmp_path, 8, resume=True, load=str(run_dir / "model_4.pt"))
     with pytest.raises(RequestError, match=r"is of task Cartpole-Balance, and this is Cartpole-Swingup"):
         mjtrain.train("Cartpole-Swingup", num_envs=16, resume=str(run_dir), launch=ONE, logger="none")

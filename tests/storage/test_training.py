@@ -17,10 +17,11 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.errors import RequestError
+from mjtrain.runs.run import Run
 from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
 from mjtrain.storage.record import object_name
 from mjtrain.storage.store import Storage
-from mjtrain.training import run_training
+from mjtrain.training import train_rank
 from support.storage import Proxy, Training
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
@@ -83,7 +84,7 @@ def test_auto_goes_on_with_whatever_is_newest(stored: str, tmp_path: Path, capfd
     assert "0 iterations to come" in capfd.readouterr().err
     assert done.checkpoint.name == "model_8.pt"
     other = train(tmp_path / "new", 2, resume="auto")  # a command without the URL has begun nothing
-    assert "--resume auto: nothing to go on with" in capfd.readouterr().err
+    assert "--resume auto: nothing to resume" in capfd.readouterr().err
     assert other.run_dir != first.run_dir
 
 
@@ -105,7 +106,7 @@ def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: 
     config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=6, checkpoint_url=stored, logger="none")
 
     def on_another_machine(context: mjtrain.RankContext) -> Any:
-        return run_training(replace(context, restarts=1), config, tmp_path)
+        return train_rank(replace(context, restarts=1), config, Run(run_dir=tmp_path))
 
     assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

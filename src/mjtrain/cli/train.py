@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from mjtrain.cli.parsing import hiding, parse
-from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, to_plain
+from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
 from mjtrain.errors import RequestError
 
 USAGE = "train TASK [options]"
@@ -71,7 +71,8 @@ def _main(argv: list[str]) -> None:
         _handle_missing_task(argv)
         return
     task, *args = argv
-    from mjtrain.api import make_train_config, preflight, resolve_training, start_training
+    from mjtrain.api import make_train_config, start_training
+    from mjtrain.request import preview, resolve_training
 
     defaults = make_train_config(task)
     if {"-h", "--help"} & set(args):
@@ -84,10 +85,7 @@ def _main(argv: list[str]) -> None:
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     if options.dry_run:
-        config, plan = resolve_training(config, options.launch)
-        print(
-            json.dumps({"config": to_plain(config), "plan": to_plain(plan), "preflight": preflight(config)}, indent=2)
-        )
+        print(json.dumps(preview(resolve_training(config, options.launch)), indent=2))
     else:
         start_training(config, options.launch)
 

@@ -85,7 +85,7 @@ class PpoConfig:
     """Optimiser."""
 
     normalize_advantage_per_mini_batch: bool = False
-    """Normalise advantages per mini-batch and not per rollout."""
+    """Normalise advantages per mini-batch instead of per rollout."""
 
     use_mixed_precision: bool = False
     """Compute the losses in bfloat16."""
@@ -117,4 +117,4 @@ class AgentConfig:
     """Observation groups of the environment that actor and critic read."""
 
     torch_compile_mode: str | None = None
-    """Mode of torch.compile for the networks, such as "default"; None leaves them as they are."""
+    """Mode of torch.compile for the networks: default, lite or max-autotune-no-cudagraphs. None: not compiled."""

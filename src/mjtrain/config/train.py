@@ -15,7 +15,7 @@ RunToResume = str | Literal[True] | None
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """What a task factory returns: the MDP, an agent that learns it, and how much of both by default."""
+    """What a task factory returns: the MDP, an agent that learns it, and the default size of a run."""
 
     env: EnvConfig
     """The MDP."""
@@ -24,18 +24,21 @@ class TaskConfig:
     """Networks, algorithm and rollout."""
 
     num_envs: int
-    """Environments per rank unless asked otherwise."""
+    """Environments per rank on the CPU, unless the user chooses."""
 
     max_iterations: int
-    """Iterations of a run unless asked otherwise."""
+    """Iterations of a run, unless the user chooses."""
+
+    num_envs_gpu: int | None = None
+    """Environments per rank on a GPU, unless the user chooses. None: num_envs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """How much is trained, on which engine, and where the results go."""
 
-    num_envs: int = 1024
-    """Environments per rank. Each task has its own default."""
+    num_envs: int | None = None
+    """Environments per rank. Default: the task's, which may be another one on a GPU."""
 
     max_iterations: int = 300
     """Stop when the run has this many iterations. Each task has its own default."""
@@ -57,33 +60,33 @@ class RunConfig:
     """Appended to the name of the run directory."""
 
     resume: RunToResume = None
-    """Go on with a run from its last valid checkpoint: with a run directory, in that directory; without a value, with
-    the newest run of this task that has one; with the URL of a stored run, in a new directory; with "auto", with what
-    this command has begun before, here or at --checkpoint-url, or with a new run if it has not. Settings are those
-    of this command; what differs is said."""
+    """Resume a run from its last valid checkpoint. A run directory: that run, in that directory. No value: the newest
+    run of this task that has a checkpoint. The URL of a stored run: that run, in a new directory. "auto": the run
+    that the same command started before, here or at --checkpoint-url, or else a new run. The settings of this command
+    are used; differences from the run's are printed."""
 
     load: str | None = None
     """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
 
     keep_checkpoints: int | None = None
-    """Keep only so many checkpoints, the newest, here and at --checkpoint-url. Default: all."""
+    """Keep only the newest N checkpoints, here and at --checkpoint-url. Default: all."""
 
     checkpoint_url: str | None = None
-    """Upload every checkpoint to this place of the run's own, beside the training: s3://, gs://, az:// or file://,
-    bucket and prefix. Credentials come from the environment or the machine."""
+    """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
+    Each run needs a prefix of its own. Credentials come from the environment or the machine."""
 
     checkpoint_flush_s: float = 30.0
     """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
 
     drift_check_interval: int = 50
-    """Iterations between comparisons of parameters, normalisers and optimiser state over ranks, bit for bit; also
-    before each save. 0 checks never."""
+    """Iterations between bit-for-bit comparisons of parameters, normalisers and optimiser state over ranks. They are
+    also compared before each save. 0: never."""
 
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
 
     video: bool = False
-    """Film a world of rank 0 now and then, into {run}/videos, TensorBoard and W&B."""
+    """Record videos of one environment of rank 0, into {run}/videos, TensorBoard and W&B."""
 
     video_interval: int = 50
     """Iterations between videos, with --video."""
@@ -129,3 +132,14 @@ class TrainConfig:
 
     run: RunConfig
     """How much, on which engine, and where the results go."""
+
+    default_num_envs: int = 1024
+    """The task's `num_envs`, for a run that leaves it out."""
+
+    default_num_envs_gpu: int | None = None
+    """The task's `num_envs_gpu`."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments per rank; the task's default for the CPU, until `run_size` has resolved the run."""
+        return self.default_num_envs if self.run.num_envs is None else self.run.num_envs

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from mjtrain.errors import RequestError
 from mjtrain.export.metadata import KEY, to_text
-from mjtrain.rl.policy import Policy
+from mjtrain.learner import Policy
 
 INPUT, OUTPUT = "observations", "actions"
 """Names of the input, shape (batch, size), and of the output, shape (batch, num_actions); float32."""
@@ -30,14 +29,14 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     """
     import onnx
 
-    module: Any = _stateless(policy).as_onnx(verbose=False)
+    module = policy.to_onnx_module()
     for name in ("torch.onnx", "onnxscript"):
         logging.getLogger(name).setLevel(logging.ERROR)  # they report on operators of other packages
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module.cpu().eval(),
-            (torch.zeros(2, module.input_size),),
+            module,
+            (torch.zeros(2, policy.input_size),),
             str(path),
             input_names=[INPUT],
             output_names=[OUTPUT],
@@ -60,11 +59,4 @@ def write_torchscript(policy: Policy, path: Path) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would have everybody give TorchScript up
-        torch.jit.script(_stateless(policy).as_jit().cpu().eval()).save(str(path))  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _stateless(policy: Policy) -> Any:
-    if policy.network.is_recurrent:
-        kind = type(policy.network).__name__
-        raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
-    return policy.network
+        torch.jit.script(policy.to_script_module()).save(str(path))  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,11 +10,12 @@ from mjtrain.config import EngineName, PolicyName
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain.learners import make_policy
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, is_same_task
 
 if TYPE_CHECKING:
-    from mjtrain.rl.policy import Policy
+    from mjtrain.learner import Policy
 
 
 class Player:
@@ -47,14 +48,12 @@ class Player:
         self.env = Env(run.env, worlds, context.seed)
         self._who = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
-        self._network = None
+        self._network: Policy | None = None
         self.checkpoint: Path | None = None
         """File of the weights that act; None without."""
         if policy == "trained":
-            from mjtrain.rl.policy import Policy  # seconds of imports, which the others do without
-
             assert run.checkpoint is not None
-            self._network = Policy(run.agent, self.env.observe(), self.env.num_actions)
+            self._network = make_policy(run.agent, self.env.observe(), self.env.num_actions)
             self.load(run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:

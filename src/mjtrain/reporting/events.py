@@ -25,5 +25,5 @@ def last_iteration(run_dir: Path) -> int:
         try:
             last = json.loads(line).get("iteration", last) if '"event"' not in line else last
         except json.JSONDecodeError:
-            continue  # torn by the failure
+            continue  # cut short by the failure
     return last

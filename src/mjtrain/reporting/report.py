@@ -1,4 +1,4 @@
-"""Everything the main rank says about a run while it goes on."""
+"""Everything that the main rank reports about a run while it trains."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -23,13 +23,14 @@ class RunReport:
 
         Args:
             config: What is trained.
-            run_dir: Where the run lives; what is there from iterations after the first is taken back.
-            first_iteration: Iterations that the run has already, when it is taken up again.
+            run_dir: Where the run lives. Metrics there of iterations after first_iteration are deleted.
+            first_iteration: Iterations that the run has already, when it is resumed.
             max_iterations: Iterations with which it ends.
         """
         self._run_dir = run_dir
         self._stack = ExitStack()
         self._failing: set[str] = set()
+        self._videos: list[Video] = []
         self._display = ProgressDisplay(max_iterations)
         self._writers = make_writers(config, run_dir, first_iteration, self.warn)
         for writer in self._writers:
@@ -51,41 +52,43 @@ class RunReport:
         """Record in metrics.jsonl what happened between iterations, and show a line about it if there is one."""
         if line is not None:
             self.warn(line)
-        try:
-            write_event(self._run_dir, event, **fields)
-        except OSError as error:
-            self.warn(f"metrics.jsonl cannot be written ({error.strerror or error}); training goes on without")
+        self._attempt("metrics.jsonl", partial(write_event, self._run_dir, event, **fields))
 
     def update(self, metrics: dict[str, Any]) -> None:
-        """Take in one iteration."""
+        """Take the metrics of one iteration, and report them."""
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
             self.warn(warning)
         for writer in self._writers:
-            self._attempt(writer, partial(writer.write, metrics))
+            self._attempt(_name(writer), partial(writer.write, metrics))
+        self.flush_videos()
 
     def add_checkpoint(self, path: Path) -> None:
-        """Take in a checkpoint that was just saved."""
+        """Report a checkpoint that was just saved."""
         for writer in self._writers:
-            self._attempt(writer, partial(writer.add_checkpoint, path))
+            self._attempt(_name(writer), partial(writer.add_checkpoint, path))
 
     def add_videos(self, videos: Iterable[Video]) -> None:
-        """Take in videos that were just done; their animated pictures are deleted."""
-        for video in videos:
+        """Take finished videos; they are reported after the next metrics, as W&B's steps never go back."""
+        self._videos += videos
+
+    def flush_videos(self) -> None:
+        """Report the videos that were added, and delete their animated pictures."""
+        for video in self._videos:
             for writer in self._writers:
-                self._attempt(writer, partial(writer.add_video, video))
+                self._attempt(_name(writer), partial(writer.add_video, video))
             if video.gif is not None:
                 video.gif.unlink(missing_ok=True)
+        self._videos.clear()
 
     def _close(self, writer: Writer, error_type: object, *_: object) -> None:
         if error_type is not None:
             writer.fail()
-        self._attempt(writer, writer.close)
+        self._attempt(_name(writer), writer.close)
 
-    def _attempt(self, writer: Writer, action: Callable[[], None]) -> None:
-        """Write; a disk or a service that takes no more is reported once per writer and ends no training."""
-        name = type(writer).__name__
+    def _attempt(self, name: str, action: Callable[[], None]) -> None:
+        """Write. A disk or a service that takes no more is reported once per target and does not end the training."""
         try:
             action()
         except (OSError, WriterError) as error:
@@ -95,3 +98,7 @@ class RunReport:
             self._failing.add(name)
         else:
             self._failing.discard(name)
+
+
+def _name(writer: Writer) -> str:
+    return type(writer).__name__

@@ -12,7 +12,7 @@ from mjtrain.rank import RankContext
 
 
 class Collectives:
-    """What the ranks of a job say to each other while they learn."""
+    """Collectives of the ranks of a job while they learn."""
 
     def __init__(self, device: str | torch.device) -> None:
         self._device = torch.device(device)
@@ -34,10 +34,10 @@ class Collectives:
         lengths = [int(size) for size in self.sum(sizes).tolist()]
         mine = torch.zeros(max(lengths), dtype=torch.uint8, device=self._device)
         mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        everybody = mine.new_empty(context.world_size * len(mine))
+        gathered = mine.new_empty(context.world_size * len(mine))
         with self.waiting():
-            dist.all_gather_into_tensor(everybody, mine)
-        rows = everybody.view(context.world_size, -1).cpu().numpy()
+            dist.all_gather_into_tensor(gathered, mine)
+        rows = gathered.view(context.world_size, -1).cpu().numpy()
         return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
 
     def broadcast_bytes(self, data: bytes, context: RankContext) -> bytes:

@@ -1,4 +1,4 @@
-"""Proof that the ranks still hold the same networks."""
+"""Whether all ranks still hold the same networks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
     )
     gathered = mine.new_empty(world_size * len(names))
     dist.all_gather_into_tensor(gathered, mine)
-    everybody = gathered.view(world_size, len(names))
-    same = (everybody == everybody[0]).all(dim=0)
+    rows = gathered.view(world_size, len(names))
+    same = (rows == rows[0]).all(dim=0)
     if same.all():
         return
     first = int((~same).nonzero()[0])
-    by_rank = everybody[:, first].tolist()
+    by_rank = rows[:, first].tolist()
     most_common, _ = Counter(by_rank).most_common(1)[0]
     different = [rank for rank, checksum in enumerate(by_rank) if checksum != most_common]
     ranks = "rank " if len(different) == 1 else "ranks "

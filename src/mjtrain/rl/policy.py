@@ -1,4 +1,4 @@
-"""A trained actor, to be used and not to be trained."""
+"""A trained actor, for use without training."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from mjtrain.config import AgentConfig, to_plain
 from mjtrain.errors import RequestError
 
 
-class Policy:
-    """From observations to the actions that the actor thinks best: no exploration noise, its normaliser inside."""
+class ActorPolicy:
+    """`learner.Policy` with RSL-RL's actor: the mean action, no exploration noise, the normaliser inside."""
 
     def __init__(self, config: AgentConfig, observations: dict[str, torch.Tensor], num_actions: int) -> None:
         """Build the network.
@@ -39,8 +39,10 @@ class Policy:
         first = next(iter(observations.values()))
         seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
         self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
-        """RSL-RL's model; `as_onnx` and `as_jit` of it take the observations of `groups` side by side."""
+        """RSL-RL's model."""
         self.network.eval()
+        self.input_size = sum(observations[group].shape[1] for group in self.groups)
+        """Size of the observations of `groups` side by side."""
         self.iteration = 0
         """Iteration of the training at which the weights were saved."""
 
@@ -75,5 +77,21 @@ class Policy:
         return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
 
     def reset(self, done: torch.Tensor) -> None:
-        """Forget the masked worlds, for networks that remember. Boolean, shape (num_envs,)."""
+        """Reset the memory of the masked worlds, for networks that have one. Boolean, shape (num_envs,)."""
         self.network.reset(done)
+
+    def to_onnx_module(self) -> torch.nn.Module:
+        """Return a module for torch.onnx.export; see `learner.Policy`."""
+        module: torch.nn.Module = self._stateless().as_onnx(verbose=False)
+        return module.cpu().eval()
+
+    def to_script_module(self) -> torch.nn.Module:
+        """Return a module for torch.jit.script; see `learner.Policy`."""
+        module: torch.nn.Module = self._stateless().as_jit()
+        return module.cpu().eval()
+
+    def _stateless(self) -> MLPModel:
+        if self.network.is_recurrent:
+            kind = type(self.network).__name__
+            raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
+        return self.network

@@ -18,8 +18,9 @@ class Ppo(PPO):
     Here the moments of the advantages are summed over ranks, and every rank decides the learning rate itself from the
     same sum. Gradients are averaged by RSL-RL's own `reduce_parameters`.
 
-    RSL-RL asks the critic at every step of a rollout. Nobody reads its answers before the returns are computed, so here
-    it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as before.
+    RSL-RL asks the critic at every step of a rollout. Its values are not needed before the returns are computed, so
+    here it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as
+    before.
     With one rank the outcome is that of RSL-RL's PPO, bit for bit.
     """
 

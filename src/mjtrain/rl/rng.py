@@ -1,4 +1,4 @@
-"""The random numbers of a process, to be taken up again: torch's, numpy's and Python's own."""
+"""The states of a process's random generators, to save and restore: torch's, numpy's and Python's own."""
 
 import random
 from typing import Any
@@ -31,7 +31,7 @@ def get_rng_state(device: str) -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any], device: str) -> None:
-    """Take up what `get_rng_state` returned."""
+    """Restore what `get_rng_state` returned."""
     torch.set_rng_state(state["torch"].cpu())
     python, numpy = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))

@@ -1,36 +1,37 @@
-"""RSL-RL's runner on any device and backend, one iteration at a time."""
+"""The training loop over RSL-RL's algorithm, on any device and backend."""
 
 import contextlib
-import io
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from rsl_rl.runners import OnPolicyRunner
 
 from mjtrain import heartbeat
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
-from mjtrain.config import AgentConfig, to_plain
+from mjtrain.config import AgentConfig
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain.learner import IterationResult
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
+from mjtrain.rl.construct import make_algorithm
+from mjtrain.rl.divergence import check_losses, check_parameters, check_returns
 from mjtrain.rl.drift import check_drift
 from mjtrain.rl.metrics import JobMetrics
 from mjtrain.rl.normalization import synchronise_normalisers
+from mjtrain.rl.persistence import EVERYTHING, WEIGHTS, gather_rank_states, load_networks
 from mjtrain.rl.ppo import Ppo
-from mjtrain.rl.rng import get_rng_state, set_rng_state
+from mjtrain.rl.rng import set_rng_state
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
-class Runner(OnPolicyRunner):
-    """Collects rollouts and learns from them.
+class Runner:
+    """Collects rollouts and learns from them: `learner.Learner` with RSL-RL's networks, storage and algorithm.
 
-    Takes RSL-RL's networks, storage and algorithm, and brings its own loop: the numbers of the whole job instead of
-    rank 0's, no host sync per env step, and the caller decides after each iteration what to write and when to stop.
+    The loop is not RSL-RL's: metrics are those of the whole job instead of rank 0's, an env step does not wait for the
+    device, and the caller decides after each iteration what to write.
     """
 
     def __init__(self, context: RankContext, env: Env, config: AgentConfig) -> None:
@@ -40,26 +41,21 @@ class Runner(OnPolicyRunner):
             context: This rank. With several ranks, the process group must be up.
             env: This rank's environments.
             config: Networks, algorithm and rollout.
-
-        Raises:
-            RequestError: The networks ask for an observation group that the environment does not have.
         """
-        self._context = context
+        self.device = context.device
         self.iteration = 0
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
         self.after_step: Callable[[], None] | None = None
         """Called after each env step; it must not wait for the device, nor draw random numbers."""
+        self.env = VecEnvAdapter(env)
+        """The environments as RSL-RL sees them."""
+        self.alg = make_algorithm(context, self.env, config)
+        """RSL-RL's algorithm."""
+        self._context = context
+        self._num_steps = config.num_steps_per_env
         self._rng_state: dict[str, Any] | None = None
-        for name, groups in config.obs_groups.items():
-            for group in groups:
-                if group not in env.config.observations:
-                    there = ", ".join(env.config.observations)
-                    raise RequestError(f"--agent.obs-groups.{name} {group}: the environment observes {there}")
-        with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
-            super().__init__(VecEnvAdapter(env), _to_rsl_rl(config), log_dir=None, device=context.device)
-        self._env = env
         own = Collectives(context.device)  # for an algorithm that brings none
         collectives = self._collectives = self.alg.collectives if isinstance(self.alg, Ppo) else own
         self._metrics = JobMetrics(context, env.statistics, collectives)
@@ -69,23 +65,24 @@ class Runner(OnPolicyRunner):
                 synchronise_normalisers(self.alg, collectives)
         env.stagger()
 
-    def iterate(self, max_iterations: int) -> Iterator[dict[str, Any]]:
-        """Do iterations until the run has so many, yielding the metrics of the whole job after each.
+    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
+        """Learn until the run has last_iteration iterations or a rank is asked to stop; yield after each iteration.
 
         Raises:
-            FloatingPointError: Rewards, values or losses are not finite, so the networks are or would be lost.
+            FloatingPointError: Rewards, values, losses or parameters are not finite, so the networks are or would be
+                lost.
         """
         heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
         if self._rng_state is not None:  # only now: whatever was built meanwhile may have drawn numbers
             set_rng_state(self._rng_state, self.device)
         observations = self.env.get_observations()
         self.alg.train_mode()
-        num_steps = self.cfg["num_steps_per_env"]
-        while self.iteration < max_iterations:
+        is_last = self.iteration >= last_iteration
+        while not is_last:
             heartbeat.beat("rollout")
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
-                for _ in range(num_steps):
+                for _ in range(self._num_steps):
                     observations, rewards, dones, extras = self.env.step(self.alg.act(observations))
                     if self.after_step is not None:
                         self.after_step()
@@ -96,23 +93,15 @@ class Runner(OnPolicyRunner):
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
-            if not self.alg.storage.returns.isfinite().all():
-                raise FloatingPointError(
-                    f"rewards or values are not finite in iteration {self.iteration + 1}: look for a reward or an "
-                    "observation without bounds"
-                )
+            check_returns(self.alg.storage.returns, self.iteration + 1)
             losses = self.alg.update()
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1
             self.env_steps_total += self.env_steps_per_iteration
-            for name, loss in losses.items():
-                if not math.isfinite(loss):
-                    raise FloatingPointError(
-                        f"the {name} loss is {loss} in iteration {self.iteration}: lower "
-                        "--agent.algorithm.learning-rate"
-                    )
-            yield {
+            check_losses(losses, self.iteration)
+            check_parameters(self._parameters(), self.iteration)
+            metrics = {
                 "iteration": self.iteration,
                 "env_steps_total": self.env_steps_total,
                 **self._metrics.collect(
@@ -124,22 +113,24 @@ class Runner(OnPolicyRunner):
                     collect_time_s=collected - begin,
                     learn_time_s=learn_time_s,
                     wait_time_s=wait_time_s,
-                    num_env_steps=num_steps * self.env.num_envs,
+                    num_env_steps=self._num_steps * self.env.num_envs,
                 ),
                 "world_size": self._context.world_size,
                 "num_envs_total": self.env.num_envs * self._context.world_size,
                 "learning_rate": self.alg.learning_rate,
             }
+            is_last = self.iteration >= last_iteration or self._metrics.stop_requested
+            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
+
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, network in (("actor", self.alg._raw_actor), ("critic", self.alg._raw_critic)):
+            for part, parameter in network.named_parameters():
+                yield f"the {name}'s {part}", parameter
 
     @property
     def env_steps_per_iteration(self) -> int:
         """Env steps that all ranks together do in an iteration."""
-        return self.cfg["num_steps_per_env"] * self.env.num_envs * self._context.world_size
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether any rank had been asked to stop when the last iteration ended; the same answer on all ranks."""
-        return self._metrics.stop_requested
+        return self._num_steps * self.env.num_envs * self._context.world_size
 
     def check_drift(self) -> None:
         """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.
@@ -151,7 +142,7 @@ class Runner(OnPolicyRunner):
             state = {**self.alg.save(), "learning_rate": self.alg.learning_rate, "iteration": self.iteration}
             check_drift(state, self._context.world_size, self.device)
 
-    def save(self, path: Path, infos: dict | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
         """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
 
         Args:
@@ -161,9 +152,7 @@ class Runner(OnPolicyRunner):
         Raises:
             OSError: Rank 0 could not write it.
         """
-        mine = io.BytesIO()
-        torch.save({"rng": get_rng_state(self.device), "env": self._env.state_dict()}, mine)
-        ranks = self._collectives.gather_bytes(mine.getvalue(), self._context)
+        ranks = gather_rank_states(self.env.env, self.device, self._collectives, self._context)
         if not self._context.is_main:
             return
         save_checkpoint(
@@ -173,13 +162,13 @@ class Runner(OnPolicyRunner):
                 "iter": self.iteration,
                 "learning_rate": self.alg.learning_rate,
                 "last_episodes": self._metrics.last_episodes,
-                "ranks": [torch.load(io.BytesIO(rank), weights_only=True) for rank in ranks],
+                "ranks": ranks,
                 "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
             },
         )
 
     def resume(self, path: Path | None, task: str) -> str | None:
-        """Go on where a checkpoint was saved. Every rank must call it; all go on from the bytes that rank 0 reads.
+        """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
 
         Args:
             path: The file; only that of rank 0 counts, and None there changes nothing.
@@ -196,11 +185,11 @@ class Runner(OnPolicyRunner):
         if not data:
             return None
         path = path or Path("(of rank 0)")
-        content = parse_checkpoint(data, path, self.device)
+        content = parse_checkpoint(data, path, "cpu")
         theirs = content.get("infos", {}).get("task")
         if theirs != task:
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
-        self._load(content, path, {"actor": True, "critic": True, "optimizer": True, "rnd": True})
+        load_networks(self.alg, content, path, EVERYTHING)
         self.iteration = content["iter"]
         self.env_steps_total = content["infos"]["env_steps_total"]
         self.alg.learning_rate = content["learning_rate"]
@@ -209,12 +198,12 @@ class Runner(OnPolicyRunner):
         if len(ranks) != self._context.world_size:
             return (
                 f"the checkpoint is of {len(ranks)} ranks and there are {self._context.world_size} now: "
-                "environments and random numbers start anew"
+                "environments and random numbers start again"
             )
         try:
-            self._env.load_state_dict(ranks[self._context.rank]["env"])
+            self.env.env.load_state_dict(ranks[self._context.rank]["env"])
         except (ValueError, KeyError, RuntimeError) as error:
-            return f"environments and random numbers start anew: {error}"
+            return f"environments and random numbers start again: {error}"
         self._rng_state = ranks[self._context.rank]["rng"]
         return None
 
@@ -224,60 +213,16 @@ class Runner(OnPolicyRunner):
         Every rank must call it; rank 0's file counts.
 
         Raises:
-            RequestError: There is no valid checkpoint, or it is of other networks.
+            RequestError: It is no valid checkpoint, or one of other networks.
         """
-        self._load(load_checkpoint(path, self.device), path, {"actor": True, "critic": True})
+        load_networks(self.alg, load_checkpoint(path, "cpu"), path, WEIGHTS)
         if self._context.is_distributed:
             self.alg.broadcast_parameters()
 
-    def _load(self, content: dict[str, Any], path: Path, parts: dict[str, bool]) -> None:
-        """Load parts of a checkpoint, and name what does not fit."""
-        mine = self.alg.save()
-        for part in ("actor", "critic"):
-            key = f"{part}_state_dict"
-            if key not in content:
-                raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
-            theirs = {name: tuple(value.shape) for name, value in content[key].items()}
-            ours = {name: tuple(value.shape) for name, value in mine[key].items()}
-            for name in [*ours, *theirs]:
-                if theirs.get(name) != ours.get(name):
-                    raise RequestError(
-                        f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
-                        f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                    )
-        try:
-            self.alg.load(content, parts, strict=True)
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
-
-    def _configure_multi_gpu(self) -> None:
-        """Tell RSL-RL about the ranks. Its own version insists on CUDA, NCCL and making the process group itself."""
-        context = self._context
-        self.is_distributed = context.is_distributed
-        self.gpu_world_size, self.gpu_global_rank, self.gpu_local_rank = (
-            context.world_size,
-            context.rank,
-            context.local_rank,
-        )
-        self.cfg["multi_gpu"] = (
-            {"global_rank": context.rank, "local_rank": context.local_rank, "world_size": context.world_size}
-            if context.is_distributed
-            else None
-        )
-
     def _now(self) -> float:
-        if self._env.device.type == "cuda":
+        if self.env.env.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
-
-
-def _to_rsl_rl(config: AgentConfig) -> dict[str, Any]:
-    """Turn the typed config into the dictionary that RSL-RL reads."""
-    plain = to_plain(config)
-    return {
-        key: plain[key]
-        for key in ("num_steps_per_env", "actor", "critic", "algorithm", "obs_groups", "torch_compile_mode")
-    }
 
 
 @contextlib.contextmanager

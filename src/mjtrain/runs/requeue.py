@@ -1,4 +1,4 @@
-"""Slurm jobs that come again: stopped before their time limit, they save, are queued again and go on."""
+"""Slurm jobs longer than their time limit: stopped shortly before it, they save, are queued again and resume."""
 
 import dataclasses
 import signal
@@ -22,7 +22,7 @@ def resolve_requeue(
     """Decide what --requeue-on-signal means here; pure.
 
     Returns:
-        The run, which goes on with what this very job has begun before; and the job to requeue, or None.
+        The run, which resumes what the same job started before; and the number of the job to requeue, or None.
 
     Raises:
         RequestError: This is no Slurm job.

@@ -1,41 +1,54 @@
-"""Which run a command goes on with, or a new one."""
+"""Which run a command resumes, or a new one."""
 
 import dataclasses
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
-from mjtrain.config import RunToResume, TrainConfig
+from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
-from mjtrain.runs.run_dir import experiment_dir, find_run, make_run_dir, read_params
+from mjtrain.runs.refusal import leaving_no_trace
+from mjtrain.runs.run_dir import experiment_dir, find_run, make_run_dir, name_run_dir, read_params
 from mjtrain.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenRun:
-    """A run that is about to be trained."""
-
-    config: TrainConfig
-    """The same as asked for, with the URLs in order and --resume auto decided."""
+class FoundRun:
+    """The directory of a run, new or not."""
 
     run_dir: Path
-    """Its directory, which exists."""
+    """It exists."""
 
-    checkpoint: Path | None
-    """What it goes on from; None for a new run."""
+    checkpoint: Path | None = None
+    """Checkpoint from which the run is resumed; None for a new run."""
 
-    lines: list[str]
-    """What the user should know."""
+    resume: str | None = None
+    """What is resumed: the run directory or the URL of a stored run. None for a new run."""
+
+    made: tuple[Path, ...] = ()
+    """Directories that were made for it, the deepest first."""
+
+    notices: tuple[str, ...] = ()
+    """Lines that the user should see."""
 
     @property
     def iteration(self) -> int:
-        """Iterations it has already."""
+        """Iterations that it has already."""
         return 0 if self.checkpoint is None else checkpoint_iteration(self.checkpoint)
 
 
-def names_local_run(resume: RunToResume) -> bool:
-    """Whether --resume means a run directory that must be on this machine."""
+def preview_run_dir(config: TrainConfig) -> Path:
+    """Name the directory in which a run would live, without making it.
+
+    Raises:
+        RequestError: --resume names a run on this machine that cannot be resumed.
+    """
+    return find_local_run(config).run_dir if _names_local_run(config) else name_run_dir(config)
+
+
+def _names_local_run(config: TrainConfig) -> bool:
+    resume = config.run.resume
     return resume is not None and resume != "auto" and not is_url(resume)
 
 
@@ -51,34 +64,47 @@ def check_urls(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, run=dataclasses.replace(run, checkpoint_url=url, resume=resume))
 
 
-def open_run(config: TrainConfig) -> OpenRun:
-    """Find or make the directory of the run that --resume and --checkpoint-url ask for.
+def find_or_make_run(config: TrainConfig) -> FoundRun:
+    """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
 
     Args:
         config: As `check_urls` returns it.
 
     Raises:
-        RequestError: There is no such run, it is complete, or a new one would get into the way of a stored one.
+        RequestError: There is no such run, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
-    if config.run.resume == "auto":
-        return _open_auto(config)
-    if config.run.resume is None:
-        return _open_new(config, *_check_vacant(config))
-    if is_url(config.run.resume):
-        _check_iterations(config, find_stored_iteration(str(config.run.resume)))
-        return _open_stored(config)
+    resume = config.run.resume
+    if resume == "auto":
+        return _find_own(config)
+    if resume is None:
+        return _make(config, *_check_vacant(config))
+    if is_url(resume):
+        _check_iterations(config, find_stored_iteration(str(resume)))
+        return _download(config, str(resume))
+    return find_local_run(config)
+
+
+def find_local_run(config: TrainConfig) -> FoundRun:
+    """Find the run on this machine that --resume asks for.
+
+    Raises:
+        RequestError: There is no such run, or it is complete.
+    """
     run_dir, checkpoint, lines = find_run(config)
     _check_iterations(config, checkpoint_iteration(checkpoint))
-    return OpenRun(config=config, run_dir=run_dir, checkpoint=checkpoint, lines=lines)
+    return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
 
 
-def _open_new(config: TrainConfig, *lines: str) -> OpenRun:
-    return OpenRun(config=config, run_dir=make_run_dir(config), checkpoint=None, lines=list(lines))
+def _make(config: TrainConfig, *notices: str) -> FoundRun:
+    folder = experiment_dir(config)
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    run_dir = make_run_dir(config)
+    return FoundRun(run_dir=run_dir, made=(run_dir, *missing), notices=notices)
 
 
 def _check_vacant(config: TrainConfig) -> list[str]:
-    """Refuse a --checkpoint-url where another run is; one that cannot be asked now may answer later."""
+    """Refuse a --checkpoint-url where another run is. A storage that cannot be reached now may be reached later."""
     url = config.run.checkpoint_url
     if url is None:
         return []
@@ -88,67 +114,57 @@ def _check_vacant(config: TrainConfig) -> list[str]:
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
     if stored:
         raise RequestError(
-            f"--checkpoint-url {url}: a run with {stored} iterations is there; go on with it (--resume {url}, or "
+            f"--checkpoint-url {url}: a run with {stored} iterations is there; resume it (--resume {url}, or "
             "--resume auto), or give another URL"
         )
     return []
 
 
-def _open_stored(config: TrainConfig) -> OpenRun:
-    """Download a run's newest checkpoint into a new run directory."""
-    url = config.run.resume
-    assert isinstance(url, str)
-    run_dir = make_run_dir(config)
-    try:
-        checkpoint, lines = fetch_checkpoint(url, run_dir)
+def _download(config: TrainConfig, url: str) -> FoundRun:
+    """Download a stored run's newest checkpoint into a new run directory."""
+    found = _make(config)
+    with leaving_no_trace(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
+        checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'there is no checkpoint'}")
-    except (RequestError, StorageError):
-        shutil.rmtree(run_dir)
-        raise
-    return OpenRun(config=config, run_dir=run_dir, checkpoint=checkpoint, lines=[*lines, f"downloaded from {url}"])
+    return replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
 
 
-def _open_auto(config: TrainConfig) -> OpenRun:
-    """Go on with what this very command has begun before, wherever most of it is, or begin.
+def _find_own(config: TrainConfig) -> FoundRun:
+    """Find the run that the same command started before, where most of it is, or make a new one.
 
-    A run that is complete already is no error: whatever starts commands again may do so once too often.
+    A run that is complete already is no error: what starts commands again may do so once too often.
     """
     url = config.run.checkpoint_url
-    mine = _find_mine(config)
-    local = 0 if mine is None else checkpoint_iteration(mine)
-    stored, lines = 0, []
+    own = _find_own_checkpoint(config)
+    local = 0 if own is None else checkpoint_iteration(own)
+    stored, lines = 0, ()
     if url is not None:
         try:
             stored = find_stored_iteration(url)
         except StorageError as error:
-            if mine is None:
+            if own is None:
                 raise  # a new run where an old one may be would lose it
-            lines = [f"--checkpoint-url {url}: not reached ({error}); going on with what is here"]
-    if stored > local:
+            lines = (f"--checkpoint-url {url}: not reached ({error}); resuming what is here",)
+    if url is not None and stored > local:
         try:
-            run = _open_stored(_resuming(config, url))
+            found = _download(config, url)
         except RequestError as error:  # all that is there is damaged
-            if mine is None:
+            if own is None:
                 raise
-            lines = [str(error)]
+            lines = (str(error),)
         else:
-            if run.iteration > local:
-                return run
-            shutil.rmtree(run.run_dir)  # what is newer there is damaged
-            lines = run.lines
-    if mine is not None:
-        run_dir = mine.parent
-        return OpenRun(config=_resuming(config, str(run_dir)), run_dir=run_dir, checkpoint=mine, lines=lines)
-    return _open_new(_resuming(config, None), "--resume auto: nothing to go on with, so this is a new run")
+            if found.iteration > local:
+                return found
+            shutil.rmtree(found.run_dir)  # what is newer there is damaged
+            lines = found.notices
+    if own is not None:
+        return FoundRun(run_dir=own.parent, checkpoint=own, resume=str(own.parent), notices=lines)
+    return _make(config, "--resume auto: nothing to resume, so this is a new run")
 
 
-def _resuming(config: TrainConfig, resume: str | None) -> TrainConfig:
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, resume=resume))
-
-
-def _find_mine(config: TrainConfig) -> Path | None:
-    """Find the newest valid checkpoint of the runs that commands with this URL and run name have begun here."""
+def _find_own_checkpoint(config: TrainConfig) -> Path | None:
+    """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here."""
     for run_dir in sorted(filter(Path.is_dir, experiment_dir(config).glob("*")), reverse=True):
         run = read_params(run_dir, "launch").get("run", {})
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):

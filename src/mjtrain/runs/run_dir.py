@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def make_run_dir(config: TrainConfig) -> Path:
 
 
 def find_run(config: TrainConfig) -> tuple[Path, Path, list[str]]:
-    """Find the run that --resume asks for.
+    """Find the run on this machine that --resume asks for.
 
     Returns:
         Its directory, its newest valid checkpoint, and a line for each run and checkpoint that was passed over.
@@ -110,7 +111,7 @@ def experiment_name(task: str) -> str:
 
 @contextmanager
 def claim_run_dir(run_dir: Path) -> Iterator[None]:
-    """Be the only process that trains in a run directory, for the length of a with block.
+    """Be the only process that trains in a run directory during a with block.
 
     Raises:
         RequestError: Another one does.
@@ -129,11 +130,37 @@ def claim_run_dir(run_dir: Path) -> Iterator[None]:
 
 
 def save_params(run_dir: Path, **params: Any) -> None:
-    """Write each keyword argument, plain values, to params/{keyword}.yaml."""
+    """Write each keyword argument, plain values, to params/{keyword}.yaml; a file is the old one or the new one.
+
+    Files of an earlier start that differ are kept in params/previous/{time of that start}.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     folder = run_dir / "params"
     folder.mkdir(exist_ok=True)
-    for name, content in params.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    files = {folder / f"{name}.yaml": yaml.safe_dump(content, sort_keys=False) for name, content in params.items()}
+    changed = {path: text for path, text in files.items() if not path.exists() or path.read_text() != text}
+    if any(path.exists() for path in changed):
+        _keep_previous(folder)
+    for path, text in changed.items():
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text)
+        partial.replace(path)
+
+
+def _keep_previous(folder: Path) -> None:
+    """Copy the params of the last start to previous/{time}, all or none."""
+    newest = max(path.stat().st_mtime for path in folder.glob("*.yaml"))
+    kept = folder / "previous" / datetime.fromtimestamp(newest).strftime("%Y-%m-%d_%H-%M-%S.%f")
+    if kept.exists():
+        return  # a start that was interrupted here has kept them
+    partial = kept.with_name(f".{kept.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for path in folder.glob("*.yaml"):
+        shutil.copy2(path, partial)
+    partial.rename(kept)
 
 
 def load_params(run_dir: Path, name: str) -> Any:

@@ -33,7 +33,7 @@ TOOL_ORIENTATION = {"command": "pose", "orientation_sensor": "tool_orientation"}
 
 def make_task() -> TaskConfig:
     """Return the task; the entry point in pyproject.toml names this function."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, max_iterations=120)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=120)
 
 
 def make_env() -> EnvConfig:

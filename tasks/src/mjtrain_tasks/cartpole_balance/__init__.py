@@ -23,7 +23,7 @@ from mjtrain_tasks.models import CARTPOLE
 
 def make_task() -> TaskConfig:
     """Return the task; the entry point in pyproject.toml names this function."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, max_iterations=100)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=100)
 
 
 def make_env() -> EnvConfig:

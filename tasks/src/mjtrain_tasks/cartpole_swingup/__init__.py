@@ -25,7 +25,7 @@ HANGING_RAD = 3.141592653589793
 
 def make_task() -> TaskConfig:
     """Return the task; the entry point in pyproject.toml names this function."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=300)
 
 
 def make_env() -> EnvConfig:

@@ -39,7 +39,7 @@ STEP = {"frequency_hz": 2.5, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.55, "com
 
 def make_flat() -> TaskConfig:
     """Return the task on flat ground."""
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, num_envs_gpu=4096, max_iterations=300)
 
 
 def make_rough() -> TaskConfig:
@@ -83,7 +83,7 @@ def make_rough() -> TaskConfig:
             ),
         },
     )
-    return TaskConfig(env=env, agent=make_agent(), num_envs=512, max_iterations=400)
+    return TaskConfig(env=env, agent=make_agent(), num_envs=512, num_envs_gpu=4096, max_iterations=400)
 
 
 def make_env() -> EnvConfig:

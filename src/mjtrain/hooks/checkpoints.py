@@ -1,0 +1,101 @@
+"""Checkpoints, and their uploads."""
+
+from pathlib import Path
+
+from mjtrain import heartbeat
+from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
+from mjtrain.hooks.base import Hook, Session
+from mjtrain.learner import IterationResult
+from mjtrain.storage import Uploader, UploadEvent
+
+
+def is_save_due(result: IterationResult, save_interval: int) -> bool:
+    """Tell whether an iteration ends with a checkpoint: every save_interval iterations, and the last one."""
+    return result.is_last or result.iteration % save_interval == 0
+
+
+class CheckpointHook(Hook):
+    """Saves the run now and then, and has the main rank upload what is saved.
+
+    A save or an upload that fails is reported and does not end the training, except the last save.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Prepare to save; the checkpoint from which a run was resumed is uploaded first."""
+        run = session.config.run
+        self._learner = session.learner
+        self._report = session.report
+        self._run_dir = session.run_dir
+        self._infos = {"task": session.config.task}
+        self._interval = session.config.agent.save_interval
+        self._keep = run.keep_checkpoints
+        self._flush_s = run.checkpoint_flush_s
+        self._directory_is_gone = False
+        self._uploader: Uploader | None = None
+        if session.report is not None and run.checkpoint_url is not None:
+            self._uploader = Uploader(run.checkpoint_url, self._keep)
+            if session.learner.iteration > 0:
+                self._uploader.submit(checkpoint_path(self._run_dir, session.learner.iteration))
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Save, if it is due (collective), and report finished uploads.
+
+        Raises:
+            RuntimeError: The last iteration could not be saved.
+        """
+        if is_save_due(result, self._interval):
+            heartbeat.beat("save")
+            self._save(checkpoint_path(self._run_dir, result.iteration), is_last=result.is_last)
+        if self._uploader is not None:
+            self._tell(self._uploader.poll_events())
+
+    def finish(self) -> None:
+        """Wait for the last upload, at most --checkpoint-flush-s, and report it."""
+        if self._uploader is not None:
+            self._tell(self._uploader.flush(self._flush_s))
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._uploader is not None:
+            self._uploader.close()
+
+    def _save(self, path: Path, *, is_last: bool) -> None:
+        try:
+            self._learner.save(path, self._infos)
+        except OSError as error:
+            self._handle_failed_save(path, error, is_last=is_last)
+            return
+        self._directory_is_gone = False
+        if self._report is not None:
+            self._report.add_checkpoint(path)
+            prune_checkpoints(self._run_dir, self._keep)
+        if self._uploader is not None:
+            self._uploader.submit(path)
+
+    def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
+        """Report that a checkpoint could not be written, and end the run if it was the last one.
+
+        A run directory that is gone does not end the training at once: a file system that was unmounted may come
+        back. It is reported once.
+        """
+        if self._run_dir.is_dir():
+            last = find_valid_checkpoint(self._run_dir)[0]
+            kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"
+            problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
+            consequence = "training goes on"
+        else:
+            problem = f"the run directory {self._run_dir} was deleted"
+            consequence = (
+                "training goes on, but nothing is saved unless the directory comes back; without it the run ends "
+                "with status 1"
+            )
+        if is_last:
+            raise RuntimeError(f"{problem}; iteration {self._learner.iteration} is not saved") from error
+        is_known = self._directory_is_gone
+        self._directory_is_gone = not self._run_dir.is_dir()
+        if self._report is not None and not (is_known and self._directory_is_gone):
+            self._report.warn(f"{problem}; {consequence}")
+
+    def _tell(self, events: list[UploadEvent]) -> None:
+        assert self._report is not None
+        for event in events:
+            self._report.add_event(event.event, event.line, event.fields)

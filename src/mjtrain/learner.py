@@ -1,0 +1,148 @@
+"""What a training, `play` and `export` need of a learning library: two small protocols.
+
+`rl/` implements them with RSL-RL; `learners.py` chooses the implementation.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterationResult:
+    """One iteration of a training: a rollout and an update."""
+
+    iteration: int
+    """Iterations done, this one included."""
+
+    is_last: bool
+    """Whether the training ends here, as planned or because a stop was requested; the same on all ranks."""
+
+    metrics: dict[str, Any]
+    """Metrics of the whole job, as in metrics.jsonl; hooks may add theirs."""
+
+
+class Learner(Protocol):
+    """Learns a policy in this rank's environments, together with the other ranks.
+
+    Every rank calls the same methods in the same order, as most of them communicate.
+    """
+
+    after_step: Callable[[], None] | None
+    """Called after each env step; it must not wait for the device, nor draw random numbers."""
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done."""
+        ...
+
+    @property
+    def env_steps_total(self) -> int:
+        """Env steps done, summed over ranks."""
+        ...
+
+    @property
+    def env_steps_per_iteration(self) -> int:
+        """Env steps that all ranks together do in an iteration."""
+        ...
+
+    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
+        """Learn until the run has last_iteration iterations or a stop is requested; yield after each iteration.
+
+        Raises:
+            FloatingPointError: The training diverged; the message says what to look at.
+        """
+        ...
+
+    def save(self, path: Path, infos: dict[str, Any]) -> None:
+        """Write a checkpoint atomically; the main rank writes, and every rank must call it.
+
+        Args:
+            path: File of the checkpoint.
+            infos: Plain values to keep in it.
+
+        Raises:
+            OSError: The main rank could not write it.
+        """
+        ...
+
+    def resume(self, path: Path | None, task: str) -> str | None:
+        """Continue from a checkpoint as if the training had never stopped; every rank must call it.
+
+        Args:
+            path: File of the checkpoint. Only the main rank's counts; None there changes nothing.
+            task: Name of the task that is trained.
+
+        Returns:
+            A line about what could not be restored, or None.
+
+        Raises:
+            RequestError: It is no valid checkpoint, or one of another task or other networks.
+        """
+        ...
+
+    def load_weights(self, path: Path) -> None:
+        """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
+
+        Raises:
+            RequestError: It is no valid checkpoint, or one of other networks.
+        """
+        ...
+
+    def check_drift(self) -> None:
+        """Compare what the ranks have learned, bit for bit; every rank must call it.
+
+        Raises:
+            RuntimeError: The ranks differ; the message says where.
+        """
+        ...
+
+
+class Policy(Protocol):
+    """A trained policy, for use without training: no exploration noise, its normaliser inside."""
+
+    groups: tuple[str, ...]
+    """Observation groups that the network reads side by side, in order."""
+
+    iteration: int
+    """Iteration of the training at which the weights were saved."""
+
+    def load(self, content: dict[str, Any], path: Path) -> None:
+        """Take the weights of a checkpoint; nothing changes if they do not fit.
+
+        Args:
+            content: What `checkpoint.load_checkpoint` returned, on any device.
+            path: Where it comes from, for messages.
+
+        Raises:
+            CheckpointError: It has no policy, or one of other sizes.
+        """
+        ...
+
+    def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size) each."""
+        ...
+
+    def reset(self, done: torch.Tensor) -> None:
+        """Reset the memory of the masked environments, if the network has one. Boolean, shape (num_envs,)."""
+        ...
+
+    @property
+    def input_size(self) -> int:
+        """Size of the observations of all `groups` side by side."""
+        ...
+
+    def to_onnx_module(self) -> torch.nn.Module:
+        """Return a module for torch.onnx.export on the CPU: (batch, input_size) to (batch, num_actions).
+
+        Raises:
+            RequestError: The network has a memory, which an exported file could not keep.
+        """
+        ...
+
+    def to_script_module(self) -> torch.nn.Module:
+        """Return a module for torch.jit.script on the CPU; shapes and errors as those of `to_onnx_module`."""
+        ...

@@ -1,0 +1,128 @@
+"""From a request to a run: its directory is found or made, and what will happen is printed."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
+from mjtrain.config import to_plain
+from mjtrain.machine import installed_packages
+from mjtrain.reporting.events import last_iteration, write_event
+from mjtrain.request import TrainRequest
+from mjtrain.runs.git_state import read_git_state
+from mjtrain.runs.refusal import leaving_no_trace
+from mjtrain.runs.resume import FoundRun, find_or_make_run
+from mjtrain.runs.run import Run
+from mjtrain.runs.run_dir import claim_run_dir, list_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mjtrain.launcher.failure import Failure
+
+
+@contextmanager
+def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
+    """Find or make the run directory, and hold it for the length of a with block. Only the leader of a job does this.
+
+    A request that is refused before the first iteration leaves nothing behind: a directory that was made is removed,
+    and one that was there is as it was.
+
+    Args:
+        request: What to train.
+        previous: What the job decided before something outside started it again; None at the first start.
+
+    Raises:
+        RequestError: There is no such run, it is complete, or another process trains there.
+    """
+    found = find_or_make_run(request.config) if previous is None else _reopen(previous)
+    started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+    run = Run(
+        run_dir=found.run_dir,
+        resume=found.resume,
+        checkpoint=found.checkpoint,
+        iteration=found.iteration,
+        restarted=previous is not None,
+        notices=(*request.notices, *found.notices, *_describe_resumption(request, found, previous)),
+        record=_record(request, found, started),
+    )
+    with claim_run_dir(run.run_dir), leaving_no_trace(run.run_dir, found.made, started):
+        if run.restarted:
+            _write_restart(run.run_dir, run.iteration, cause="started again from outside")
+        _print(*run.notices, request.describe(run.iteration), f"run directory: {_shorten(run.run_dir)}")
+        yield run
+
+
+def _reopen(previous: Run) -> FoundRun:
+    """Find the run that this job trained before it was started again."""
+    run_dir = previous.run_dir
+    made = () if run_dir.exists() else (run_dir,)
+    run_dir.mkdir(parents=True, exist_ok=True)  # rank 0 may be on another host now; --checkpoint-url helps then
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=previous.resume, made=made)
+
+
+def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None) -> list[str]:
+    if previous is not None:
+        return [f"started again: resuming from iteration {found.iteration}"]
+    if found.checkpoint is None:
+        return []
+    changes = list_changes(found.run_dir, **request.params)
+    return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
+
+
+def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
+    """Return the content of params/launch.yaml."""
+    run = {**to_plain(request.config.run), "resume": found.resume}
+    return {
+        "task": request.config.task,
+        "started": started,
+        "run": run,
+        "launch": to_plain(request.launch),
+        "plan": to_plain(request.plan.for_run(found.run_dir)),
+        "packages": installed_packages(),
+        "git": read_git_state(Path.cwd()),
+    }
+
+
+def restart_reporter(run: Run, max_restarts: int) -> "Callable[[Failure, int, float], None]":
+    """Return what the launcher calls before it restarts a failed job.
+
+    It prints one line, and writes one into metrics.jsonl: from which iteration, and why.
+    """
+    return partial(_report_restart, run.run_dir, max_restarts)
+
+
+def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
+    iteration = saved_iteration(run_dir)
+    who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
+    cause = f"{who}: {failure.summary}"
+    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s)
+    _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
+
+
+def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
+    with suppress(OSError):  # the directory is gone, or the disk is full: the restart matters more than its record
+        lost = max(0, last_iteration(run_dir) - iteration)
+        write_event(run_dir, "restart", **fields, iteration=iteration, lost=lost, cause=cause, time=time.time())
+
+
+def saved_iteration(run_dir: Path) -> int:
+    """Return the iteration of a run's newest valid checkpoint; 0 if it has none."""
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    return 0 if checkpoint is None else checkpoint_iteration(checkpoint)
+
+
+def _print(*lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _shorten(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,152 @@
+"""From what was asked for to what will be done: all that can be checked before anything is written."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.engines import resolve_engine
+from mjtrain.errors import RequestError
+from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
+from mjtrain.machine import count_gpus, installed_packages, is_writable
+from mjtrain.run_size import default_num_envs, resolve_run_size
+from mjtrain.runs.requeue import resolve_requeue
+from mjtrain.runs.resume import check_urls, preview_run_dir
+from mjtrain.runs.run_dir import name_run_dir
+from mjtrain.video.backend import drawing_environ
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """A training that was checked against this machine; nothing is written yet."""
+
+    config: TrainConfig
+    """What to train, with totals resolved to what one rank does."""
+
+    launch: LaunchConfig
+    """Which processes, as asked for."""
+
+    plan: LaunchPlan
+    """Which processes, resolved; without the log folder, which depends on the run directory."""
+
+    params: dict[str, Any]
+    """The MDP and the agent as plain values, by the file below params/ that records them."""
+
+    requeued_job: str | None = None
+    """Number of the Slurm job to queue again when it is stopped; None for none."""
+
+    notices: tuple[str, ...] = ()
+    """Lines that the user should see: what was chosen for them."""
+
+    @property
+    def device(self) -> str:
+        """Torch device of the first rank."""
+        return self.plan.ranks[0].device
+
+    def describe(self, iterations_done: int = 0) -> str:
+        """Say in a line what will run.
+
+        Args:
+            iterations_done: Iterations that the run has already.
+        """
+        config, world_size = self.config, self.plan.world_size
+        num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
+        to_come = max(0, config.run.max_iterations - iterations_done)
+        engine = resolve_engine(config.run.engine, self.device)
+        per_iteration = world_size * num_envs * num_steps
+        kind = self.device.partition(":")[0]
+        ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
+        return (
+            f"{config.task}: {ranks} ({engine} engine) x {num_envs:,} envs x {num_steps} steps = {per_iteration:,} "
+            f"env steps per iteration; {to_come:,} iterations to come, {per_iteration * to_come:,} env steps in all"
+        )
+
+
+def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
+    """Resolve a training against this machine without starting or writing anything.
+
+    Raises:
+        RequestError: It cannot be done; the message names the flag, the value and what would be right.
+    """
+    config, job = resolve_requeue(config, launch, os.environ)
+    plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
+    device = plan.ranks[0].device
+    asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
+    if config.run.resume is not None and config.run.load is not None:
+        raise RequestError(
+            f"--load {config.run.load}: cannot be combined with --resume, which brings weights of its own"
+        )
+    resolve_engine(config.run.engine, device)
+    name_run_dir(config)  # checks --run-name
+    _check_obs_groups(config)
+    _check_video(config.run)
+    for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
+        if path is not None and not Path(path).is_file():
+            raise RequestError(f"{flag} {path}: no such file")
+    notices = (*plan.notices, *_note_num_envs(asked, device))
+    params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
+    return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
+
+
+def _check_obs_groups(config: TrainConfig) -> None:
+    for name, groups in config.agent.obs_groups.items():
+        for group in groups:
+            if group not in config.env.observations:
+                there = ", ".join(config.env.observations)
+                raise RequestError(f"--agent.obs-groups.{name} {group}: the environment observes {there}")
+
+
+def _check_video(run: RunConfig) -> None:
+    if not run.video:
+        return
+    for flag, value in (("--video-interval", run.video_interval), ("--video-length-s", run.video_length_s)):
+        if not value > 0:
+            raise RequestError(f"{flag} {value}: must be more than 0")
+    drawing_environ("cpu", os.environ)  # raises if something is missing
+
+
+def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
+    """Say that a GPU gets another default than the CPU."""
+    run, here, on_cpu = asked.run, default_num_envs(asked, device), default_num_envs(asked, "cpu")
+    if run.num_envs is not None or run.num_envs_total is not None or here == on_cpu:
+        return []
+    return [f"--num-envs is not given: {here:,} environments per GPU, this task's default ({on_cpu:,} on the CPU)"]
+
+
+def preview(request: TrainRequest) -> dict[str, Any]:
+    """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
+
+    Raises:
+        RequestError: --resume names a run on this machine that cannot be resumed.
+    """
+    return {
+        "config": to_plain(request.config),
+        "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
+        "preflight": _inspect_machine(request.config),
+    }
+
+
+def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
+    """Return usable cores, visible GPUs, versions of packages, and whether the log root can be written."""
+    log_root = Path(config.run.log_root).absolute()
+    return {
+        "num_cores": len(os.sched_getaffinity(0)),
+        "num_visible_gpus": count_gpus(),
+        "log_root": str(log_root),
+        "log_root_writable": is_writable(log_root),
+        "packages": installed_packages(),
+    }
+
+
+def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """Replace fields of a run by options that were given from Python.
+
+    Raises:
+        RequestError: There is no such option.
+    """
+    known = list(RunConfig.__dataclass_fields__)
+    for option in options:
+        if option not in known:
+            raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
+    return replace(run, **options)

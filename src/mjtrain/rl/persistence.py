@@ -1,0 +1,66 @@
+"""What a checkpoint of a training holds, and how it gets back into the algorithm and the environments."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.algorithms import PPO
+
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+from mjtrain.rl.collectives import Collectives
+from mjtrain.rl.rng import get_rng_state
+
+WEIGHTS = {"actor": True, "critic": True}
+"""Parts that `load_networks` takes to start from another run's weights."""
+
+EVERYTHING = {**WEIGHTS, "optimizer": True, "rnd": True}
+"""Parts that it takes to continue a run."""
+
+
+def gather_rank_states(env: Env, device: str, collectives: Collectives, context: RankContext) -> list[dict[str, Any]]:
+    """Return environments and random numbers of every rank, by rank, on the CPU; empty except on the main rank.
+
+    Every rank must call it.
+    """
+    mine = io.BytesIO()
+    torch.save({"rng": get_rng_state(device), "env": env.state_dict()}, mine)
+    gathered = collectives.gather_bytes(mine.getvalue(), context)
+    if not context.is_main:
+        return []
+    # To the CPU: tensors name the GPU of their rank, which this process must not touch, and other nodes may have more.
+    return [torch.load(io.BytesIO(state), map_location="cpu", weights_only=True) for state in gathered]
+
+
+def load_networks(algorithm: PPO, content: dict[str, Any], path: Path, parts: dict[str, bool]) -> None:
+    """Load parts of a checkpoint into an algorithm.
+
+    Args:
+        algorithm: Takes them.
+        content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
+            its step counters on the CPU, where reading them does not wait for a GPU.
+        path: Where it comes from, for messages.
+        parts: `WEIGHTS` or `EVERYTHING`.
+
+    Raises:
+        RequestError: It does not fit; the message names the first tensor that differs.
+    """
+    mine = algorithm.save()
+    for part in ("actor", "critic"):
+        key = f"{part}_state_dict"
+        if key not in content:
+            raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
+        theirs = {name: tuple(value.shape) for name, value in content[key].items()}
+        ours = {name: tuple(value.shape) for name, value in mine[key].items()}
+        for name in [*ours, *theirs]:
+            if theirs.get(name) != ours.get(name):
+                raise RequestError(
+                    f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
+                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                )
+    try:
+        algorithm.load(content, parts, strict=True)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
