@@ -23,6 +23,7 @@ from mjtrain.run_size import resolve_run_size
 from mjtrain.runs.git_state import read_git_state
 from mjtrain.runs.requeue import requeue_when_stopped, resolve_requeue
 from mjtrain.runs.resume import check_urls, names_local_run, open_run
+from mjtrain.runs.robot import choose_robot, list_robot_changes, save_robot
 from mjtrain.runs.run_dir import claim_run_dir, find_run, list_changes, name_run_dir, save_params
 from mjtrain.video.backend import drawing_environ
 
@@ -89,7 +90,8 @@ def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
     resolve_engine(config.run.engine, plan.ranks[0].device)
     if config.run.video:
         _check_video(config.run)
-    for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
+    new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed may have a copy of it
+    for flag, path in (("--env.robot", new_robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
     return config
@@ -138,7 +140,11 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         else:
             run = meeting.agree(lambda: _open_run(config, launch, plan, record, meeting.recall(), opened))
         run_dir = Path(run["run_dir"])
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, resume=run["resume"]))
+        config = dataclasses.replace(
+            config,
+            run=dataclasses.replace(config.run, resume=run["resume"]),
+            env=dataclasses.replace(config.env, robot=run["robot"]),
+        )
         if run["again"]:
             plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
         plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir, hosts).log_dir)
@@ -174,9 +180,10 @@ def _open_run(
         opened: Takes what is to be given back when the run ends.
 
     Returns:
-        `run_dir`, what to `resume`, and whether the job was started `again` and goes on with the last checkpoint there.
+        `run_dir`, the `robot` to train, what to `resume`, and whether the job was started `again` and goes on with the
+        last checkpoint there.
     """
-    lines, done = [], 0
+    lines, done, checkpoint = [], 0, None
     if before is not None:
         run_dir, resume = Path(before["run_dir"]), before["resume"]
         run_dir.mkdir(parents=True, exist_ok=True)  # rank 0 may have come to another host; --checkpoint-url helps then
@@ -187,10 +194,15 @@ def _open_run(
     else:
         run = open_run(config)
         config, run_dir, resume, done, lines = run.config, run.run_dir, run.config.run.resume, run.iteration, run.lines
-        if run.checkpoint is not None:
-            lines += [f"resuming from {_shorten(run.checkpoint)}"]
-            lines += [f"changed since: {line}" for line in list_changes(run_dir, **record)]
+        checkpoint = run.checkpoint
+    robot, robot_lines = choose_robot(run_dir, config.env.robot)
+    if checkpoint is not None:
+        changes = [*list_robot_changes(run_dir, robot), *list_changes(run_dir, **record)]
+        lines += [f"resuming from {_shorten(checkpoint)}", *(f"changed since: {line}" for line in changes)]
     opened.enter_context(claim_run_dir(run_dir))
+    recorded, problems = save_robot(run_dir, robot)
+    record = {**record, "env": {**record["env"], "robot": recorded}}
+    lines = [*lines, *robot_lines, *problems]
     save_params(
         run_dir,
         **record,
@@ -204,7 +216,7 @@ def _open_run(
         },
     )
     _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
-    return {"run_dir": str(run_dir), "resume": resume, "again": before is not None}
+    return {"run_dir": str(run_dir), "robot": robot, "resume": resume, "again": before is not None}
 
 
 def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:

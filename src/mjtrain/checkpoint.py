@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mjtrain import heartbeat
+from mjtrain.checkpoint_formats import upgrade
 from mjtrain.errors import RequestError
 
 MAGIC = b"\nmjtrain sha256:"
@@ -117,7 +118,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
-    """Turn the bytes of a checkpoint into its content, without running any code it may carry.
+    """Turn the bytes of a checkpoint of any format into its content in today's, without running any code it may carry.
 
     Args:
         data: The bytes.
@@ -125,15 +126,21 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
         device: Where the tensors go.
 
     Raises:
-        CheckpointError: They are not a whole checkpoint of plain values.
+        CheckpointError: They are not a whole checkpoint of plain values, or a newer version of mjtrain wrote them.
     """
     import torch
 
     try:
-        return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+        content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except Exception as error:  # whatever a broken archive makes of the reader
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         raise CheckpointError(f"checkpoint {path}: not a whole checkpoint of plain values ({reason})") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"checkpoint {path}: is no checkpoint; it holds a {type(content).__name__}")
+    try:
+        return upgrade(content)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
 
 
 def load_checkpoint(path: Path, device: str) -> dict[str, Any]:

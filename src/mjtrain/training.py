@@ -15,6 +15,7 @@ from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 from mjtrain.rl.runner import Runner
+from mjtrain.runs.robot import confirm_robot
 from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, is_url
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
         report = filming = None
         if context.is_main:
             report = stack.enter_context(RunReport(config, run_dir, runner.iteration, max_iterations))
-            for notice in notices:
+            for notice in [*notices, *confirm_robot(run_dir, config.env.robot)]:
                 report.warn(notice)
             filming = _film(stack, context, config, run_dir, env, report)
             if filming is not None:

@@ -53,7 +53,8 @@ class NanGuard:
         """Write the last seconds of worlds that broke since the last call, as far as they are still remembered.
 
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
-        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the MJCF file.
+        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the name of its MJCF
+        file, which the run has a copy of.
 
         Args:
             folder: Where to; made if need be.
@@ -83,7 +84,7 @@ class NanGuard:
                 **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
                 step_dt=env.step_dt,
                 world=world,
-                robot=env.config.robot,
+                robot=Path(env.config.robot).name,
             )
             self._dumps_left -= 1
         return files

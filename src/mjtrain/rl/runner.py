@@ -13,6 +13,7 @@ from rsl_rl.runners import OnPolicyRunner
 
 from mjtrain import heartbeat
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
+from mjtrain.checkpoint_formats import FORMAT
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
@@ -169,6 +170,7 @@ class Runner(OnPolicyRunner):
         save_checkpoint(
             path,
             {
+                "format": FORMAT,
                 **self.alg.save(),
                 "iter": self.iteration,
                 "learning_rate": self.alg.learning_rate,

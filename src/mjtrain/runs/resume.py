@@ -74,6 +74,8 @@ def open_run(config: TrainConfig) -> OpenRun:
 
 
 def _open_new(config: TrainConfig, *lines: str) -> OpenRun:
+    if not Path(config.env.robot).is_file():
+        raise RequestError(f"--env.robot {config.env.robot}: no such file")
     return OpenRun(config=config, run_dir=make_run_dir(config), checkpoint=None, lines=list(lines))
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mjtrain.catalog import load_task, resolve_task_name
-from mjtrain.config import AgentConfig, EnvConfig, from_plain
+from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
 from mjtrain.errors import RequestError
+from mjtrain.runs.robot import find_robot
 from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, open_run
 
 
@@ -17,7 +18,7 @@ class TrainedRun:
     """Name of the task as the catalogue spells it, or the path of its factory."""
 
     env: EnvConfig
-    """The MDP."""
+    """The MDP. Its robot is the run's own copy, an absolute path."""
 
     agent: AgentConfig
     """Networks and algorithm."""
@@ -29,7 +30,7 @@ class TrainedRun:
     """The weights, absolute; None where nothing was trained."""
 
     notices: tuple[str, ...] = ()
-    """A line for each run and checkpoint that was passed over."""
+    """A line for each run and checkpoint that was passed over, and for a robot that is not the recorded one."""
 
 
 def find_trained_run(
@@ -64,11 +65,12 @@ def find_trained_run(
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
-    return replace(_read_run(name, run_dir), checkpoint=path, notices=tuple(notices))
+    found = _read_run(name, run_dir, defaults)
+    return replace(found, checkpoint=path, notices=(*notices, *found.notices))
 
 
 def find_replayed_run(task: str, dump: str) -> TrainedRun:
-    """Find the task that a dump of a broken world was written for: as its run recorded it, or else as it is.
+    """Find the task that a NaN dump was written for: as its run recorded it, or else as it is.
 
     Raises:
         RequestError: The run is of another task, or unreadable.
@@ -76,8 +78,7 @@ def find_replayed_run(task: str, dump: str) -> TrainedRun:
     run_dir = Path(dump).absolute().parent.parent
     if not (run_dir / "params").is_dir():
         return untrained(task)
-    load_task(task)  # for functions of a task that is a file
-    return _read_run(resolve_task_name(task), run_dir)
+    return _read_run(resolve_task_name(task), run_dir, load_task(task))
 
 
 def untrained(task: str) -> TrainedRun:
@@ -98,7 +99,8 @@ def is_same_task(theirs: str | None, task: str) -> bool:
     return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))
 
 
-def _read_run(task: str, run_dir: Path) -> TrainedRun:
+def _read_run(task: str, run_dir: Path, defaults: TaskConfig) -> TrainedRun:
+    """Read what a run recorded; the task must be loaded already, for functions of a task that is a file."""
     theirs = load_params(run_dir, "launch").get("task")
     if not is_same_task(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
@@ -107,4 +109,8 @@ def _read_run(task: str, run_dir: Path) -> TrainedRun:
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
     except ValueError as error:
         raise RequestError(f"{run_dir / 'params'}: {error}") from error
-    return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)
+    robot, notices = find_robot(run_dir, env.robot), ()
+    if robot is None:
+        robot = Path(defaults.env.robot).absolute()
+        notices = (f"{run_dir}: its robot {env.robot} is not here; using the robot of the task, {robot}",)
+    return TrainedRun(task=task, env=replace(env, robot=str(robot)), agent=agent, run_dir=run_dir, notices=notices)
