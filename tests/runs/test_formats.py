@@ -29,11 +29,11 @@ TASKS = {
     "quadruped_velocity_rough": "Quadruped-Velocity-Rough",
 }
 RUNS = [(folder.name, name) for folder in sorted(FIXTURES.glob("format_*")) for name in TASKS]
-RECORDED = (
-    "--gpu-ids None --num-threads 1 --seed 5 --num-envs 2 --max-iterations 3 --logger none "
-    "--agent.num-steps-per-env 4 --agent.algorithm.num-mini-batches 2 --agent.actor.hidden-dims 4 "
-    "--agent.critic.hidden-dims 4"
-).split()
+RECORDED = [
+    *("--gpu-ids", "None", "--num-threads", "1", "--seed", "5", "--num-envs", "2", "--max-iterations", "3"),
+    *("--logger", "none", "--agent.num-steps-per-env", "4", "--agent.algorithm.num-mini-batches", "2"),
+    *("--agent.actor.hidden-dims", "4", "--agent.critic.hidden-dims", "4"),
+]
 """The settings that made the runs, and one more iteration."""
 SHORT = ["--env.episode-length-s", "0.2"]
 

@@ -107,10 +107,10 @@ class Engine(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that an engine of the same kind, model and num_envs gave.
+        """Continue from a state that an engine of the same kind, model and num_envs gave.
 
         Raises:
-            ValueError: It is of another engine or of other sizes.
+            ValueError: It is of another engine or of other sizes; then nothing has changed.
         """
         ...
 

@@ -11,6 +11,7 @@ from mujoco.batch import Batch
 from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.state_check import check_engine_state
 
 _ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
 
@@ -103,11 +104,8 @@ class NativeEngine:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; see `Engine.load_state_dict`."""
-        if state["engine"] != "native" or state["rows"]["qpos"].shape != self._batch.qpos.shape:
-            raise ValueError(
-                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
-                f"not of native with {self._batch.qpos.shape}"
-            )
+        tensors = {name: self._batch.bind(name) for name in _ROWS} | {"sensordata": self.state.sensordata}
+        check_engine_state(state, "native", tensors, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):

@@ -42,7 +42,7 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
         RobotBundleError: A file is missing, or this is no MJCF.
     """
     assets: dict[str, bytes] = {}
-    merged = _merge(robot.absolute(), f"{ASSETS_DIR}/", assets)
+    merged = _merge(robot.absolute(), assets)
     return {robot.name: merged, **assets}
 
 
@@ -78,26 +78,28 @@ def differing_fields(first: Path, second: Path) -> list[str]:
     return found
 
 
-def _merge(path: Path, assets_prefix: str, assets: dict[str, bytes]) -> bytes:
+def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -> bytes:
     """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
 
     Args:
         path: The file, absolute.
-        assets_prefix: How the merged file reaches the folder of the assets.
         assets: Content by name, relative to the bundle.
+        is_attached: Whether it is a model that another one attaches, and so among the assets itself.
     """
     root = _parse(path)
     if root.tag != "mujoco":
         raise RobotBundleError(f"{path} is no MJCF file: its outermost element is <{root.tag}>")
     _merge_includes(root, path.parent, path.parent)
     folders, strips_path = _read_compiler(root, path.parent)
+    strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there
+    prefix = "../" if is_attached else f"{ASSETS_DIR}/"
     for element in root.iter():
         kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
         for attribute in attributes:
             name = element.get(attribute)
             if name:
                 file = folders[kind] / (Path(name).name if strips_path else name)
-                element.set(attribute, assets_prefix + _add_asset(file, str(element.tag), assets))
+                element.set(attribute, prefix + _add_asset(file, str(element.tag), assets))
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8") + b"\n"
 
@@ -107,7 +109,7 @@ def _add_asset(path: Path, kind: str, assets: dict[str, bytes]) -> str:
 
     The file keeps its own name, as MuJoCo names a mesh or a texture after it.
     """
-    content = _merge(path, "../", assets) if kind == "model" else _read(path)
+    content = _merge(path, assets, is_attached=True) if kind == "model" else _read(path)
     name = f"{hashlib.sha256(content).hexdigest()[:12]}/{path.name}"
     assets[f"{ASSETS_DIR}/{name}"] = content
     return name

@@ -11,6 +11,7 @@ import warp as wp
 from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.state_check import check_engine_state
 from mjtrain.errors import RequestError
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
@@ -119,16 +120,12 @@ class WarpEngine:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; see `Engine.load_state_dict`."""
-        if state["engine"] != "warp" or state["rows"]["qpos"].shape != self.state.qpos.shape:
-            raise ValueError(
-                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
-                f"not of warp with {tuple(self.state.qpos.shape)}"
-            )
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        check_engine_state(state, "warp", rows, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
-        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
         for name, tensor in rows.items():
             tensor.copy_(state["rows"][name])
 

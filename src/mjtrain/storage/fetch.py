@@ -21,11 +21,12 @@ def find_stored_iteration(url: str) -> int:
 
 
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Download the newest valid checkpoint below a URL, with the params of its run.
+    """Download the newest valid checkpoint below a URL, with the params and the robot of its run.
 
     Args:
         url: As `check_url` returns it.
-        run_dir: An existing folder, for `model_{iteration}.pt` and `params/`; params that are there already stay.
+        run_dir: An existing folder, for `model_{iteration}.pt`, `params/` and `robot/`; params and robots that are
+            there already stay.
 
     Returns:
         The file, None if there is no valid checkpoint; and a line for each thing that is not as it should be.
@@ -48,6 +49,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
             if problem is None:
                 partial.replace(path)
                 _fetch_params(storage, list(objects), run_dir)
+                _fetch_robot(storage, objects, run_dir)
                 return path, problems
         finally:
             partial.unlink(missing_ok=True)
@@ -93,3 +95,19 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
                 path.parent.mkdir(exist_ok=True)
                 with contextlib.suppress(OSError):
                     path.write_bytes(content[0])
+
+
+def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
+    """Download the run's copy of its robot."""
+    for name, size in objects.items():
+        path = run_dir / name
+        if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
+            partial = path.with_name(f".{path.name}.partial")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                storage.download(name, size, partial)
+                partial.replace(path)
+            except FileNotFoundError:
+                continue  # was deleted meanwhile
+            finally:
+                partial.unlink(missing_ok=True)

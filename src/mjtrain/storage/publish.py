@@ -31,7 +31,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
 
     Args:
         storage: Where to.
-        path: The checkpoint; its run directory's params go with it.
+        path: The checkpoint; the params and the robot of its run directory go with it.
         file: The same, open: it may be deleted meanwhile.
         keep: How many iterations stay in the storage, the newest; None keeps all.
 
@@ -49,6 +49,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     _refuse_newer(storage, theirs, iteration)
     for params in sorted((path.parent / "params").glob("*.yaml")):
         storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
+    _upload_robot(storage, path.parent)
     latest = Latest(
         iteration=iteration,
         object=name,
@@ -70,6 +71,17 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
         raise StorageError(f"{storage.url}/{LATEST} is changed by others all the time")
     if keep is not None:
         storage.delete(choose_stale(list(storage.list_objects()), latest, keep))
+
+
+def _upload_robot(storage: Storage, run_dir: Path) -> None:
+    """Store the run's copy of its robot; what the storage has stays, as those files never change."""
+    files = [path for path in sorted((run_dir / "robot").rglob("*")) if path.is_file() and path.suffix != ".partial"]
+    there = storage.list_objects() if files else {}
+    for file in files:
+        name = file.relative_to(run_dir).as_posix()
+        if there.get(name) != file.stat().st_size:
+            with file.open("rb") as content:
+                storage.upload(name, content)
 
 
 def _refuse_newer(storage: Storage, theirs: Latest | None, iteration: int) -> None:
