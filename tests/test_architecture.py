@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "engines": set(),
     "env": {"rotations", "engines"},
     "mdp": {"rotations", "env", "engines"},
-    "rl": {"env", "checkpoint", "checkpoint_formats"},
+    "rl": {"env", "catalog", "checkpoint", "checkpoint_formats"},
     "video": {"engines", "env", "launcher.ipc"},
     "reporting": {"video", "runs"},
     "training": {"checkpoint", "rl", "env", "engines", "reporting", "video", "storage", "runs"},

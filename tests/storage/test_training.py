@@ -134,7 +134,7 @@ def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path
     job.finish(0)
     assert f"--checkpoint-url {url}: not reached yet" in job.stderr
     assert "could not be uploaded" in job.stdout
-    assert f"model_4.pt is not in {url}: not done within 3 s" in job.stdout
+    assert f"model_4.pt was not uploaded to {url}: not done within 3 s" in job.stdout
     assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"
     assert {row["event"] for row in read_events(job.run_dir)} == {"upload_failed", "upload_given_up"}
     network.up = True  # what could not be uploaded then is uploaded now

@@ -12,6 +12,7 @@ import torch
 from rsl_rl.runners import OnPolicyRunner
 
 from mjtrain import heartbeat
+from mjtrain.catalog import is_same_task
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
 from mjtrain.checkpoint_formats import FORMAT
 from mjtrain.config import AgentConfig, to_plain
@@ -200,7 +201,7 @@ class Runner(OnPolicyRunner):
         path = path or Path("(of rank 0)")
         content = parse_checkpoint(data, path, self.device)
         theirs = content.get("infos", {}).get("task")
-        if theirs != task:
+        if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
         self._load(content, path, {"actor": True, "critic": True, "optimizer": True, "rnd": True})
         self.iteration = content["iter"]

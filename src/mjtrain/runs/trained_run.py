@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.catalog import is_same_task, load_task, resolve_task_name
 from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
 from mjtrain.errors import RequestError
 from mjtrain.runs.robot import find_robot
@@ -91,18 +91,15 @@ def untrained(task: str) -> TrainedRun:
     return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
 
 
-def is_same_task(theirs: str | None, task: str) -> bool:
-    """Tell whether a run of one task may be looked at as another.
-
-    Paths of factories depend on where they were typed, so their last parts count; a task made in Python has no name.
-    """
-    return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))
+def may_be_played_as(theirs: str | None, task: str) -> bool:
+    """Return whether a run of one task may be played as another; a task made in Python has no name."""
+    return theirs == "custom" or is_same_task(theirs, task)
 
 
 def _read_run(task: str, run_dir: Path, defaults: TaskConfig) -> TrainedRun:
     """Read what a run recorded; the task must be loaded already, for functions of a task that is a file."""
     theirs = load_params(run_dir, "launch").get("task")
-    if not is_same_task(theirs, task):
+    if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
     try:
         env = from_plain(EnvConfig, load_params(run_dir, "env"))

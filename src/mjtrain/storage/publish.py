@@ -17,7 +17,7 @@ _CHUNK_SIZE = 1 << 20
 
 
 class NewerThereError(Exception):
-    """The storage holds a later checkpoint than the one to publish."""
+    """The storage holds a newer checkpoint than the one to publish."""
 
 
 def read_latest(storage: Storage) -> tuple[Latest | None, Version | None]:
@@ -32,7 +32,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     Args:
         storage: Where to.
         path: The checkpoint; the params and the robot of its run directory go with it.
-        file: The same, open: it may be deleted meanwhile.
+        file: The same file, opened: its name may be deleted during the upload.
         keep: How many iterations stay in the storage, the newest; None keeps all.
 
     Raises:
@@ -45,7 +45,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     theirs, version = read_latest(storage)
     if theirs is not None and (theirs.object, theirs.sha256) == (name, sha256):
         return
-    storage.upload(name, file)  # even if it does not become the latest: what is newer now may turn out to be damaged
+    storage.upload(name, file)  # even if it does not become the latest: the newer one may turn out to be damaged
     _refuse_newer(storage, theirs, iteration)
     for params in sorted((path.parent / "params").glob("*.yaml")):
         storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
@@ -68,7 +68,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
         else:
             break
     else:
-        raise StorageError(f"{storage.url}/{LATEST} is changed by others all the time")
+        raise StorageError(f"{storage.url}/{LATEST} is changed by other writers all the time")
     if keep is not None:
         storage.delete(choose_stale(list(storage.list_objects()), latest, keep))
 
