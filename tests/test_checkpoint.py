@@ -54,7 +54,7 @@ class _Payload:
 def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     torch.save({"iter": 1, "payload": _Payload(tmp_path / "ran")}, path)
-    with pytest.raises(RequestError, match="not a whole checkpoint of plain values"):
+    with pytest.raises(RequestError, match="not a complete checkpoint of plain values"):
         load_checkpoint(path, "cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -64,7 +64,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     path = tmp_path / "model_1.pt"
     save_checkpoint(path, {"weights": torch.zeros(100)})
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(RequestError, match=r"checkpoint .*model_1\.pt: not a whole"):
+    with pytest.raises(RequestError, match=r"checkpoint .*model_1\.pt: not a complete"):
         load_checkpoint(path, "cpu")
 
 
@@ -77,7 +77,7 @@ def test_a_payload_with_a_right_checksum_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     save_checkpoint(path, {"iter": 1, "payload": _Payload(tmp_path / "ran")})
     assert find_valid_checkpoint(tmp_path) == (path, [])  # the checksum is not what stands in its way
-    with pytest.raises(RequestError, match="not a whole checkpoint of plain values"):
+    with pytest.raises(RequestError, match="not a complete checkpoint of plain values"):
         load_checkpoint(path, "cpu")
     assert not (tmp_path / "ran").exists()
 

@@ -35,7 +35,7 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --env.robot nowhere.xml", "--env.robot nowhere.xml: no such file"),
     ("Cartpole-Balance --gpu-ids None --env.robot {file}", "--env.robot {file}"),
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
-    ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
+    ("Cartpole-Balance --gpu-ids None --load {file}", "not a complete checkpoint"),
     (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
         "joint knee (for terminations.pole_fell)",

@@ -1,4 +1,4 @@
-"""From a task to what was trained on it: the run, its configs, its checkpoint."""
+"""Finds what was trained on a task: the run, its recorded configs and its checkpoint."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +12,10 @@ from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun:
-    """What a policy was trained on and with, as its run recorded it."""
+    """What a policy was trained with, as its run recorded it."""
 
     task: str
-    """Name of the task as the catalogue spells it, or the path of its factory."""
+    """Name of the registered task, or the path of its factory."""
 
     env: EnvConfig
     """The MDP. Its robot is the run's own copy, an absolute path."""
@@ -24,22 +24,22 @@ class TrainedRun:
     """Networks and algorithm."""
 
     run_dir: Path | None = None
-    """The run, absolute; None where a checkpoint stands alone or nothing was trained."""
+    """The run directory, absolute; None for a checkpoint outside of a run or an untrained task."""
 
     checkpoint: Path | None = None
-    """The weights, absolute; None where nothing was trained."""
+    """The checkpoint file, absolute; None for an untrained task."""
 
     notices: tuple[str, ...] = ()
-    """A line for each run and checkpoint that was passed over, and for a robot that is not the recorded one."""
+    """A line for each run or checkpoint that was passed over, and for a robot that is not the recorded one."""
 
 
 def find_trained_run(
     task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs"
 ) -> TrainedRun:
-    """Find what to look at: a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
+    """Find a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
 
-    The configs are those that the run recorded, so that networks and environment are the ones that were trained,
-    whatever the task's code says by now. A checkpoint that stands outside of a run is taken to fit the task as it is.
+    The configs are those that the run recorded, so networks and environment are the trained ones even if the task's
+    code has changed. A checkpoint outside of a run is used with the task as it is now.
 
     Args:
         task: Name of a task, or path of a factory.
@@ -48,7 +48,7 @@ def find_trained_run(
         log_root: Folder below which runs live.
 
     Raises:
-        RequestError: There is no such thing, it is broken, or it is of another task.
+        RequestError: It does not exist, is damaged, or is of another task.
     """
     name, defaults = resolve_task_name(task), load_task(task)
     if checkpoint is not None:
@@ -70,7 +70,7 @@ def find_trained_run(
 
 
 def find_replayed_run(task: str, dump: str) -> TrainedRun:
-    """Find the task that a NaN dump was written for: as its run recorded it, or else as it is.
+    """Find the task that a NaN dump was written for: as its run recorded it, or without a run as it is now.
 
     Raises:
         RequestError: The run is of another task, or unreadable.
@@ -82,7 +82,7 @@ def find_replayed_run(task: str, dump: str) -> TrainedRun:
 
 
 def untrained(task: str) -> TrainedRun:
-    """Return a task as it is, without a run.
+    """Return a task as it is now, without a run.
 
     Raises:
         RequestError: There is no such task.
