@@ -16,6 +16,7 @@ from mjtrain.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
+from mjtrain.checkpoint_formats import FORMAT
 from mjtrain.errors import RequestError
 
 
@@ -38,7 +39,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     save_checkpoint(path, {"iter": 1})
     with pytest.raises(RuntimeError, match="the disk is full"):
         save_checkpoint(path, {"iter": 2, "bad": _Unsavable()})
-    assert load_checkpoint(path, "cpu") == {"iter": 1}
+    assert load_checkpoint(path, "cpu") == {"iter": 1, "format": FORMAT}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -53,7 +54,7 @@ class _Payload:
 def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     torch.save({"iter": 1, "payload": _Payload(tmp_path / "ran")}, path)
-    with pytest.raises(RequestError, match="not a whole checkpoint of plain values"):
+    with pytest.raises(RequestError, match="not a complete checkpoint of plain values"):
         load_checkpoint(path, "cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -63,7 +64,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     path = tmp_path / "model_1.pt"
     save_checkpoint(path, {"weights": torch.zeros(100)})
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(RequestError, match=r"checkpoint .*model_1\.pt: not a whole"):
+    with pytest.raises(RequestError, match=r"checkpoint .*model_1\.pt: not a complete"):
         load_checkpoint(path, "cpu")
 
 
@@ -76,7 +77,7 @@ def test_a_payload_with_a_right_checksum_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     save_checkpoint(path, {"iter": 1, "payload": _Payload(tmp_path / "ran")})
     assert find_valid_checkpoint(tmp_path) == (path, [])  # the checksum is not what stands in its way
-    with pytest.raises(RequestError, match="not a whole checkpoint of plain values"):
+    with pytest.raises(RequestError, match="not a complete checkpoint of plain values"):
         load_checkpoint(path, "cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -137,5 +138,5 @@ def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["OSError", str(errno.EFBIG)]
-    assert load_checkpoint(path, "cpu") == {"iter": 1}
+    assert load_checkpoint(path, "cpu") == {"iter": 1, "format": FORMAT}
     assert list(tmp_path.iterdir()) == [path]

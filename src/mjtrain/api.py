@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         return run_plan(
             plan,
             _train_rank,
-            request.config,
+            replace(request.config, env=replace(request.config.env, robot=run.robot)),
             run,
             rendezvous=group,
             crash_dir=run.run_dir / "crash",

@@ -31,6 +31,18 @@ def resolve_task_name(task: str) -> str:
     return task if ":" in task else _find(task).name
 
 
+def is_same_task(recorded: str | None, task: str) -> bool:
+    """Return whether a recorded task is this one; for factories given by a path, their names count and not the path.
+
+    So a task in a file may be elsewhere than it was when a run was trained.
+    """
+    return recorded is not None and _short_name(recorded) == _short_name(task)
+
+
+def _short_name(task: str) -> str:
+    return task.rpartition(":")[2].lower().replace("-", "_")
+
+
 def load_task(task: str) -> TaskConfig:
     """Call the factory of a task.
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not there, with a checksum, and never code.
+"""Checkpoint files: written atomically, with a checksum, and read without running code.
 
 A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of everything before it, which
 `torch.load` does not mind.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mjtrain import heartbeat
+from mjtrain.checkpoint_formats import upgrade
 from mjtrain.errors import RequestError
 
 MAGIC = b"\nmjtrain sha256:"
@@ -21,18 +22,18 @@ _CHUNK_SIZE = 1 << 20
 
 
 class CheckpointError(RequestError):
-    """A file is not a whole checkpoint of plain values."""
+    """A file is not a complete checkpoint of plain values."""
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint; a file of that name is either the old one or the whole new one.
+    """Write a checkpoint atomically: the file is either the old one or the complete new one.
 
     Args:
-        path: Where it goes.
+        path: File to write.
         content: Tensors, numbers, strings, and lists and dictionaries of them.
 
     Raises:
-        OSError: It could not be written; what was at the path before is still there.
+        OSError: It could not be written; the file that was there before is unchanged.
     """
     import torch
 
@@ -45,7 +46,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
             except RuntimeError:
                 if writer.error is None:
                     raise
-                raise writer.error from None  # torch only says that something went wrong with its stream
+                raise writer.error from None  # torch only reports that its stream failed
             file.write(MAGIC + writer.digest())
             file.flush()
             os.fsync(file.fileno())
@@ -56,7 +57,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 class _HashingWriter(io.RawIOBase):
-    """Hands bytes on and sums them up."""
+    """Passes bytes on and hashes them."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class _HashingWriter(io.RawIOBase):
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write a piece; every piece is a sign of progress, as a large file on a slow disk takes its time."""
+        """Write a piece; each one counts as progress, since a large file on a slow disk takes long."""
         heartbeat.beat()
         try:
             self._file.write(data)
@@ -76,12 +77,12 @@ class _HashingWriter(io.RawIOBase):
         return len(data)
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of all that was written."""
+        """Return the SHA-256 of everything written so far."""
         return self._hash.digest()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name survive a loss of power."""
+    """Make the new name survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -96,12 +97,12 @@ def read_checkpoint(path: Path) -> bytes:
         The bytes, for `parse_checkpoint`.
 
     Raises:
-        CheckpointError: There is no such file, it carries no checksum, or another one than it should.
+        CheckpointError: There is no such file, or its checksum is missing or wrong.
     """
     data = _read(path)
     body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
     if not trailer.startswith(MAGIC):
-        raise CheckpointError(f"checkpoint {path}: not a whole checkpoint of mjtrain (it ends without a checksum)")
+        raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of mjtrain (it ends without a checksum)")
     if hashlib.sha256(body).digest() != trailer[len(MAGIC) :]:
         raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
     return data
@@ -117,27 +118,33 @@ def _read(path: Path) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
-    """Turn the bytes of a checkpoint into its content, without running any code it may carry.
+    """Turn the bytes of a checkpoint of any format into its content in the current one, without running code.
 
     Args:
         data: The bytes.
-        path: Where they come from, for messages.
-        device: Where the tensors go.
+        path: The file they were read from, for messages.
+        device: Torch device for the tensors.
 
     Raises:
-        CheckpointError: They are not a whole checkpoint of plain values.
+        CheckpointError: They are not a complete checkpoint of plain values, or a newer version of mjtrain wrote them.
     """
     import torch
 
     try:
-        return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-    except Exception as error:  # whatever a broken archive makes of the reader
+        content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except Exception as error:  # a broken archive can raise anything
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise CheckpointError(f"checkpoint {path}: not a whole checkpoint of plain values ({reason})") from error
+        raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
+    try:
+        return upgrade(content)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
 
 
 def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
-    """Read a checkpoint, one without a checksum too; see `read_checkpoint` and `parse_checkpoint`."""
+    """Read a checkpoint, with or without a checksum; see `read_checkpoint` and `parse_checkpoint`."""
     data = _read(path)
     if data[-_TRAILER_SIZE:].startswith(MAGIC):
         read_checkpoint(path)
@@ -150,21 +157,21 @@ def checkpoint_path(run_dir: Path, iteration: int) -> Path:
 
 
 def checkpoint_iteration(path: Path) -> int:
-    """Read the iteration off a checkpoint's name."""
+    """Read the iteration from a checkpoint's name."""
     return int(path.stem.removeprefix("model_"))
 
 
 def list_checkpoints(run_dir: Path) -> list[Path]:
-    """Return a run's checkpoints, whole or not, the newest first."""
+    """Return a run's checkpoints, valid or not, the newest first."""
     paths = [path for path in run_dir.glob("model_*.pt") if re.fullmatch(r"model_\d+\.pt", path.name)]
     return sorted(paths, key=checkpoint_iteration, reverse=True)
 
 
 def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Look for the newest checkpoint of a run whose checksum is right.
+    """Find the newest checkpoint of a run whose checksum is right.
 
     Returns:
-        The file, or None; and why newer files do not count, a line each.
+        The file, or None; and a line for each newer file that says why it is not valid.
     """
     problems = []
     for path in list_checkpoints(run_dir):
@@ -178,7 +185,7 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Do what `read_checkpoint` does in little memory."""
+    """Verify a file's checksum as `read_checkpoint` does, in little memory."""
     try:
         size = path.stat().st_size - _TRAILER_SIZE
         digest = hashlib.sha256()
@@ -194,15 +201,15 @@ def verify_checkpoint(path: Path) -> None:
 
 
 def prune_checkpoints(run_dir: Path, keep: int | None) -> None:
-    """Delete all but the newest checkpoints of a run, and what a save that was cut short has left.
+    """Delete all but the newest checkpoints of a run, and partial files of interrupted saves.
 
     Args:
-        run_dir: Where they are. The newest must be known to be whole.
+        run_dir: The run. Its newest checkpoint must be known to be valid.
         keep: How many to keep; None keeps all.
     """
     stale = list(run_dir.glob(".model_*.pt.partial"))
     if keep is not None:
         stale += list_checkpoints(run_dir)[keep:]
     for path in stale:
-        with contextlib.suppress(OSError):  # it is only in the way
+        with contextlib.suppress(OSError):  # a stale file does no harm
             path.unlink()

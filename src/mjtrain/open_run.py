@@ -17,6 +17,7 @@ from mjtrain.request import TrainRequest
 from mjtrain.runs.git_state import read_git_state
 from mjtrain.runs.refusal import leaving_no_trace
 from mjtrain.runs.resume import FoundRun, find_or_make_run
+from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run import Run
 from mjtrain.runs.run_dir import claim_run_dir, list_changes
 
@@ -41,14 +42,21 @@ def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
         RequestError: There is no such run, it is complete, or another process trains there.
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
+    robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
     run = Run(
         run_dir=found.run_dir,
+        robot=robot,
         resume=found.resume,
         checkpoint=found.checkpoint,
         iteration=found.iteration,
         restarted=previous is not None,
-        notices=(*request.notices, *found.notices, *_describe_resumption(request, found, previous)),
+        notices=(
+            *request.notices,
+            *found.notices,
+            *_describe_resumption(request, found, previous, robot),
+            *robot_notices,
+        ),
         record=_record(request, found, started),
     )
     with claim_run_dir(run.run_dir), leaving_no_trace(run.run_dir, found.made, started):
@@ -67,12 +75,12 @@ def _reopen(previous: Run) -> FoundRun:
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=previous.resume, made=made)
 
 
-def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None) -> list[str]:
+def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None, robot: str) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]
     if found.checkpoint is None:
         return []
-    changes = list_changes(found.run_dir, **request.params)
+    changes = [*list_robot_changes(found.run_dir, robot), *list_changes(found.run_dir, **request.params)]
     return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
 
 

@@ -81,7 +81,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     name_run_dir(config)  # checks --run-name
     _check_obs_groups(config)
     _check_video(config.run)
-    for flag, path in (("--env.robot", config.env.robot), ("--load", config.run.load)):
+    new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed has a copy of its own
+    for flag, path in (("--env.robot", new_robot), ("--load", config.run.load)):
         if path is not None and not Path(path).is_file():
             raise RequestError(f"{flag} {path}: no such file")
     notices = (*plan.notices, *_note_num_envs(asked, device))

@@ -58,7 +58,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: Run) -> TrainResu
         last_iteration = find_last_iteration(config, learner)
         report = None
         if context.is_main:
-            record_run(run, config)
+            notices += record_run(run, config)
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:
                 report.warn(notice)

@@ -40,7 +40,7 @@ CASES = [
     ),
     ("Cartpole-Balance --gpu-ids None --agent.torch-compile-mode fast", "give one of default, lite"),
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
-    ("Cartpole-Balance --gpu-ids None --load {file}", "not a whole checkpoint"),
+    ("Cartpole-Balance --gpu-ids None --load {file}", "not a complete checkpoint"),
     (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
         "joint knee (for terminations.pole_fell)",

@@ -1,8 +1,10 @@
 """One set of invariants for every task on every engine, and what is particular to the environment."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -134,6 +136,50 @@ def test_a_state_of_another_environment_is_refused(config: EnvConfig) -> None:
     state = make_env(config).state_dict()
     with pytest.raises(ValueError, match=r"another environment.*episode_step"):
         make_env(config, num_envs=3).load_state_dict(state)
+
+
+def _flatten(value: Any, name: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {name: value}
+    return {path: leaf for key, item in value.items() for path, leaf in _flatten(item, f"{name}.{key}").items()}
+
+
+def _with(state: dict[str, Any], path: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+    key, _, rest = path.partition("/")
+    return {**state, key: _with(state[key], rest, change) if rest else change(state[key])}
+
+
+UNFIT = [
+    ("rng", lambda rng: rng[:16], "random generator is not one of a cpu device"),  # 16 bytes: that of a GPU
+    ("rng", lambda rng: rng.float(), "random generator is not one of a cpu device"),
+    ("engine/engine", lambda kind: "warp" if kind == "native" else "native", "the state is of engine"),
+    ("engine/rows/qvel", lambda rows: rows[:, 1:], "qvel has shape"),
+    ("engine/rows/qacc_warmstart", lambda rows: rows[1:], "qacc_warmstart has shape"),
+    ("engine/model/body_mass", lambda values: values[:, 1:], "body_mass has shape"),
+    ("engine/model", lambda model: {**model, "unknown": torch.zeros(1)}, "unknown has shape"),
+    ("buffers/episode_step", lambda steps: steps[1:], "another environment: episode_step differ"),
+    ("seen/actor", lambda seen: seen[:, 1:], "another environment: actor differ"),
+    ("seen", lambda seen: {}, "another environment: actor"),
+]
+"""Parts of a state, how to make them those of another environment, and what is said about it."""
+
+
+@pytest.mark.parametrize("engine", ["native", "warp"])
+def test_a_state_that_does_not_fit_changes_nothing(engine: str) -> None:
+    config = load_task("Quadruped-Velocity-Flat").env
+    other, env = (make_env(config, engine=engine, seed=seed, num_envs=3) for seed in (1, 2))
+    for action in actions_for(env, 2):
+        other.step(action)
+        env.step(action)
+    before = _flatten(env.state_dict())
+    for path, change, message in UNFIT:
+        with pytest.raises(ValueError, match=message):
+            env.load_state_dict(_with(other.state_dict(), path, change))
+        after = _flatten(env.state_dict())
+        assert before.keys() == after.keys()
+        for name, value in before.items():
+            same = torch.equal(value, after[name]) if isinstance(value, torch.Tensor) else value == after[name]
+            assert same, f"{name}, after a state with another {path}"
 
 
 @pytest.mark.parametrize("variant", [variant for variant in variants() if variant[0] != "Quadruped-Velocity-Rough"])

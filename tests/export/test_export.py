@@ -114,7 +114,7 @@ def test_history_and_delay_are_described(tmp_path: Path) -> None:
     assert metadata["observations"][2]["columns"] == [4, 5]
 
 
-def test_a_file_that_answers_otherwise_is_not_called_done(
+def test_a_file_with_other_actions_is_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = train("Cartpole-Balance", tmp_path)
@@ -122,7 +122,7 @@ def test_a_file_that_answers_otherwise_is_not_called_done(
     with pytest.raises(SystemExit) as stop:
         main([str(run_dir)])
     assert stop.value.code == 1
-    assert "does not answer as the policy does" in capsys.readouterr().err
+    assert "gives other actions than the policy" in capsys.readouterr().err
     assert not (run_dir / "export").exists()
     assert not list(run_dir.glob(".export*"))
 

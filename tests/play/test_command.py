@@ -83,7 +83,7 @@ def test_what_cannot_be_played_is_one_line(
         (f"Arm-Reach --run {cartpole_run}", "is a run of task Cartpole-Balance, and this is Arm-Reach"),
         (f"Cartpole-Balance --run {tmp_path / 'empty'}", "there is no checkpoint in it"),
         (f"Cartpole-Balance --run {tmp_path / 'gone'}", "no such run directory"),
-        (f"Cartpole-Balance --checkpoint {truncated}", "not a whole checkpoint"),
+        (f"Cartpole-Balance --checkpoint {truncated}", "not a complete checkpoint"),
         (f"Cartpole-Balance --checkpoint {tmp_path / 'model_9.pt'}", "no such file"),
         (f"Cartpole-Balance --checkpoint {tmp_path / 'empty'}", "is a folder"),
         (f"Cartpole-Balance {logs} --episodes 0", "--episodes 0: must be at least 1"),

@@ -75,7 +75,7 @@ def test_what_cannot_be_played_is_named(log_root: Path, cartpole_run: Path, tmp_
         with pytest.raises(RequestError, match=message):
             find_trained_run("Arm-Reach", **arguments)
     run = find_trained_run("Cartpole-Balance", checkpoint=str(truncated))
-    with pytest.raises(RequestError, match=r"model_1.pt: not a whole checkpoint"):
+    with pytest.raises(RequestError, match=r"model_1.pt: not a complete checkpoint"):
         Player(mjtrain.RankContext(), run)
     quadruped = find_trained_run("Quadruped-Velocity-Flat", log_root=str(log_root))
     other = dataclasses.replace(run, checkpoint=quadruped.checkpoint)

@@ -52,6 +52,27 @@ def test_what_is_stored_comes_back_with_its_params(any_url: str, tmp_path: Path)
     assert (tmp_path / "there" / "params" / "env.yaml").read_text() == "physics: real\n"
 
 
+def test_the_robot_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    path = save(tmp_path / "run", 2)
+    mesh = path.parent / "robot" / "assets" / "0123456789ab" / "leg.stl"
+    mesh.parent.mkdir(parents=True)
+    mesh.write_bytes(bytes(range(256)) * 30_000)  # 7.7 MB: two pieces
+    (path.parent / "robot" / "dog.xml").write_text("<mujoco/>")
+    (path.parent / "robot" / ".dog.xml.partial").write_text("<muj")
+    put(storage, path)
+    (path.parent / "robot" / "dog-2.xml").write_text("<mujoco model='2'/>")
+    put(storage, save(tmp_path / "run", 4))
+    there = tmp_path / "there"
+    (there / "robot").mkdir(parents=True)
+    (there / "robot" / "dog.xml").write_text("<mujoco model='mine'/>")
+    assert fetch_checkpoint(any_url, there)[0] == there / "model_4.pt"
+    assert (there / "robot" / "assets" / "0123456789ab" / "leg.stl").read_bytes() == mesh.read_bytes()
+    assert (there / "robot" / "dog-2.xml").read_text() == "<mujoco model='2'/>"
+    assert (there / "robot" / "dog.xml").read_text() == "<mujoco model='mine'/>"  # what is there already stays
+    assert not [path for path in there.rglob("*") if path.name.endswith(".partial")]
+
+
 def test_a_newer_one_stays_the_latest(any_url: str, tmp_path: Path) -> None:
     storage = Storage(any_url)
     put(storage, save(tmp_path / "one", 30))

@@ -106,7 +106,7 @@ def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: 
     config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=6, checkpoint_url=stored, logger="none")
 
     def on_another_machine(context: mjtrain.RankContext) -> Any:
-        return train_rank(replace(context, restarts=1), config, Run(run_dir=tmp_path))
+        return train_rank(replace(context, restarts=1), config, Run(run_dir=tmp_path, robot=config.env.robot))
 
     assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -135,7 +135,7 @@ def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path
     job.finish(0)
     assert f"--checkpoint-url {url}: not reached yet" in job.stderr
     assert "could not be uploaded" in job.stdout
-    assert f"model_4.pt is not in {url}: not done within 3 s" in job.stdout
+    assert f"model_4.pt was not uploaded to {url}: not done within 3 s" in job.stdout
     assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"
     assert {row["event"] for row in read_events(job.run_dir)} == {"upload_failed", "upload_given_up"}
     network.up = True  # what could not be uploaded then is uploaded now

@@ -94,7 +94,7 @@ def test_a_killed_upload_leaves_nothing_half_read(uploader: Uploader, url: str, 
     wait_until(lambda: sum("partNumber" in line for line in network.requests) >= 2)
     os.kill(uploader._process.pid, signal.SIGKILL)
     (event,) = uploader.flush(30.0)
-    assert "the process that uploads has ended (status -9)" in (event.line or "")
+    assert "the upload process exited with status -9" in (event.line or "")
     network.rate = None
     (tmp_path / "there").mkdir()
     path, lines = fetch_checkpoint(url, tmp_path / "there")

@@ -1,4 +1,4 @@
-"""Configs as plain values, for YAML and JSON, and back."""
+"""Conversion of configs to plain values for YAML and JSON, and back."""
 
 import dataclasses
 import importlib
@@ -13,13 +13,13 @@ def to_plain(value: Any) -> Any:
     """Turn a config into dictionaries, lists, strings and numbers.
 
     Args:
-        value: A config dataclass, or anything inside one.
+        value: A config dataclass, or a value inside one.
 
     Returns:
         The same content without Python types: functions and classes become "module:qualified.name", tuples lists.
 
     Raises:
-        TypeError: Something in it is neither a number nor text nor a collection of them.
+        TypeError: A value is not a number, text, function, or collection of them.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -39,12 +39,12 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any, name: str = "") -> Any:
-    """Turn what `to_plain` gave into a config again.
+    """Turn the result of `to_plain` back into a config.
 
     Args:
-        kind: Type to make, such as EnvConfig. Where it is Any, lists become tuples.
+        kind: Type of the result, such as EnvConfig. For Any, lists become tuples.
         value: Plain content. Fields that are missing take their defaults.
-        name: Where the value stands, for messages.
+        name: Path of the value in the config, for messages.
 
     Raises:
         ValueError: The content does not fit the type, or names a function that cannot be imported.
@@ -81,7 +81,7 @@ def _make_dataclass(kind: Any, value: Any, name: str) -> Any:
 
 
 def _choose(kinds: tuple[Any, ...], value: Any) -> Any:
-    """Return the member of a union that a plain value can be."""
+    """Return the member of a union that fits a plain value."""
     for kind in kinds:
         if dataclasses.is_dataclass(kind) and isinstance(value, dict):
             return kind

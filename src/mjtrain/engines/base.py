@@ -61,7 +61,7 @@ class Engine(Protocol):
         ...
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
-        """Start the masked worlds anew and leave the others untouched.
+        """Reset the masked worlds and leave the others untouched.
 
         Time, activations and controls of the masked worlds become zero and their sensors are computed for the new
         state.
@@ -95,7 +95,7 @@ class Engine(Protocol):
         ...
 
     def refresh_model(self, mask: torch.Tensor) -> None:
-        """Compute anew what follows from the model's fields in the masked worlds, as `mujoco.mj_setConst` does.
+        """Recompute what follows from the model's fields in the masked worlds, as `mujoco.mj_setConst` does.
 
         Args:
             mask: Which worlds at least. Boolean, shape (num_envs,).
@@ -107,10 +107,10 @@ class Engine(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that an engine of the same kind, model and num_envs gave.
+        """Continue from a state that an engine of the same kind, model and num_envs gave.
 
         Raises:
-            ValueError: It is of another engine or of other sizes.
+            ValueError: It is of another engine or of other sizes; then nothing has changed.
         """
         ...
 

@@ -11,6 +11,7 @@ from mujoco.batch import Batch
 from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.state_check import check_engine_state
 
 _ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
 
@@ -35,7 +36,7 @@ class NativeEngine:
         self.device = torch.device("cpu")
         self.layout = make_layout(model, self.device, dtype, height_field)
         model = copy.copy(model)
-        # A world that blows up is the environment's to find; MuJoCo would quietly put it back to its reference pose.
+        # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._batch = Batch(model, num_envs, num_threads)
         self._expanded: dict[str, torch.Tensor] = {}
@@ -61,7 +62,7 @@ class NativeEngine:
             mirror[:] = original
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
-        """Start the masked worlds anew; see `Engine.reset`."""
+        """Reset the masked worlds; see `Engine.reset`."""
         worlds = np.flatnonzero(mask.numpy())
         if not worlds.size:
             return
@@ -87,7 +88,7 @@ class NativeEngine:
         return self._expanded[field]
 
     def refresh_model(self, mask: torch.Tensor) -> None:
-        """Compute the constants of the masked worlds anew; see `Engine.refresh_model`."""
+        """Recompute the constants of the masked worlds; see `Engine.refresh_model`."""
         worlds = np.flatnonzero(mask.numpy())
         if worlds.size:
             self._batch.set_const(worlds)
@@ -102,12 +103,9 @@ class NativeEngine:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; see `Engine.load_state_dict`."""
-        if state["engine"] != "native" or state["rows"]["qpos"].shape != self._batch.qpos.shape:
-            raise ValueError(
-                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
-                f"not of native with {self._batch.qpos.shape}"
-            )
+        """Continue from a state; see `Engine.load_state_dict`."""
+        tensors = {name: self._batch.bind(name) for name in _ROWS} | {"sensordata": self.state.sensordata}
+        check_engine_state(state, "native", tensors, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
@@ -118,6 +116,6 @@ class NativeEngine:
             tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
 
     def close(self) -> None:
-        """Stop the threads and give the worlds up."""
+        """Stop the threads and release the worlds."""
         self._expanded.clear()
         del self._batch, self._mirrors

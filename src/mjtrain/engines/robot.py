@@ -1,4 +1,4 @@
-"""What whoever builds a controller for the robot needs to know of its model."""
+"""Facts about the robot's model for exported policies and other controllers."""
 
 from pathlib import Path
 from typing import Any

@@ -11,6 +11,7 @@ import warp as wp
 from mjtrain.engines.base import State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.state_check import check_engine_state
 from mjtrain.errors import RequestError
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
@@ -66,7 +67,7 @@ class WarpEngine:
         self._run("step", mjw.step, num_substeps)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
-        """Start the masked worlds anew; see `Engine.reset`."""
+        """Reset the masked worlds; see `Engine.reset`."""
         if self.device.type == "cpu" and not mask.any():  # on a GPU the question would cost more than the answer
             return
         state = self.state
@@ -104,7 +105,7 @@ class WarpEngine:
         return values
 
     def refresh_model(self, mask: torch.Tensor) -> None:  # noqa: ARG002
-        """Compute the constants of all worlds anew; see `Engine.refresh_model`."""
+        """Recompute the constants of all worlds; see `Engine.refresh_model`."""
         with wp.ScopedDevice(self._wp_device):
             mjw.set_const(self._model, self._data)
 
@@ -118,17 +119,13 @@ class WarpEngine:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; see `Engine.load_state_dict`."""
-        if state["engine"] != "warp" or state["rows"]["qpos"].shape != self.state.qpos.shape:
-            raise ValueError(
-                f"the state is of engine {state['engine']} with qpos of shape {tuple(state['rows']['qpos'].shape)}, "
-                f"not of warp with {tuple(self.state.qpos.shape)}"
-            )
+        """Continue from a state; see `Engine.load_state_dict`."""
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        check_engine_state(state, "warp", rows, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
-        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
         for name, tensor in rows.items():
             tensor.copy_(state["rows"][name])
 
@@ -137,7 +134,7 @@ class WarpEngine:
         self._graphs.clear()
 
     def _run(self, name: str, function: Callable[[mjw.Model, mjw.Data], None], times: int) -> None:
-        """Call function(model, data) so many times: as one captured graph on a GPU, directly on a CPU."""
+        """Call function(model, data) `times` times: as one captured graph on a GPU, directly on a CPU."""
         with wp.ScopedDevice(self._wp_device):
             if not self._wp_device.is_cuda:
                 for _ in range(times):
@@ -149,7 +146,7 @@ class WarpEngine:
             wp.capture_launch(graph)
 
     def _capture(self, function: Callable[[mjw.Model, mjw.Data], None], times: int) -> wp.Graph:
-        """Record the kernels of so many calls, leaving the worlds as they were."""
+        """Record the kernels of `times` calls, leaving the worlds as they were."""
         before = [tensor.clone() for tensor in (*vars(self.state).values(), self._warmstart)]
         function(self._model, self._data)  # compiles and loads the kernels, which a capture cannot
         with wp.ScopedCapture() as capture:

@@ -140,19 +140,27 @@ class Env:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that an environment of the same config, engine and num_envs gave.
+        """Continue from a state that an environment of the same config, engine, device and num_envs gave.
 
         Raises:
-            ValueError: It is of another environment.
+            ValueError: It is of another environment, engine or kind of device; then nothing has changed.
         """
         buffers = self._buffers()
-        theirs = {name: tuple(tensor.shape) for name, tensor in state["buffers"].items()}
-        ours = {name: tuple(tensor.shape) for name, tensor in buffers.items()}
-        if theirs != ours:
-            differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-            raise ValueError(f"the state is of another environment: {', '.join(differing)} differ")
-        self.engine.load_state_dict(state["engine"])
-        self.rng.set_state(state["rng"].cpu())
+        for theirs, ours in ((state["buffers"], buffers), (state["seen"], self._seen)):
+            differing = [
+                name
+                for name in sorted(ours.keys() | theirs.keys())
+                if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+            ]
+            if differing:
+                raise ValueError(f"the state is of another environment: {', '.join(differing)} differ")
+        rng_state = state["rng"].cpu()
+        try:
+            torch.Generator(self.device).set_state(rng_state)
+        except (RuntimeError, TypeError) as error:  # the generator of a CPU has another state than that of a GPU
+            raise ValueError(f"the state of the random generator is not one of a {self.device.type} device") from error
+        self.engine.load_state_dict(state["engine"])  # the last that can fail; it checks all before it changes any
+        self.rng.set_state(rng_state)
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}

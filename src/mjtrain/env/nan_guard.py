@@ -1,4 +1,4 @@
-"""Worlds whose state stops being finite."""
+"""Detects worlds whose state is no longer finite, and dumps their last seconds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
 
 class NanGuard:
-    """Finds broken worlds and remembers the last seconds of every world, so that a broken one can be looked at."""
+    """Finds worlds with NaN or infinite values, and records the last seconds of every world for a dump."""
 
     def __init__(self, config: NanGuardConfig, env: "Env") -> None:
         self._dumps_left = config.max_dumps
@@ -50,13 +50,14 @@ class NanGuard:
         return broken
 
     def dump(self, folder: Path, name: str, env: "Env") -> list[Path]:
-        """Write the last seconds of worlds that broke since the last call, as far as they are still remembered.
+        """Write the last seconds of worlds that broke since the last call, as far as they are still recorded.
 
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
-        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the MJCF file.
+        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the name of its MJCF
+        file, which the run has a copy of.
 
         Args:
-            folder: Where to; made if need be.
+            folder: Where to write; created if it is missing.
             name: Beginning of the files' names.
             env: The environment.
 
@@ -83,14 +84,14 @@ class NanGuard:
                 **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
                 step_dt=env.step_dt,
                 world=world,
-                robot=env.config.robot,
+                robot=Path(env.config.robot).name,
             )
             self._dumps_left -= 1
         return files
 
 
 def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
-    """Give up when too many worlds of the whole job broke in one iteration.
+    """Fail if too many worlds of the whole job broke in one iteration.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.

@@ -1,1 +1,1 @@
-"""A trained policy as files that need no mjtrain: ONNX and TorchScript, and what their numbers mean."""
+"""Export of a trained policy to files that need no mjtrain: ONNX, TorchScript and metadata."""

@@ -1,4 +1,4 @@
-"""From a run to the files of its policy."""
+"""Export of a run's policy."""
 
 import importlib.util
 import shutil
@@ -32,20 +32,20 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
 
 
 def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> dict[str, Any]:
-    """Write a policy's files, and verify them before they get their names.
+    """Write a policy's files, and verify them before they replace earlier ones.
 
     Args:
         context: Seed and threads; on the CPU.
         run: What to export.
-        out: Folder, made if need be. Files of an earlier export there are replaced, all or none.
-        num_observations: On how many recorded observations the files must agree with the policy.
+        out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
+        num_observations: Number of recorded observations on which the files must give the actions of the policy.
 
     Returns:
-        Greatest differences of an action, by file.
+        Largest difference of an action, by file.
 
     Raises:
         RequestError: The run cannot be exported.
-        RuntimeError: A file does not answer as the policy does; nothing was written.
+        RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.engines.robot import save_model
     from mjtrain.export import verify
@@ -72,8 +72,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         for name, difference in differences.items():
             if not difference <= verify.TOLERANCE:
                 raise RuntimeError(
-                    f"{name} does not answer as the policy does: on {num_observations} observations an action is off "
-                    f"by up to {difference:g}, more than {verify.TOLERANCE:g}"
+                    f"{name} gives other actions than the policy: on {num_observations} observations they differ by up "
+                    f"to {difference:g}, more than {verify.TOLERANCE:g}; nothing was written"
                 )
         out.mkdir(exist_ok=True)
         for file in partial.iterdir():

@@ -1,4 +1,4 @@
-"""What the numbers of an exported policy mean."""
+"""Metadata of an exported policy: the meaning of its inputs and outputs."""
 
 import json
 from importlib.metadata import version
@@ -10,19 +10,19 @@ from mjtrain.env.env import Env
 from mjtrain.runs.trained_run import TrainedRun
 
 FORMAT = 1
-"""Grows when a reader of older files would misunderstand newer ones."""
+"""Increased whenever a reader of the older format would misread the newer one."""
 
 KEY = "mjtrain"
 """Key of the metadata in an ONNX file; the value is JSON."""
 
 
 def describe_policy(run: TrainedRun, env: Env, groups: tuple[str, ...], iteration: int) -> dict[str, Any]:
-    """Say in plain values how to feed a policy and what to do with its answer.
+    """Describe a policy's observations and actions in plain values.
 
     Args:
         run: What was trained.
         env: An environment of it.
-        groups: Observation groups that the network sees side by side, in order.
+        groups: Observation groups whose concatenation is the input of the network, in order.
         iteration: Iteration of the weights.
 
     Returns:
@@ -68,7 +68,7 @@ def to_text(metadata: dict[str, Any]) -> str:
 
 
 def read_onnx_metadata(path: Any) -> dict[str, Any]:
-    """Read the metadata out of an exported ONNX file."""
+    """Read the metadata from an exported ONNX file."""
     import onnx
 
     properties = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}

@@ -1,4 +1,4 @@
-"""A policy's network as ONNX and as TorchScript, its normaliser inside."""
+"""A policy's network, including its observation normaliser, as ONNX and as TorchScript."""
 
 import logging
 import warnings
@@ -21,17 +21,17 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
 
     Args:
         policy: With its weights.
-        path: Where it goes.
-        metadata: Goes with it, as JSON under `KEY`.
+        path: File to write.
+        metadata: Stored in the file as JSON under `KEY`.
 
     Raises:
-        RequestError: The network remembers, which the files could not.
+        RequestError: The network is recurrent.
     """
     import onnx
 
     module = policy.to_onnx_module()
     for name in ("torch.onnx", "onnxscript"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # they report on operators of other packages
+        logging.getLogger(name).setLevel(logging.ERROR)  # they log about operators of other packages
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -55,8 +55,8 @@ def write_torchscript(policy: Policy, path: Path) -> None:
     """Write a policy as TorchScript, for torch.jit.load.
 
     Raises:
-        RequestError: The network remembers, which the files could not.
+        RequestError: The network is recurrent.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would have everybody give TorchScript up
+        warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
         torch.jit.script(policy.to_script_module()).save(str(path))  # pyright: ignore[reportAttributeAccessIssue]

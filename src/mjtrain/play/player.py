@@ -12,7 +12,7 @@ from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.learners import make_policy
 from mjtrain.rank import RankContext
-from mjtrain.runs.trained_run import TrainedRun, is_same_task
+from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
 
 if TYPE_CHECKING:
     from mjtrain.learner import Policy
@@ -65,7 +65,7 @@ class Player:
         assert self._network is not None
         content = load_checkpoint(checkpoint, str(self.env.device))
         theirs = content.get("infos", {}).get("task")
-        if theirs is not None and not is_same_task(theirs, self.run.task):
+        if theirs is not None and not may_be_played_as(theirs, self.run.task):
             raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
         self._network.load(content, checkpoint)
         self.checkpoint = checkpoint

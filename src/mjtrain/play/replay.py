@@ -56,7 +56,7 @@ def load_dump(path: Path) -> Dump:
         raise RequestError(f"--replay {path}: no such file") from None
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise RequestError(
-            f"--replay {path}: is no dump of a world that broke, as in a run's folder nan ({error})"
+            f"--replay {path}: not a NaN dump, such as a file in the folder nan of a run ({error})"
         ) from error
     return Dump(path=path, **fields, step_dt=step_dt, world=world, robot=robot)
 
@@ -147,7 +147,7 @@ class ReplaySession:
         self.frame = (self.frame + 1) % self.num_frames
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Go back to the first env step."""
         self.frame = 0
 
     def go_to(self, frame: int) -> None:

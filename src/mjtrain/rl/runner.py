@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from mjtrain import heartbeat
+from mjtrain.catalog import is_same_task
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, save_checkpoint
+from mjtrain.checkpoint_formats import FORMAT
 from mjtrain.config import AgentConfig
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
@@ -158,6 +160,7 @@ class Runner:
         save_checkpoint(
             path,
             {
+                "format": FORMAT,
                 **self.alg.save(),
                 "iter": self.iteration,
                 "learning_rate": self.alg.learning_rate,
@@ -187,7 +190,7 @@ class Runner:
         path = path or Path("(of rank 0)")
         content = parse_checkpoint(data, path, "cpu")
         theirs = content.get("infos", {}).get("task")
-        if theirs != task:
+        if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
         load_networks(self.alg, content, path, EVERYTHING)
         self.iteration = content["iter"]

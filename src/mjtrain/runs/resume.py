@@ -97,6 +97,8 @@ def find_local_run(config: TrainConfig) -> FoundRun:
 
 
 def _make(config: TrainConfig, *notices: str) -> FoundRun:
+    if not Path(config.env.robot).is_file():
+        raise RequestError(f"--env.robot {config.env.robot}: no such file")
     folder = experiment_dir(config)
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run_dir = make_run_dir(config)

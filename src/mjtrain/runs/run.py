@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig, to_plain
+from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import save_params
 
 
@@ -14,6 +15,9 @@ class Run:
 
     run_dir: Path
     """Where the run lives: an existing directory, absolute."""
+
+    robot: str
+    """MJCF file to train: the one that was asked for, or the run's own copy if that file is missing."""
 
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
@@ -46,14 +50,20 @@ class Run:
         return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
 
 
-def record_run(run: Run, config: TrainConfig) -> None:
+def record_run(run: Run, config: TrainConfig) -> list[str]:
     """Write down what is trained, in the run directory; called once a rank has accepted the request.
 
     Args:
         run: The run.
         config: What is trained, resolved.
 
+    Returns:
+        A line if the run has no copy of its robot.
+
     Raises:
         OSError: The run directory cannot be written.
     """
-    save_params(run.run_dir, env=to_plain(config.env), agent=to_plain(config.agent), launch=run.record)
+    robot, notices = record_robot(run.run_dir, config.env.robot)
+    env = {**to_plain(config.env), "robot": robot}
+    save_params(run.run_dir, env=env, agent=to_plain(config.agent), launch=run.record)
+    return notices

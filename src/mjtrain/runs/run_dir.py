@@ -15,6 +15,10 @@ import yaml
 from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
+from mjtrain.runs.upgrade import upgrade_params
+
+_COMPARED_BY_CONTENT = {"env.robot"}
+"""What `list_changes` leaves to others, by name; see runs/robot.py."""
 
 
 def name_run_dir(config: TrainConfig) -> Path:
@@ -164,14 +168,14 @@ def _keep_previous(folder: Path) -> None:
 
 
 def load_params(run_dir: Path, name: str) -> Any:
-    """Read what `save_params` wrote for a run under a name.
+    """Read what `save_params` wrote for a run under a name; functions have the names of today.
 
     Raises:
         RequestError: It is not there, or is no YAML.
     """
     path = run_dir / "params" / f"{name}.yaml"
     try:
-        return yaml.safe_load(path.read_text())
+        return upgrade_params(yaml.safe_load(path.read_text()))
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is no run directory") from error
     except yaml.YAMLError as error:
@@ -179,7 +183,10 @@ def load_params(run_dir: Path, name: str) -> Any:
 
 
 def list_changes(run_dir: Path, **params: Any) -> list[str]:
-    """Compare with what `save_params` wrote for a run: a line for each value that differs, as `name: old -> new`."""
+    """Compare with what `save_params` wrote for a run: a line for each value that differs, as `name: old -> new`.
+
+    The robot is compared by content; see `runs.robot.list_robot_changes`.
+    """
     changes = []
     for name, content in params.items():
         before = read_params(run_dir, name)
@@ -189,15 +196,17 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
 
 
 def read_params(run_dir: Path, name: str) -> dict[str, Any]:
-    """Return what `save_params` wrote to params/{name}.yaml; empty if it cannot be read."""
+    """Return what `load_params` reads; empty if it cannot be read."""
     try:
         content = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
     except (OSError, yaml.YAMLError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return upgrade_params(content) if isinstance(content, dict) else {}
 
 
 def _compare(name: str, before: Any, now: Any) -> list[str]:
+    if name in _COMPARED_BY_CONTENT:
+        return []
     if isinstance(before, dict) and isinstance(now, dict):
         keys = dict.fromkeys([*before, *now])
         return [line for key in keys for line in _compare(f"{name}.{key}", before.get(key), now.get(key))]

@@ -1,44 +1,45 @@
-"""From a task to what was trained on it: the run, its configs, its checkpoint."""
+"""Finds what was trained on a task: the run, its recorded configs and its checkpoint."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mjtrain.catalog import load_task, resolve_task_name
-from mjtrain.config import AgentConfig, EnvConfig, from_plain
+from mjtrain.catalog import is_same_task, load_task, resolve_task_name
+from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
 from mjtrain.errors import RequestError
+from mjtrain.runs.robot import find_robot
 from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, open_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun:
-    """What a policy was trained on and with, as its run recorded it."""
+    """What a policy was trained with, as its run recorded it."""
 
     task: str
-    """Name of the task as the catalogue spells it, or the path of its factory."""
+    """Name of the registered task, or the path of its factory."""
 
     env: EnvConfig
-    """The MDP."""
+    """The MDP. Its robot is the run's own copy, an absolute path."""
 
     agent: AgentConfig
     """Networks and algorithm."""
 
     run_dir: Path | None = None
-    """The run, absolute; None where a checkpoint stands alone or nothing was trained."""
+    """The run directory, absolute; None for a checkpoint outside of a run or an untrained task."""
 
     checkpoint: Path | None = None
-    """The weights, absolute; None where nothing was trained."""
+    """The checkpoint file, absolute; None for an untrained task."""
 
     notices: tuple[str, ...] = ()
-    """A line for each run and checkpoint that was passed over."""
+    """A line for each run or checkpoint that was passed over, and for a robot that is not the recorded one."""
 
 
 def find_trained_run(
     task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs"
 ) -> TrainedRun:
-    """Find what to look at: a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
+    """Find a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
 
-    The configs are those that the run recorded, so that networks and environment are the ones that were trained,
-    whatever the task's code says by now. A checkpoint that stands outside of a run is taken to fit the task as it is.
+    The configs are those that the run recorded, so networks and environment are the trained ones even if the task's
+    code has changed. A checkpoint outside of a run is used with the task as it is now.
 
     Args:
         task: Name of a task, or path of a factory.
@@ -47,7 +48,7 @@ def find_trained_run(
         log_root: Folder below which runs live.
 
     Raises:
-        RequestError: There is no such thing, it is broken, or it is of another task.
+        RequestError: It does not exist, is damaged, or is of another task.
     """
     name, defaults = resolve_task_name(task), load_task(task)
     if checkpoint is not None:
@@ -64,11 +65,12 @@ def find_trained_run(
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
-    return replace(_read_run(name, run_dir), checkpoint=path, notices=tuple(notices))
+    found = _read_run(name, run_dir, defaults)
+    return replace(found, checkpoint=path, notices=(*notices, *found.notices))
 
 
 def find_replayed_run(task: str, dump: str) -> TrainedRun:
-    """Find the task that a dump of a broken world was written for: as its run recorded it, or else as it is.
+    """Find the task that a NaN dump was written for: as its run recorded it, or without a run as it is now.
 
     Raises:
         RequestError: The run is of another task, or unreadable.
@@ -76,12 +78,11 @@ def find_replayed_run(task: str, dump: str) -> TrainedRun:
     run_dir = Path(dump).absolute().parent.parent
     if not (run_dir / "params").is_dir():
         return untrained(task)
-    load_task(task)  # for functions of a task that is a file
-    return _read_run(resolve_task_name(task), run_dir)
+    return _read_run(resolve_task_name(task), run_dir, load_task(task))
 
 
 def untrained(task: str) -> TrainedRun:
-    """Return a task as it is, without a run.
+    """Return a task as it is now, without a run.
 
     Raises:
         RequestError: There is no such task.
@@ -90,21 +91,23 @@ def untrained(task: str) -> TrainedRun:
     return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
 
 
-def is_same_task(theirs: str | None, task: str) -> bool:
-    """Tell whether a run of one task may be looked at as another.
-
-    Paths of factories depend on where they were typed, so their last parts count; a task made in Python has no name.
-    """
-    return theirs is not None and (theirs == "custom" or experiment_name(theirs) == experiment_name(task))
+def may_be_played_as(theirs: str | None, task: str) -> bool:
+    """Return whether a run of one task may be played as another; a task made in Python has no name."""
+    return theirs == "custom" or is_same_task(theirs, task)
 
 
-def _read_run(task: str, run_dir: Path) -> TrainedRun:
+def _read_run(task: str, run_dir: Path, defaults: TaskConfig) -> TrainedRun:
+    """Read what a run recorded; the task must be loaded already, for functions of a task that is a file."""
     theirs = load_params(run_dir, "launch").get("task")
-    if not is_same_task(theirs, task):
+    if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
     try:
         env = from_plain(EnvConfig, load_params(run_dir, "env"))
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
     except ValueError as error:
         raise RequestError(f"{run_dir / 'params'}: {error}") from error
-    return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)
+    robot, notices = find_robot(run_dir, env.robot), ()
+    if robot is None:
+        robot = Path(defaults.env.robot).absolute()
+        notices = (f"{run_dir}: its robot {env.robot} is not here; using the robot of the task, {robot}",)
+    return TrainedRun(task=task, env=replace(env, robot=str(robot)), agent=agent, run_dir=run_dir, notices=notices)

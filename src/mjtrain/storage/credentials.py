@@ -1,7 +1,7 @@
-"""Credentials from where AWS's own tools look for them, and messages that do not give them away.
+"""Credentials from the places where AWS's own tools look, and messages without secrets.
 
-object_store reads the environment and asks the machine (web identity, container, instance). What it does not know
-is AWS's files, `~/.aws/credentials` and `~/.aws/config`.
+object_store reads the environment and asks the machine (web identity, container, instance). It does not read
+AWS's files, `~/.aws/credentials` and `~/.aws/config`.
 """
 
 import configparser
@@ -28,14 +28,14 @@ _FROM_ENVIRONMENT = (
 
 
 def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Read what the environment leaves open from AWS's files.
+    """Read the settings that the environment does not give from AWS's files.
 
     Args:
-        environ: Environment variables; AWS_PROFILE and the places of the files among them. They win over files.
+        environ: Environment variables, which win over the files. AWS_PROFILE and the paths of the files are among them.
         home: Home directory of the user.
 
     Returns:
-        Options of obstore's S3Store; none where there is no file.
+        Options of obstore's S3Store; empty if there is no file.
     """
     options = {}
     profile = environ.get("AWS_PROFILE", "default")
@@ -61,7 +61,7 @@ def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def scrub(message: str, options: Mapping[str, str]) -> str:
-    """Make one line of an error's text, without the secrets of the environment and of these options."""
+    """Turn an error's text into one line without the secrets in the environment and in these options."""
     line, _, xml = message.partition("\n\nDebug source")[0].partition("<?xml")
     explained = re.search(r"<Message>(.*?)</Message>", xml, re.DOTALL)
     line = " ".join(f"{line} {explained[1] if explained else ''}".split())

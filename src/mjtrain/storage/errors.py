@@ -1,9 +1,9 @@
-"""What can go wrong between here and the storage."""
+"""Errors of object storage."""
 
 
 class StorageError(RuntimeError):
-    """The storage cannot be reached, or answers with an error; one line, without any secret."""
+    """The storage cannot be reached or reports an error. The message is one line without secrets."""
 
 
 class ConflictError(StorageError):
-    """Another writer was faster: the object is not what it was when it was read."""
+    """Another writer changed the object after it was read."""

@@ -1,4 +1,4 @@
-"""Get the newest valid checkpoint out of a storage."""
+"""Download the newest valid checkpoint from object storage."""
 
 import contextlib
 import os
@@ -21,14 +21,15 @@ def find_stored_iteration(url: str) -> int:
 
 
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Download the newest valid checkpoint below a URL, with the params of its run.
+    """Download the newest valid checkpoint below a URL, with the params and the robot of its run.
 
     Args:
         url: As `check_url` returns it.
-        run_dir: An existing folder, for `model_{iteration}.pt` and `params/`; params that are there already stay.
+        run_dir: An existing folder, for `model_{iteration}.pt`, `params/` and `robot/`; params and robots that are
+            there already stay.
 
     Returns:
-        The file, None if there is no valid checkpoint; and a line for each thing that is not as it should be.
+        The file, None if there is no valid checkpoint; and a line for each problem found.
 
     Raises:
         StorageError: The storage cannot be reached.
@@ -48,6 +49,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
             if problem is None:
                 partial.replace(path)
                 _fetch_params(storage, list(objects), run_dir)
+                _fetch_robot(storage, objects, run_dir)
                 return path, problems
         finally:
             partial.unlink(missing_ok=True)
@@ -56,15 +58,15 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: bool) -> list[str]:
-    """Say how latest.json differs from what is there."""
+    """Describe how latest.json differs from the stored objects."""
     if is_damaged:
-        return [f"{url}/{LATEST} is damaged: looking for the newest valid checkpoint beside it"]
+        return [f"{url}/{LATEST} is damaged: using the newest valid checkpoint beside it"]
     if latest is None:
-        return [f"{url}/{LATEST} is missing: looking for the newest valid checkpoint"] if names else []
+        return [f"{url}/{LATEST} is missing: using the newest valid checkpoint"] if names else []
     if latest.object not in names:
-        return [f"{url}/{LATEST} names {latest.object}, which is not there: looking for the newest valid checkpoint"]
+        return [f"{url}/{LATEST} names {latest.object}, which is not stored: using the newest valid checkpoint"]
     if names[0] != latest.object:
-        return [f"{url}/{LATEST} names {latest.object}, and {names[0]} is newer"]
+        return [f"{url}/{LATEST} names {latest.object}, but {names[0]} is newer"]
     return []
 
 
@@ -73,18 +75,18 @@ def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
     try:
         sha256 = storage.download(name, size, path)
     except FileNotFoundError:
-        return "was deleted meanwhile"
+        return "it was deleted during the download"
     if not has_content(name, sha256):
-        return f"its SHA-256 is {sha256[:16]}…, which is not the one it was stored with"
+        return f"its SHA-256 is {sha256[:16]}…, which is not the one in its name"
     try:
         verify_checkpoint(path)
     except CheckpointError:
-        return "it is no whole checkpoint"
+        return "it is not a complete checkpoint"
     return None
 
 
 def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
-    """Download what ran; to know it is useful but not needed."""
+    """Download the params. They are useful but not needed, so a failed write is no error."""
     for name in names:
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():
@@ -93,3 +95,19 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
                 path.parent.mkdir(exist_ok=True)
                 with contextlib.suppress(OSError):
                     path.write_bytes(content[0])
+
+
+def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
+    """Download the run's copy of its robot."""
+    for name, size in objects.items():
+        path = run_dir / name
+        if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
+            partial = path.with_name(f".{path.name}.partial")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                storage.download(name, size, partial)
+                partial.replace(path)
+            except FileNotFoundError:
+                continue  # another writer deleted it
+            finally:
+                partial.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ _CHUNK_SIZE = 1 << 20
 
 
 class NewerThereError(Exception):
-    """The storage holds a later checkpoint than the one to publish."""
+    """The storage holds a newer checkpoint than the one to publish."""
 
 
 def read_latest(storage: Storage) -> tuple[Latest | None, Version | None]:
@@ -31,8 +31,8 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
 
     Args:
         storage: Where to.
-        path: The checkpoint; its run directory's params go with it.
-        file: The same, open: it may be deleted meanwhile.
+        path: The checkpoint; the params and the robot of its run directory go with it.
+        file: The same file, opened: its name may be deleted during the upload.
         keep: How many iterations stay in the storage, the newest; None keeps all.
 
     Raises:
@@ -45,10 +45,11 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     theirs, version = read_latest(storage)
     if theirs is not None and (theirs.object, theirs.sha256) == (name, sha256):
         return
-    storage.upload(name, file)  # even if it does not become the latest: what is newer now may turn out to be damaged
+    storage.upload(name, file)  # even if it does not become the latest: the newer one may turn out to be damaged
     _refuse_newer(storage, theirs, iteration)
     for params in sorted((path.parent / "params").glob("*.yaml")):
         storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
+    _upload_robot(storage, path.parent)
     latest = Latest(
         iteration=iteration,
         object=name,
@@ -67,9 +68,20 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
         else:
             break
     else:
-        raise StorageError(f"{storage.url}/{LATEST} is changed by others all the time")
+        raise StorageError(f"{storage.url}/{LATEST} is changed by other writers all the time")
     if keep is not None:
         storage.delete(choose_stale(list(storage.list_objects()), latest, keep))
+
+
+def _upload_robot(storage: Storage, run_dir: Path) -> None:
+    """Store the run's copy of its robot; what the storage has stays, as those files never change."""
+    files = [path for path in sorted((run_dir / "robot").rglob("*")) if path.is_file() and path.suffix != ".partial"]
+    there = storage.list_objects() if files else {}
+    for file in files:
+        name = file.relative_to(run_dir).as_posix()
+        if there.get(name) != file.stat().st_size:
+            with file.open("rb") as content:
+                storage.upload(name, content)
 
 
 def _refuse_newer(storage: Storage, theirs: Latest | None, iteration: int) -> None:

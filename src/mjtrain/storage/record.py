@@ -1,4 +1,4 @@
-"""What `latest.json` says, how objects are called, and who may replace what; pure."""
+"""The content of `latest.json`, the names of objects, and which object may replace which; pure."""
 
 import json
 import re
@@ -27,7 +27,7 @@ class Latest:
     """Name of the run directory that it comes from."""
 
     host: str
-    """Where that is."""
+    """The host it was published from."""
 
     time: float
     """When it was published, in seconds since the epoch."""
@@ -38,7 +38,7 @@ class Latest:
 
 
 def parse_latest(content: bytes) -> Latest | None:
-    """Read latest.json; None where it is damaged."""
+    """Read latest.json; None if it is damaged."""
     try:
         latest = Latest(**json.loads(content))
     except (ValueError, TypeError):
@@ -52,7 +52,7 @@ def object_name(iteration: int, sha256: str) -> str:
 
 
 def object_iteration(name: str) -> int | None:
-    """Read the iteration off an object's name; None if it is none of a checkpoint."""
+    """Read the iteration from an object's name; None if it is not the name of a checkpoint."""
     found = re.fullmatch(r"model_(\d+)-[0-9a-f]{16}\.pt", name)
     return None if found is None else int(found[1])
 
@@ -63,7 +63,7 @@ def has_content(name: str, sha256: str) -> bool:
 
 
 def newest_first(names: list[str], latest: Latest | None) -> list[str]:
-    """Order the checkpoints among names; of those with the same iteration, what latest.json names leads."""
+    """Order the checkpoints among names; among those of one iteration, the one that latest.json names comes first."""
     found = [(iteration, name) for name in names if (iteration := object_iteration(name)) is not None]
     named = None if latest is None else latest.object
     return [name for _, name in sorted(found, key=lambda item: (item[0], item[1] == named, item[1]), reverse=True)]
@@ -77,7 +77,7 @@ def may_replace(theirs: Latest | None, iteration: int) -> bool:
 def choose_stale(names: list[str], latest: Latest, keep: int) -> list[str]:
     """Choose the objects to delete so that the newest `keep` iterations remain.
 
-    What is newer than what latest.json names is another writer's business, and what it names is never chosen.
+    Objects newer than the one that latest.json names belong to another writer. The one that it names is never chosen.
     """
     settled = [name for name in newest_first(names, latest) if (object_iteration(name) or 0) <= latest.iteration]
     kept = sorted({object_iteration(name) or 0 for name in settled}, reverse=True)[:keep]

@@ -1,4 +1,4 @@
-"""Objects below a URL, by name; the only place that knows obstore."""
+"""Objects below a URL, by name; the only module that uses obstore."""
 
 import contextlib
 import fcntl
@@ -40,7 +40,7 @@ class Storage:
     """What is stored below a URL. Every method raises StorageError where the storage fails."""
 
     def __init__(self, url: str) -> None:
-        """Prepare to talk to a storage, without doing so.
+        """Prepare the client. Nothing is sent.
 
         Args:
             url: As `check_url` returns it.
@@ -56,7 +56,7 @@ class Storage:
             self._folder = Path(unquote(urlsplit(url).path))
         elif scheme == "s3":
             self._options = s3_options(os.environ, Path.home())
-            plain_http = self._options.get("endpoint", "").startswith("http://")  # the user's own choice, then
+            plain_http = self._options.get("endpoint", "").startswith("http://")  # only if the user asks for it
             settings = {"config": self._options, "client_options": {**_CLIENT, "allow_http": plain_http}}
         else:
             settings = {"client_options": _CLIENT}
@@ -89,11 +89,11 @@ class Storage:
 
         Args:
             name: Which object.
-            content: What it shall hold.
-            version: What `read` said; None for "there was none".
+            content: Its new content.
+            version: The version that `read` returned; None if there was no such object.
 
         Raises:
-            ConflictError: It is not.
+            ConflictError: It is another version.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -104,7 +104,7 @@ class Storage:
 
         def put() -> None:
             with self._lock():
-                if self._folder is not None and version is not None:  # a file system knows no such condition
+                if self._folder is not None and version is not None:  # a file system has no conditional writes
                     now = self.read(name)
                     if now is None or now[1] != version:
                         raise ConflictError(f"{self.url}/{name} was changed by another writer")
@@ -130,7 +130,7 @@ class Storage:
             yield
 
     def upload(self, name: str, file: IO[bytes]) -> None:
-        """Store a file's content; the object is there as a whole or not at all."""
+        """Store a file's content; the object becomes visible when it is complete."""
         import obstore
 
         file.seek(0)
@@ -188,7 +188,7 @@ class Storage:
             return {}
 
     def delete(self, names: list[str]) -> None:
-        """Delete objects; that one is not there is fine."""
+        """Delete objects; missing ones are no error."""
         import obstore
 
         for name in names:
@@ -196,7 +196,7 @@ class Storage:
                 self._attempt(lambda name=name: obstore.delete(self._store, name))
 
     def _attempt(self, action: Callable[[], ValueT]) -> ValueT:
-        """Do something, and say in one clean line what went wrong."""
+        """Call an action, and turn its errors into a StorageError of one line without secrets."""
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
         try:

@@ -1,7 +1,7 @@
-"""The process that uploads for a rank.
+"""The upload process of a rank.
 
 Reads JSON lines on standard input: first {"url", "keep"}, then {"path"} of a checkpoint or {"hurry"}; writes events on
-standard output. It ends when its input does, in the middle of an upload if need be: whoever started it is gone then.
+standard output. It exits when its input ends, even during an upload, because the rank has ended then.
 """
 
 import json
@@ -31,7 +31,7 @@ class _Inbox:
         self._hurry = False
 
     def read_for_ever(self, lines: IO[str]) -> None:
-        """Take in what the rank says, and end the process with the rank."""
+        """Read messages from the rank, and exit when the rank ends."""
         for line in lines:
             message = json.loads(line)
             with self._changed:
@@ -50,7 +50,7 @@ class _Inbox:
             return path
 
     def wait(self, back_off_s: float) -> bool:
-        """Wait before another attempt; whether there is a newer checkpoint to upload instead."""
+        """Wait before the next attempt; return whether there is a newer checkpoint to upload instead."""
         with self._changed:
             if self._hurry:
                 back_off_s = min(back_off_s, FIRST_BACK_OFF_S)
@@ -62,7 +62,7 @@ class _Inbox:
 def main() -> None:
     """Upload until the input ends."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(signum, signal.SIG_IGN)  # as the rank goes on until its last checkpoint is uploaded
+        signal.signal(signum, signal.SIG_IGN)  # the rank decides when uploading ends
     settings = json.loads(sys.stdin.readline())
     inbox = _Inbox()
     threading.Thread(target=inbox.read_for_ever, args=(sys.stdin,), daemon=True).start()
@@ -71,12 +71,12 @@ def main() -> None:
 
 
 def _upload(path: Path, inbox: _Inbox, *, url: str, keep: int | None) -> None:
-    """Upload one checkpoint, however often it takes, unless a newer one comes meanwhile."""
+    """Upload one checkpoint, and retry until it is stored or a newer one arrives."""
     begin = time.monotonic()
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        return  # --keep-checkpoints has deleted it already, so a newer one is on its way
+        return  # --keep-checkpoints has deleted it already, so a newer one follows
     with file:
         attempts, back_off_s = 0, FIRST_BACK_OFF_S
         while True:

@@ -1,7 +1,7 @@
-"""Uploads beside a training: the rank hands over names of files and reads events, and never waits.
+"""Uploads during training: the rank passes file names to a process, reads its events, and never waits.
 
-The work is done by a process of its own (`upload_process.py`): hashing and sending take neither the rank's lock of
-Python nor its step path, and an upload that hangs in a dead network can be ended at any moment.
+A separate process does the work (`upload_process.py`): hashing and sending take neither the rank's Python lock nor time
+of its env steps, and an upload that hangs in a dead network can be ended at any moment.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from mjtrain import heartbeat
 
 @dataclass(frozen=True, kw_only=True)
 class UploadEvent:
-    """Something that a user may want to know about an upload."""
+    """A change in the state of an upload."""
 
     event: str
-    """uploaded, upload_failed (it is tried again), upload_refused (a newer one is there), or upload_given_up."""
+    """uploaded, upload_failed (it is retried), upload_refused (a newer one is stored), or upload_given_up."""
 
     fields: dict[str, Any] = field(default_factory=dict)
-    """More about it, plain values; the iteration first of all."""
+    """Details as plain values, the iteration first."""
 
     line: str | None = None
-    """What to tell the user at once; None for good news."""
+    """What to tell the user at once; None where nothing is wrong."""
 
 
 class Uploader:
-    """Uploads the newest checkpoint of a run, again and again.
+    """Uploads the newest checkpoint of a run, after each save.
 
-    At most two are under way: one that is being uploaded, and the newest of those that came since.
+    At most two are pending: the one being uploaded, and the newest one submitted since.
     """
 
     def __init__(self, url: str, keep: int | None) -> None:
@@ -57,7 +57,7 @@ class Uploader:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # signals from the terminal are for the rank, which wants its last one uploaded
+            start_new_session=True,  # a signal from the terminal must not end the upload of the last checkpoint
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -67,7 +67,7 @@ class Uploader:
     @staticmethod
     def _tell(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # then the next look at its output says so
+        with contextlib.suppress(BrokenPipeError):  # the next read of its output reports that it ended
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
 
@@ -79,7 +79,7 @@ class Uploader:
         self._tell(self._process, {"path": str(path)})
 
     def poll_events(self) -> list[UploadEvent]:
-        """Return what has happened since the last call; does not wait."""
+        """Return the events since the last call; does not wait."""
         assert self._process.stdout is not None
         data = self._process.stdout.read()  # None while there is nothing, b"" when the process has ended
         if data is not None:
@@ -88,7 +88,7 @@ class Uploader:
         events = [self._take(json.loads(line)) for line in lines]
         if data == b"" and self._unsettled is not None:
             self._process.wait()
-            events.append(self._give_up(f"the process that uploads has ended (status {self._process.returncode})"))
+            events.append(self._give_up(f"the upload process exited with status {self._process.returncode}"))
         return events
 
     def _take(self, message: dict[str, Any]) -> UploadEvent:
@@ -99,15 +99,15 @@ class Uploader:
         line = None
         if event == "upload_failed":
             self._last_error = str(error)
-            line = f"{path.name} could not be uploaded ({error}); it is tried again, and training goes on"
+            line = f"{path.name} could not be uploaded ({error}); retrying, and training continues"
         elif event == "upload_refused":
-            line = f"{path.name} is stored, but is not the latest there: {error}"
+            line = f"{path.name} is stored, but it is not the latest one: {error}"
         elif message.get("attempts", 1) > 1:
-            line = f"{path.name} is uploaded now, at attempt {message['attempts']}"
+            line = f"{path.name} was uploaded at attempt {message['attempts']}"
         return UploadEvent(event=event, fields=message, line=line)
 
     def flush(self, timeout_s: float) -> list[UploadEvent]:
-        """Wait until the last checkpoint is uploaded, and return what has happened.
+        """Wait until the last checkpoint is uploaded, and return the events.
 
         Args:
             timeout_s: Longest wait, in seconds.
@@ -131,7 +131,7 @@ class Uploader:
         return UploadEvent(
             event="upload_given_up",
             fields={"checkpoint": path.name, "url": self._url, "error": error},
-            line=f"{path.name} is not in {self._url}: {error}; it is in {path.parent}",
+            line=f"{path.name} was not uploaded to {self._url}: {error}; the local copy is in {path.parent}",
         )
 
     def close(self) -> None:

@@ -10,20 +10,20 @@ SCHEMES = ("s3", "gs", "az", "file")
 
 
 def is_url(text: object) -> bool:
-    """Tell a URL from a path or anything else."""
+    """Return whether a value is a URL and not a path."""
     return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
 def check_url(flag: str, url: str) -> str:
-    """Return a URL as it is used everywhere: without a slash at the end.
+    """Check a URL and return it without a trailing slash.
 
     Args:
-        flag: The flag it comes from, for messages.
+        flag: The flag that gave it, for messages.
         url: scheme://bucket/prefix.
 
     Raises:
-        RequestError: It is no URL of a place we can store to, it carries credentials (which the message does not
-            repeat), or obstore is not installed.
+        RequestError: The scheme is not supported, the URL carries credentials (which the message does not repeat), or
+            obstore is not installed.
     """
     scheme, _, rest = url.partition("://")
     allowed = ", ".join(f"{name}://" for name in SCHEMES)
@@ -33,8 +33,8 @@ def check_url(flag: str, url: str) -> str:
     parts = urlsplit(url)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise RequestError(
-            f"{flag} {scheme}://…: must not carry credentials or a query; they come from the environment, such as "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from where the machine keeps them"
+            f"{flag} {scheme}://…: must not carry credentials or a query; set them in the environment, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the machine's own configuration"
         )
     if scheme == "file" and (parts.netloc or not parts.path.strip("/")):
         raise RequestError(f"{flag} {url}: give an absolute path, as in file:///data/runs/one")

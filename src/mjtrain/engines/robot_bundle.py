@@ -1,0 +1,173 @@
+"""A robot's MJCF as files that depend on no other: includes merged, meshes and images beside it.
+
+Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `differing_fields` compiles both and compares.
+"""
+
+import hashlib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+ASSETS_DIR = "assets"
+"""Folder of the files that an MJCF file refers to, each in a folder named after its content."""
+
+_MESH_DIR, _TEXTURE_DIR = "meshdir", "texturedir"
+_IMAGE_ATTRIBUTES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
+_FILE_ATTRIBUTES = {
+    "mesh": (_MESH_DIR, ("file",)),
+    "hfield": (_MESH_DIR, ("file",)),
+    "skin": (_MESH_DIR, ("file",)),
+    "flexcomp": (_MESH_DIR, ("file",)),
+    "texture": (_TEXTURE_DIR, _IMAGE_ATTRIBUTES),
+    "model": ("", ("file",)),
+}
+"""Which elements of MJCF name files: the compiler setting that says where they are, and the attributes."""
+
+
+class RobotBundleError(ValueError):
+    """The robot cannot be copied; the message says why."""
+
+
+def bundle_robot(robot: Path) -> dict[str, bytes]:
+    """Collect a robot's files.
+
+    Args:
+        robot: Its MJCF file.
+
+    Returns:
+        Content by relative path. The first one is the MJCF file itself under its own name, with all includes merged and
+        without comments; the others are what it refers to. Equal robots give equal bundles, and a bundle that was
+        written to a folder gives itself again.
+
+    Raises:
+        RobotBundleError: A file is missing, or this is no MJCF.
+    """
+    assets: dict[str, bytes] = {}
+    merged = _merge(robot.absolute(), assets)
+    return {robot.name: merged, **assets}
+
+
+def differing_fields(first: Path, second: Path) -> list[str]:
+    """Compile two MJCF files and compare the models, field by field.
+
+    Returns:
+        Names of the fields of `MjModel` that differ, where files lie aside; empty if the models are the same.
+
+    Raises:
+        ValueError: One of them is no valid model.
+    """
+    import mujoco
+    import numpy as np
+
+    models = [mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)]
+    found = []
+    for prefix, owners in (
+        ("", models),
+        ("opt.", [model.opt for model in models]),
+        ("stat.", [model.stat for model in models]),
+    ):
+        for name in dir(owners[0]):
+            values = [getattr(owner, name) for owner in owners]
+            if name.startswith("_") or "path" in name or name == "nbuffer":  # where files lie, and how long that is
+                continue
+            if isinstance(values[0], np.ndarray | int | float | bytes):
+                first_bytes, second_bytes = (np.asarray(value).tobytes() for value in values)  # as NaN equals NaN
+                if first_bytes != second_bytes:
+                    found.append(prefix + name)
+    if str(models[0].vis) != str(models[1].vis):  # a structure of structures of numbers
+        found.append("vis")
+    return found
+
+
+def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -> bytes:
+    """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
+
+    Args:
+        path: The file, absolute.
+        assets: Content by name, relative to the bundle.
+        is_attached: Whether it is a model that another one attaches, and so among the assets itself.
+    """
+    root = _parse(path)
+    if root.tag != "mujoco":
+        raise RobotBundleError(f"{path} is no MJCF file: its outermost element is <{root.tag}>")
+    _merge_includes(root, path.parent, path.parent)
+    folders, strips_path = _read_compiler(root, path.parent)
+    strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there
+    prefix = "../" if is_attached else f"{ASSETS_DIR}/"
+    for element in root.iter():
+        kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
+        for attribute in attributes:
+            name = element.get(attribute)
+            if name:
+                file = folders[kind] / (Path(name).name if strips_path else name)
+                element.set(attribute, prefix + _add_asset(file, str(element.tag), assets))
+    ET.indent(root)
+    return ET.tostring(root, encoding="utf-8") + b"\n"
+
+
+def _add_asset(path: Path, kind: str, assets: dict[str, bytes]) -> str:
+    """Add a file, and return its name in the folder of the assets.
+
+    The file keeps its own name, as MuJoCo names a mesh or a texture after it.
+    """
+    content = _merge(path, assets, is_attached=True) if kind == "model" else _read(path)
+    name = f"{hashlib.sha256(content).hexdigest()[:12]}/{path.name}"
+    assets[f"{ASSETS_DIR}/{name}"] = content
+    return name
+
+
+def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path) -> None:
+    """Put the content of included files where they are included.
+
+    Args:
+        parent: The element to look in.
+        main_folder: Folder of the MJCF file that everything belongs to. MuJoCo looks there first.
+        folder: Folder of the file that the element comes from. MuJoCo looks there next.
+    """
+    merged: list[ET.Element] = []
+    for child in parent:
+        if child.tag == "include":
+            name = child.get("file", "")
+            places = [place / name for place in (main_folder, folder) if (place / name).is_file()]
+            if not places:
+                raise RobotBundleError(f"{main_folder / name}: no such file")
+            included = _parse(places[0])
+            _merge_includes(included, main_folder, places[0].parent)
+            merged += included
+        else:
+            _merge_includes(child, main_folder, folder)
+            merged.append(child)
+    parent[:] = merged
+
+
+def _read_compiler(root: ET.Element, main_folder: Path) -> tuple[dict[str, Path], bool]:
+    """Take the settings about files out of <compiler>; the last one of each counts, as in MuJoCo.
+
+    Returns:
+        Folder by setting, and whether the folders in the names of files are ignored.
+    """
+    folders = {_MESH_DIR: main_folder, _TEXTURE_DIR: main_folder, "": main_folder}
+    strips_path = False
+    for compiler in root.iter("compiler"):
+        both = compiler.attrib.pop("assetdir", None)
+        for name in (_MESH_DIR, _TEXTURE_DIR):
+            value = compiler.attrib.pop(name, both)
+            if value is not None:
+                folders[name] = main_folder / value
+        strips_path = compiler.attrib.pop("strippath", str(strips_path).lower()) == "true"
+    return folders, strips_path
+
+
+def _parse(path: Path) -> ET.Element:
+    try:
+        return ET.fromstring(_read(path))
+    except ET.ParseError as error:
+        raise RobotBundleError(f"{path} cannot be read as XML ({error})") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise RobotBundleError(f"{path}: no such file") from None
+    except OSError as error:
+        raise RobotBundleError(f"{path} cannot be read ({error.strerror})") from error

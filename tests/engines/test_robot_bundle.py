@@ -1,0 +1,149 @@
+"""A copy of a robot compiles to the same model, wherever it is."""
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+from PIL import Image
+
+from mjtrain.catalog import load_task
+from mjtrain.engines.robot_bundle import RobotBundleError, bundle_robot, differing_fields
+from support.envs import TASKS
+
+OBJ = "v 0 0 0\nv {0} 0 0\nv 0 {0} 0\nv 0 0 {0}\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+MAIN = """
+<mujoco model="main">
+  <compiler angle="degree" meshdir="meshes" texturedir="{texturedir}"/>
+  <!-- a comment -->
+  <include file="parts/defaults.xml"/>
+  <asset>
+    <mesh name="named" file="a/link.obj"/>
+    <mesh file="b/link.obj" scale="0.1 0.1 0.1"/>
+    <hfield name="ground" file="ground.png" size="2 2 0.3 0.1"/>
+    <texture name="flat" type="2d" file="wood.png"/>
+    <texture name="sky" type="skybox" fileright="wood.png" fileleft="wood.png" fileup="wood.png" filedown="wood.png"
+      filefront="wood.png" fileback="wood.png"/>
+    <material name="wood" texture="flat"/>
+    <model name="gripper" file="../gripper/gripper.xml"/>
+  </asset>
+  <worldbody>
+    <geom type="hfield" hfield="ground" material="wood"/>
+    <body name="base" pos="0 0 2">
+      <freejoint name="root"/>
+      <geom type="mesh" mesh="named"/>
+      <geom class="light" type="mesh" mesh="link"/>
+      <include file="parts/arm.xml"/>
+      <frame pos="0.5 0 0"><attach model="gripper" body="palm" prefix="left_"/></frame>
+    </body>
+    <body name="cloth" pos="0 0 4">
+      <flexcomp name="cloth" type="mesh" file="a/link.obj" dim="2" mass="0.1" radius="0.01"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def write_bundle(bundle: dict[str, bytes], folder: Path) -> Path:
+    for name, content in bundle.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder / next(iter(bundle))
+
+
+def write_robot(folder: Path) -> Path:
+    """Write a robot that uses all that MJCF has to refer to other files."""
+    main = folder / "main"
+    for index, name in enumerate(("a/link.obj", "b/link.obj")):  # two of one name
+        write(main / "meshes" / name, OBJ.format(index + 1))
+    images = folder / "images"
+    images.mkdir()
+    random = np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 255, (8, 8, 3), np.uint8)).save(images / "wood.png")
+    Image.fromarray(random.integers(0, 255, (8, 8), np.uint8)).save(main / "meshes" / "ground.png")
+    write(main / "parts" / "defaults.xml", '<mujoco><include file="more/classes.xml"/></mujoco>')
+    classes = '<mujocoinclude><default><default class="light"><geom density="{}"/></default></default></mujocoinclude>'
+    write(main / "parts" / "more" / "classes.xml", classes.format(1))
+    write(main / "more" / "classes.xml", classes.format(70))  # MuJoCo looks here first
+    write(
+        main / "parts" / "arm.xml",
+        '<mujoco><body name="arm"><joint name="elbow" range="-30 30.123456789"/><geom size="0.1"/></body></mujoco>',
+    )
+    gripper = folder / "gripper"
+    write(gripper / "stl" / "finger.obj", OBJ.format(0.3))
+    write(gripper / "assets.xml", '<mujoco><asset><mesh file="finger.obj"/></asset></mujoco>')
+    write(
+        gripper / "gripper.xml",
+        '<mujoco model="gripper"><compiler assetdir="stl"/><include file="assets.xml"/>'
+        '<worldbody><body name="palm"><geom type="mesh" mesh="finger"/></body></worldbody></mujoco>',
+    )
+    return write(main / "robot.xml", MAIN.format(texturedir=images))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_robots_of_the_tasks_are_copied_as_they_are(task: str, tmp_path: Path) -> None:
+    robot = Path(load_task(task).env.robot)
+    assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path)) == []
+
+
+def test_a_copy_is_the_same_model_and_needs_nothing_else(tmp_path: Path) -> None:
+    robot = write_robot(tmp_path)
+    bundle = bundle_robot(robot)
+    assert b"comment" not in bundle["robot.xml"]
+    copy = write_bundle(bundle, tmp_path / "copy")
+    assert differing_fields(robot, copy) == []
+    assert mujoco.MjModel.from_xml_path(str(copy)).nmesh == 3
+    moved = (tmp_path / "copy").rename(tmp_path / "moved") / copy.name
+    for folder in ("main", "images", "gripper"):
+        (tmp_path / folder).rename(tmp_path / f"{folder}_gone")
+    assert mujoco.MjModel.from_xml_path(str(moved)).nhfield == 1
+    assert bundle_robot(moved) == bundle
+
+
+def test_folders_in_the_names_of_files_are_stripped_where_the_model_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "stl" / "link.obj", OBJ.format(1))
+    robot = write(
+        tmp_path / "robot.xml",
+        '<mujoco><compiler assetdir="stl" strippath="true"/><asset><mesh file="elsewhere/link.obj"/></asset>'
+        '<worldbody><geom type="mesh" mesh="link"/></worldbody></mujoco>',
+    )
+    assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path / "copy")) == []
+
+
+def test_every_change_shows(tmp_path: Path) -> None:
+    robot = write_robot(tmp_path)
+    before = bundle_robot(robot)
+    copy = write_bundle(before, tmp_path / "copy")
+    for file in ("main/meshes/b/link.obj", "gripper/stl/finger.obj", "main/parts/arm.xml", "main/more/classes.xml"):
+        path = tmp_path / file
+        content = path.read_text()
+        path.write_text(content.replace("0.3", "0.4").replace("v 2", "v 3").replace("70", "80").replace("0.1", "0.2"))
+        assert path.read_text() != content
+        assert bundle_robot(robot) != before, file
+        assert differing_fields(robot, copy), file
+        path.write_text(content)
+        assert bundle_robot(robot) == before
+
+
+def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    robot = write_robot(tmp_path)
+    (tmp_path / "gripper" / "stl" / "finger.obj").unlink()
+    broken = write(tmp_path / "broken.xml", "<mujoco><worldbody></mujoco>")
+    urdf = write(tmp_path / "robot.urdf", "<robot name='r'/>")
+    lost = write(tmp_path / "lost.xml", "<mujoco><include file='nowhere.xml'/></mujoco>")
+    for path, message in (
+        (robot, r"finger\.obj: no such file"),
+        (broken, r"broken\.xml cannot be read as XML"),
+        (urdf, r"robot\.urdf is no MJCF file: its outermost element is <robot>"),
+        (lost, r"nowhere\.xml: no such file"),
+        (tmp_path / "gone.xml", r"gone\.xml: no such file"),
+    ):
+        with pytest.raises(RobotBundleError, match=message):
+            bundle_robot(path)

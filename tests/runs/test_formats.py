@@ -1,0 +1,123 @@
+"""Runs that earlier versions of mjtrain wrote still resume and play: one of each task, and one of two ranks."""
+
+import importlib
+import inspect
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from mjtrain.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.checkpoint_formats import FORMAT, upgrade
+from mjtrain.cli import play
+from mjtrain.cli import train as train_command
+from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
+from mjtrain.errors import RequestError
+from mjtrain.runs.upgrade import upgrade_params
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TASKS = {
+    "arm_reach": "Arm-Reach",
+    "cartpole_balance": "Cartpole-Balance",
+    "cartpole_balance_two_ranks": "Cartpole-Balance",
+    "cartpole_swingup": "Cartpole-Swingup",
+    "quadruped_velocity_flat": "Quadruped-Velocity-Flat",
+    "quadruped_velocity_rough": "Quadruped-Velocity-Rough",
+}
+RUNS = [(folder.name, name) for folder in sorted(FIXTURES.glob("format_*")) for name in TASKS]
+RECORDED = [
+    *("--gpu-ids", "None", "--num-threads", "1", "--seed", "5", "--num-envs", "2", "--max-iterations", "3"),
+    *("--logger", "none", "--agent.num-steps-per-env", "4", "--agent.algorithm.num-mini-batches", "2"),
+    *("--agent.actor.hidden-dims", "4", "--agent.critic.hidden-dims", "4"),
+]
+"""The settings that made the runs, and one more iteration."""
+SHORT = ["--env.episode-length-s", "0.2"]
+
+
+def unpack(format_folder: str, name: str, folder: Path) -> Path:
+    """Unpack a recorded run; its robot's path is of another machine."""
+    run_dir = folder / "run"
+    with tarfile.open(FIXTURES / format_folder / f"{name}.tar.xz") as archive:
+        archive.extractall(run_dir, filter="data")
+    return run_dir
+
+
+@pytest.mark.parametrize(("format_folder", "name"), RUNS)
+def test_a_recorded_run_resumes(
+    format_folder: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = unpack(format_folder, name, tmp_path)
+    num_ranks = 2 if name.endswith("two_ranks") else 1
+    ranks = ["--num-workers", "2"] if num_ranks == 2 else []
+    train_command.main([TASKS[name], "--resume", str(run_dir), *RECORDED, *ranks])
+    text = "".join(capsys.readouterr())
+    assert "resuming from" in text
+    assert not re.search("start anew|start again", text), "environments and random numbers were not restored"
+    assert "mjtrain.env." not in text, "functions that only have another name now are no change"
+    iterations = [json.loads(line)["iteration"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert iterations == [1, 2, 3]
+    before, after = (load_checkpoint(run_dir / f"model_{iteration}.pt", "cpu") for iteration in (2, 3))
+    assert torch.load(run_dir / "model_3.pt", weights_only=True)["format"] == FORMAT
+    assert len(before["ranks"]) == len(after["ranks"]) == num_ranks
+    assert after["infos"]["env_steps_total"] == before["infos"]["env_steps_total"] * 3 // 2
+
+
+@pytest.mark.parametrize(("format_folder", "name"), RUNS)
+def test_a_recorded_run_plays(
+    format_folder: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = unpack(format_folder, name, tmp_path)
+    play.main([TASKS[name], "--run", str(run_dir), "--episodes", "2", "--gpu-ids", "None", "--json", *SHORT])
+    output = capsys.readouterr()
+    report = json.loads(output.out)
+    assert report["iteration"] == 2
+    assert report["num_envs"] * report["episodes_per_env"] == 2
+    assert "is not here; using the robot of the task" in output.err
+
+
+def test_every_renamed_function_is_there() -> None:
+    for old, new in RENAMED_FUNCTIONS.items():
+        module, _, name = new.partition(":")
+        assert callable(getattr(importlib.import_module(module), name)), old
+    for function, parameters in RENAMED_PARAMETERS.items():
+        module, _, name = function.partition(":")
+        assert set(parameters.values()) <= set(
+            inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        )
+
+
+def test_parameters_are_renamed_with_their_function() -> None:
+    old = {"rewards": {"a": {"func": "old:f", "params": {"least": 1, "sensor": "x"}}, "b": {"func": "old:g"}}}
+    new = upgrade_params(old, {"old:f": "new:f"}, {"new:f": {"least": "minimum"}})
+    assert new["rewards"]["a"] == {"func": "new:f", "params": {"minimum": 1, "sensor": "x"}}
+    assert new["rewards"]["b"] == old["rewards"]["b"]
+    assert old["rewards"]["a"]["func"] == "old:f"
+
+
+def test_a_checkpoint_without_a_number_is_of_format_0() -> None:
+    old = {"iter": 4, "infos": {"task": "x"}}
+    assert upgrade(old) == {**old, "format": FORMAT}
+    assert "format" not in old
+    assert upgrade(upgrade(old)) == upgrade(old)
+
+
+def test_a_newer_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model_3.pt"
+    save_checkpoint(path, {"format": FORMAT + 1, "iter": 3})
+    message = f"checkpoint {path}: has format {FORMAT + 1}, and this version of mjtrain reads up to {FORMAT}"
+    with pytest.raises(RequestError, match=re.escape(message)):
+        load_checkpoint(path, "cpu")
+    run_dir = unpack("format_0", "cartpole_balance", tmp_path)
+    shutil.copy(path, run_dir)
+    for main, arguments in (
+        (play.main, ["Cartpole-Balance", "--run", str(run_dir), "--gpu-ids", "None"]),
+        (train_command.main, ["Cartpole-Balance", "--resume", str(run_dir), *RECORDED, "--max-iterations", "4"]),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 2
+        assert f"has format {FORMAT + 1}" in capsys.readouterr().err.splitlines()[-1]
