@@ -59,6 +59,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_the_wheels_hold_every_module_and_every_robot(wheels: list[Path]) -> None:
     """Nothing of the sources is forgotten, and nothing else is in there."""
     assert [wheel.name.partition("-")[0] for wheel in wheels] == ["mjtrain", "mjtrain_tasks"]
+    packed: set[str] = set()
     for wheel, source in zip(wheels, (ROOT / "src", ROOT / "tasks" / "src"), strict=True):
         packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         files = {path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts}

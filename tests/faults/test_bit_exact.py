@@ -78,6 +78,7 @@ def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path:
     names = [f"model_{iteration}.pt" for iteration in range(SAVE_INTERVAL, ITERATIONS + 1, SAVE_INTERVAL)]
     for run in (undisturbed, killed):
         assert {path.name for path in run.glob("model_*.pt")} == set(names)
+    ours: dict[str, Any] = {}
     for name in names:
         ours, theirs = (flatten(torch.load(run / name, weights_only=True)) for run in (undisturbed, killed))
         assert list(ours) == list(theirs)
