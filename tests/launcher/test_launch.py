@@ -191,3 +191,11 @@ def test_a_gpu_rank_is_pinned() -> None:
         return str(wp.get_device()), torch.cuda.current_device()
 
     assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,))) == ("cuda:0", 0)
+
+
+@pytest.mark.gpu
+def test_a_spawned_gpu_rank_sees_one_gpu() -> None:
+    def look(context: RankContext) -> tuple[str, int, int]:
+        return context.device, torch.cuda.device_count(), torch.cuda.current_device()
+
+    assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,), max_restarts=1)) == ("cuda:0", 1, 0)
