@@ -18,6 +18,7 @@ import warp as wp
 import mjtrain
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
+from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.rank import RankContext
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -70,9 +71,9 @@ def test_two_ranks_are_two_synchronised_processes() -> None:
             "backend": dist.get_backend(),
             "visible": os.environ["CUDA_VISIBLE_DEVICES"],
         }
-        everybody: list = [None] * context.world_size
-        dist.all_gather_object(everybody, mine)
-        return everybody
+        of_all_ranks: list = [None] * context.world_size
+        dist.all_gather_object(of_all_ranks, mine)
+        return of_all_ranks
 
     ranks = mjtrain.launch(look, 5, launch=TWO)
     assert len({rank["pid"] for rank in ranks} | {os.getpid()}) == 3
@@ -83,6 +84,18 @@ def test_two_ranks_are_two_synchronised_processes() -> None:
     assert {rank["backend"] for rank in ranks} == {"gloo"}
     assert {rank["threads"] for rank in ranks} == {ranks[0]["context"].num_threads}
     assert {rank["visible"] for rank in ranks} == {""}
+
+
+def test_each_spawned_rank_sees_its_own_gpu() -> None:
+    """The ranks are on the CPU and use none of them; what counts is the variable, which is set before CUDA starts."""
+
+    def look(context: RankContext) -> list[str]:
+        seen: list[Any] = [None] * context.world_size
+        dist.all_gather_object(seen, os.environ["CUDA_VISIBLE_DEVICES"])
+        return seen
+
+    plan = replace(make_plan(TWO), gpus=("MIG-first", "GPU-second"))
+    assert run_plan(plan, look, rendezvous=rendezvous(plan)) == ["MIG-first", "GPU-second"]
 
 
 class _Failure(Exception):
@@ -178,3 +191,11 @@ def test_a_gpu_rank_is_pinned() -> None:
         return str(wp.get_device()), torch.cuda.current_device()
 
     assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,))) == ("cuda:0", 0)
+
+
+@pytest.mark.gpu
+def test_a_spawned_gpu_rank_sees_one_gpu() -> None:
+    def look(context: RankContext) -> tuple[str, int, int]:
+        return context.device, torch.cuda.device_count(), torch.cuda.current_device()
+
+    assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,), max_restarts=1)) == ("cuda:0", 1, 0)

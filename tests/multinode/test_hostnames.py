@@ -8,6 +8,8 @@ import sysconfig
 import time
 from pathlib import Path
 
+import yaml
+
 from support.cluster import PYTHON, TASK, TRAIN, Cluster
 from support.jobs import LIMIT_S
 from support.multinode_jobs import FLAGS, check_run, notes, start
@@ -19,7 +21,7 @@ def command(cluster: Cluster, *flags: str) -> list[str]:
 
 
 def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
-    """From the first of them, by its own name; the second by an alias that only the SSH configuration knows."""
+    """From the first of them, by its own name. The second is an alias that only the SSH configuration has."""
     flags = ["--hostnames", "zeta", "box:2", "--num-workers", "2"]
     job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), WANDB_API_KEY="a-well-kept-secret")
     job.wait_for("iteration 1/")
@@ -33,11 +35,12 @@ def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None
     assert logs == ["box.log", "box[0].log", "box[1].log", "zeta.log", "zeta[0].log", "zeta[1].log"]
     (params,) = run.glob("params/launch.yaml")
     assert "a-well-kept-secret" not in params.read_text()
+    assert yaml.safe_load(params.read_text())["plan"]["log_dir"] == str(run / "torchrunx")
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["world_size"] == 4
 
 
 def test_a_failure_a_restart_and_a_signal(cluster: Cluster, tmp_path: Path) -> None:
-    """A rank fails on the other host: it is named, the run goes on, and the signal after that saves."""
+    """A rank fails on the other host: it is named, the run resumes, and a later signal saves."""
     flags = ["--hostnames", "zeta", "alpha", "--max-restarts", "1", "--max-iterations", "1000"]
     fault = {"MJTRAIN_TEST_FAULT": "1:3", "MJTRAIN_TEST_SLOW": "0.2"}
     job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), **fault)
@@ -54,7 +57,7 @@ def test_a_failure_a_restart_and_a_signal(cluster: Cluster, tmp_path: Path) -> N
 
 
 def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
-    """Both ends notice: the launcher names the host, and the host ends what it runs by itself."""
+    """Both ends notice: the launcher names the host, and the agent on that host ends its ranks."""
     zeta, alpha = cluster.nodes
     flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
     job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
@@ -91,7 +94,7 @@ def read_command(pid: int) -> bytes:
 
 
 def check_nothing_left(cluster: Cluster) -> None:
-    """What was in charge on each node is gone too, within the time that the project promises."""
+    """The agent of each node is gone too, within the time that the project promises."""
     deadline = time.monotonic() + LIMIT_S
     while left := [pid for node in cluster.nodes for pid in node.find("mjtrain")]:
         assert time.monotonic() < deadline, [read_command(pid) for pid in left]
@@ -99,7 +102,7 @@ def check_nothing_left(cluster: Cluster) -> None:
 
 
 def refuse(cluster: Cluster, folder: Path, *flags: str) -> list[str]:
-    """Ask for what cannot be; return what the command says, a line for each problem."""
+    """Make a request that fails; return what the command prints, a line for each problem."""
     outcome = start(cluster.nodes[0], folder, *command(cluster, *flags)).finish(since=0.0)
     assert outcome.status == 2, outcome.stderr
     assert not (folder / "logs").exists()
@@ -123,7 +126,7 @@ def test_hosts_that_cannot_be_used(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_not_who_it_was(cluster: Cluster, tmp_path: Path) -> None:
-    """A changed host key, one that nobody knows, and a folder that is not there."""
+    """A changed host key, an unknown one, and a folder that does not exist."""
     zeta, alpha = cluster.nodes
     known = cluster.folder / "other_hosts"
     key = (zeta.folder / "host_key.pub").read_text().split()[1]

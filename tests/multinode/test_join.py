@@ -22,8 +22,8 @@ def test_static_two_nodes_with_two_ranks_each(cluster: Cluster, tmp_path: Path) 
     check_run(tmp_path, finish(jobs), ["zeta", "zeta", "alpha", "alpha"])
 
 
-def test_c10d_with_a_restart_goes_on_with_the_run(cluster: Cluster, tmp_path: Path) -> None:
-    """The host whose name sorts first is not node 0; rank 0 may be on either, and its run goes on after a failure."""
+def test_c10d_with_a_restart_resumes_the_run(cluster: Cluster, tmp_path: Path) -> None:
+    """The host whose name sorts first is not node 0; rank 0 may be on either, and the run resumes after a failure."""
     jobs = [
         start(
             node,
@@ -87,7 +87,7 @@ def test_a_master_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
         assert reason in outcome.stderr
 
 
-def test_a_rank_that_does_not_come_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_rank_that_does_not_connect_is_named(cluster: Cluster, tmp_path: Path) -> None:
     environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "5556"}
     node = cluster.nodes[0]
     job = start(

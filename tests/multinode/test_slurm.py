@@ -54,7 +54,7 @@ def check_run(folder: Path, job: str, shown: dict[str, str], said: str, iteratio
 
 
 def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
-    """A signal as before the time limit: it saves, is queued again, and goes on in the same run directory."""
+    """A signal as before the time limit: the run saves, is queued again, and resumes in the same run directory."""
     job = slurm.submit(write_script(tmp_path, "--max-iterations", "30", second_way=False))
     log = tmp_path / f"slurm-{job}.log"
     deadline = time.monotonic() + 180

@@ -84,7 +84,7 @@ class Node:
         return Path(f"/proc/{pid}/ns/net").readlink() == Path(f"/proc/{self.pid}/ns/net").readlink()
 
     def find(self, word: str) -> list[int]:
-        """Find the processes there whose command has a word in it, whoever has started them."""
+        """Find the processes there whose command line has a word in it, whatever started them."""
         found = []
         for path in Path("/proc").iterdir():
             if path.name.isdigit():

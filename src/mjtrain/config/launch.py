@@ -12,27 +12,27 @@ Backend = Literal["auto", "gloo", "nccl"]
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """How a function is spread over processes."""
+    """On which processes, devices and hosts a function runs."""
 
     gpu_ids: GpuIds = "auto"
     """GPUs to train on, one rank each: indices into the visible devices (CUDA_VISIBLE_DEVICES if set), "all", or
-    None for the CPU. Left out: the first visible GPU, or the CPU with a notice where there is none."""
+    None for the CPU. Default: the first visible GPU, or the CPU with a notice if there is none."""
 
     hostnames: tuple[str, ...] = ()
-    """Hosts to run on, over SSH: names, addresses or aliases of the SSH configuration, the first gets rank 0. Or slurm:
-    those of this Slurm allocation, over srun. Each host gets the ranks that one would: one per GPU of --gpu-ids, or
-    --num-workers; NAME:COUNT gives it so many."""
+    """Hosts to run on, over SSH: names, addresses or aliases of the SSH configuration; the first gets rank 0. Or slurm:
+    the hosts of this Slurm allocation, over srun. Each host gets as many ranks as it would alone: one per GPU of
+    --gpu-ids, or --num-workers; NAME:COUNT gives it COUNT."""
 
     ssh_config_file: str | None = None
-    """SSH configuration for --hostnames. Default: ssh's own choice."""
+    """SSH configuration for --hostnames. Default: that of ssh."""
 
     copy_env: tuple[str, ...] = ()
-    """Patterns of further environment variables that all of --hostnames get. They get PATH, LD_LIBRARY_PATH, PYTHON*,
-    CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_*, AWS_*, AZURE_*, GOOGLE_*
-    and MJTRAIN_* anyway."""
+    """Patterns of further environment variables to copy to all --hostnames. Always copied: PATH, LD_LIBRARY_PATH,
+    PYTHON*, CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_*, AWS_*, AZURE_*,
+    GOOGLE_* and MJTRAIN_*."""
 
     num_workers: int | None = None
-    """CPU ranks, synchronised over gloo; only on the CPU. Default: 1."""
+    """Number of CPU ranks, synchronised over gloo; not for GPUs. Default: 1."""
 
     num_threads: int | None = None
     """CPU threads of each rank, for native physics and for torch. Default: the usable cores of this host divided by
@@ -42,33 +42,33 @@ class LaunchConfig:
     """Seed of the run; every rank uses seed + rank."""
 
     backend: Backend = "auto"
-    """Collectives between ranks. auto: nccl on GPUs, gloo on the CPU."""
+    """Library for the collectives between ranks. auto: nccl on GPUs, gloo on the CPU and on MIG slices."""
 
     interface: str | None = None
-    """Network interface over which ranks on several hosts talk, such as eth0. Default: for gloo the one on the way to
-    the host where the ranks meet, unless GLOO_SOCKET_IFNAME says; for NCCL its own choice."""
+    """Network interface for the traffic between ranks on several hosts, such as eth0. Default: for gloo the one on the
+    route to the host of rank 0, unless GLOO_SOCKET_IFNAME is set; for NCCL its own choice."""
 
     connect_timeout_s: float = 300.0
-    """Seconds that the ranks of a job on several hosts, or one that something else has started, have to find each
-    other."""
+    """Seconds that ranks have to find each other, in a job on several hosts or one that torchrun, srun or a cluster has
+    started."""
 
     process_group_timeout_s: float = 1800.0
     """Seconds that a rank waits for the others in a collective before it fails."""
 
     heartbeat_timeout_s: float = 300.0
-    """Seconds without a sign of life or of progress after which a rank counts as hanging and the job ends."""
+    """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
     stop_grace_s: float = 60.0
-    """Seconds that the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 leaves for finishing the iteration and saving."""
+    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
 
     requeue_on_signal: bool = False
     """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It
-    then goes on with the same run: implies --resume auto, and --run-name slurm-JOB where none is given."""
+    then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""
 
     max_restarts: int = 0
-    """After a failure, start again from the last valid checkpoint, at most so many times. More than 0 puts even a
-    single rank into a process of its own."""
+    """How many times to start again from the last valid checkpoint after a failure. With more than 0, one rank gets
+    a process of its own as well."""
 
     torchrunx_log_dir: str | None = None
-    """Where the log files of a multi-process run go. Default: {run}/torchrunx; "" writes none. The variable
-    TORCHRUNX_LOG_DIR wins over this flag."""
+    """Folder for the log files of a multi-process run. Default: {run}/torchrunx; "" writes none. The variable
+    TORCHRUNX_LOG_DIR overrides this flag."""

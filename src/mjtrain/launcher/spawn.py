@@ -78,7 +78,7 @@ def pickle_function(request: LaunchRequest) -> bytes:
 
 
 def unpickle_value(result: RunResult) -> Any:
-    """Return what rank 0 returned, or leave as the signal demands that stopped the job."""
+    """Return what rank 0 returned; if a signal stopped the job, raise what that signal means."""
     if result.stop_signal is not None:
         leave(result.stop_signal)
     assert result.value is not None
