@@ -61,7 +61,7 @@ def train(folder: Path, factory: str) -> subprocess.CompletedProcess[str]:
         "1",
     ]
     environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_deleted_run_directory_is_said_once_and_ends_with_status_1(tmp_path: Path) -> None:

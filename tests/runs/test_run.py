@@ -1,0 +1,23 @@
+import json
+from pathlib import Path
+
+from mjtrain.runs.run import Run
+
+
+def test_a_run_travels_as_json() -> None:
+    run = Run(
+        run_dir=Path("/logs/cartpole/1"),
+        resume="s3://bucket/one",
+        checkpoint=Path("/logs/cartpole/1/model_4.pt"),
+        iteration=4,
+        restarted=True,
+        notices=("one", "two"),
+        record={"started": "today", "run": {"num_envs": 4}},
+    )
+    for each in (run, Run(run_dir=Path("/logs/cartpole/2"))):
+        assert Run.from_plain(json.loads(json.dumps(each.to_plain()))) == each
+
+
+def test_what_is_no_field_is_left_out() -> None:
+    """A message of the launcher carries its own keys beside those of the run."""
+    assert Run.from_plain({**Run(run_dir=Path("/logs/1")).to_plain(), "kind": "choice"}) == Run(run_dir=Path("/logs/1"))
