@@ -143,7 +143,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         config = dataclasses.replace(
             config,
             run=dataclasses.replace(config.run, resume=run["resume"]),
-            env=dataclasses.replace(config.env, robot=run["robot"]),
+            env=dataclasses.replace(config.env, robot=run["robot"] or config.env.robot),
         )
         if run["again"]:
             plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
@@ -180,8 +180,8 @@ def _open_run(
         opened: Takes what is to be given back when the run ends.
 
     Returns:
-        `run_dir`, the `robot` to train, what to `resume`, and whether the job was started `again` and goes on with the
-        last checkpoint there.
+        `run_dir`, what to `resume`, whether the job was started `again` and resumes from the last checkpoint there, and
+        the run's copy of the `robot` if the file that was asked for is missing.
     """
     lines, done, checkpoint = [], 0, None
     if before is not None:
@@ -216,7 +216,8 @@ def _open_run(
         },
     )
     _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")
-    return {"run_dir": str(run_dir), "robot": robot, "resume": resume, "again": before is not None}
+    copy = robot if robot != config.env.robot else None
+    return {"run_dir": str(run_dir), "resume": resume, "again": before is not None, "robot": copy}
 
 
 def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
