@@ -68,7 +68,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         return run_plan(
             plan,
             _train_rank,
-            replace(request.config, env=replace(request.config.env, robot=run.robot)),
+            _with_robot(request.config, run.robot),
             run,
             rendezvous=group,
             crash_dir=run.run_dir / "crash",
@@ -76,6 +76,11 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             on_restart=restart_reporter(run, plan.max_restarts),
             saved_progress=partial(saved_iteration, run.run_dir),
         )
+
+
+def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
+    """Replace the robot by the run's copy of it, if there is one to use instead."""
+    return config if copy is None else replace(config, env=replace(config.env, robot=copy))
 
 
 def _describe_for_others(request: TrainRequest) -> str:

@@ -46,7 +46,7 @@ def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
     run = Run(
         run_dir=found.run_dir,
-        robot=robot,
+        robot=None if robot == request.config.env.robot else robot,
         resume=found.resume,
         checkpoint=found.checkpoint,
         iteration=found.iteration,

@@ -57,7 +57,8 @@ def test_the_configs_are_those_of_the_run(cartpole_run: Path, tmp_path: Path) ->
     found = find_trained_run("Cartpole-Balance", run=str(run_dir)).env
     original = load_task("Cartpole-Balance").env
     assert found.terminations["pole_fell"].params == {"joint": "hinge", "limit": 0.25}
-    assert dataclasses.replace(found, terminations=original.terminations) == original
+    assert found.robot == str(run_dir / "robot" / "cartpole.xml")
+    assert dataclasses.replace(found, terminations=original.terminations, robot=original.robot) == original
 
 
 def test_what_cannot_be_played_is_named(log_root: Path, cartpole_run: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ class Run:
     run_dir: Path
     """Where the run lives: an existing directory, absolute."""
 
-    robot: str
-    """MJCF file to train: the one that was asked for, or the run's own copy if that file is missing."""
+    robot: str | None = None
+    """The run's own copy of its robot, if the MJCF file that was asked for is missing."""
 
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
