@@ -11,13 +11,14 @@ SRC = Path(__file__).parents[1] / "src"
 TASKS = Path(__file__).parents[1] / "tasks" / "src"
 
 # What a unit may import besides itself. A unit is a module or a package of mjtrain, or a room of the launcher.
-# Everything may import config, errors, heartbeat and rank, which know nobody.
-COMMON = {"config", "errors", "heartbeat", "rank"}
+# Everything may import config, errors, heartbeat, rank and standard_streams, which know nobody.
+COMMON = {"config", "errors", "heartbeat", "rank", "standard_streams"}
 MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "heartbeat": set(),
     "rank": set(),
+    "standard_streams": set(),
     "rotations": set(),
     "run_size": set(),
     "catalog": set(),

@@ -46,7 +46,7 @@ def run_training(context: RankContext, config: TrainConfig, run_dir: Path) -> Tr
     Returns:
         The same on every rank.
     """
-    heartbeat.beat("build")
+    heartbeat.beat("build", warming_up=True)
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_env(context, config)

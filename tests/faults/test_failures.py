@@ -53,8 +53,8 @@ def test_an_exception_at_the_start(tmp_path: Path, record: Record, rank: int) ->
         ("SIGKILL", 0, "was killed by SIGKILL"),
         ("SIGKILL", 1, "was killed by SIGKILL"),
         ("SIGSEGV", 1, "was killed by SIGSEGV"),
-        ("exit0", 1, "left with status 0 before it was done"),
-        ("exit3", 0, "left with status 3 before it was done"),
+        ("exit0", 1, "exited with status 0 before finishing"),
+        ("exit3", 0, "exited with status 3 before finishing"),
         ("rlimit", 1, "RuntimeError: "),
     ],
 )
@@ -73,8 +73,8 @@ def test_one_of_three_ranks_fails(tmp_path: Path, record: Record, fault: str, ra
 @pytest.mark.parametrize(
     ("fault", "rank", "cause", "line"),
     [
-        ("SIGSTOP", 1, "no sign of life", '"SIGSTOP": lambda: os.kill'),
-        ("native_loop", 0, "no sign of life", "ctypes.PyDLL(None).sleep"),
+        ("SIGSTOP", 1, "no heartbeat", '"SIGSTOP": lambda: os.kill'),
+        ("native_loop", 0, "no heartbeat", "ctypes.PyDLL(None).sleep"),
         ("sleep", 1, "no progress", '"sleep": lambda: time.sleep'),
         ("loop", 0, "no progress", "while True:\n        pass"),
     ],
@@ -145,9 +145,7 @@ def test_ranks_that_wait_for_one_that_never_comes(tmp_path: Path) -> None:
     job = type(job)([job.command[0], str(program)], tmp_path)
     outcome = job.finish(since=0.0)
     assert outcome.status == 1
-    assert (
-        "hangs: no progress for 3 s (--heartbeat-timeout-s): it waits for ranks that do not come" in outcome.last_block
-    )
+    assert "hangs: no progress for 3 s (--heartbeat-timeout-s): all ranks wait for others" in outcome.last_block
 
 
 def test_a_grandchild_that_ignores_sigterm(tmp_path: Path, record: Record) -> None:

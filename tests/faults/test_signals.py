@@ -19,7 +19,7 @@ def run_dir(folder: Path) -> Path:
     return found
 
 
-def find_keeper(job: Job) -> int:
+def find_reaper(job: Job) -> int:
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.members()}
     return next(pid for pid, command in commands.items() if b"mjtrain.launcher.job.reaper" in command)
 
@@ -27,7 +27,7 @@ def find_keeper(job: Job) -> int:
 @pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_at_the_start(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
     job = function(tmp_path, "none")
-    while len(job.members()) < 3:  # launcher, keeper, starter
+    while len(job.members()) < 3:  # launcher, reaper, spawner
         time.sleep(0.01)
     outcome = job.finish(job.kill(signum))
     # As everywhere in Python, Ctrl-C on a program of one's own ends it by that very signal.
@@ -53,27 +53,27 @@ def test_sigkill_in_the_middle(tmp_path: Path, record: Record) -> None:
     record("SIGKILL", "launcher, in the middle, with daemons deaf to SIGTERM", outcome, last_words="")
 
 
-def test_sigkill_of_launcher_and_keeper(tmp_path: Path, record: Record) -> None:
-    """Nobody is left who could clean up but the kernel."""
+def test_sigkill_of_launcher_and_reaper(tmp_path: Path, record: Record) -> None:
+    """No process is left to clean up except the kernel."""
     job = function(tmp_path, "none")
     job.wait_for("rank 0 works")
-    keeper = find_keeper(job)
+    reaper = find_reaper(job)
     now = time.time()
     os.kill(job.process.pid, signal.SIGSTOP)  # it must not get the chance to do it instead
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)
     job.process.kill()
-    record("SIGKILL", "launcher and keeper", job.finish(now), last_words="")
+    record("SIGKILL", "launcher and reaper", job.finish(now), last_words="")
 
 
-def test_sigkill_of_the_keeper_alone(tmp_path: Path, record: Record) -> None:
+def test_sigkill_of_the_reaper_alone(tmp_path: Path, record: Record) -> None:
     job = function(tmp_path, "none", FAULT_GRANDCHILD="1")
     job.wait_for("rank 0 works")
-    keeper = find_keeper(job)
+    reaper = find_reaper(job)
     now = time.time()
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)
     outcome = job.finish(now)
     assert outcome.status == 1
-    record("SIGKILL", "keeper", outcome, last_words=outcome.last_block.splitlines()[0].removeprefix("FAILED: "))
+    record("SIGKILL", "reaper", outcome, last_words=outcome.last_block.splitlines()[0].removeprefix("FAILED: "))
 
 
 def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:

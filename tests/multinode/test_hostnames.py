@@ -67,7 +67,7 @@ def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
     finally:
         alpha.set_link("up")
     assert outcome.status == 1
-    assert outcome.last_block.startswith("FAILED: the job on host alpha: nothing came from this host for 15 s")
+    assert outcome.last_block.startswith("FAILED: the job on host alpha: no message from this host for 15 s")
 
 
 def test_a_host_whose_agent_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.standard_streams import open_missing_streams
 
 if TYPE_CHECKING:
     from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient, NodeRendezvousServer
@@ -126,6 +127,7 @@ def run_plan(
         on_restart: Told before each restart.
         saved_progress: How much of the work a restart would not do again, in any unit: who gets further need not wait.
     """
+    open_missing_streams()
     if plan.mode in ("in_process", "join"):
         from mjtrain.launcher.rank.rendezvous import RankRendezvous
 

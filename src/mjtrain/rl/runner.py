@@ -81,8 +81,9 @@ class Runner(OnPolicyRunner):
         observations = self.env.get_observations()
         self.alg.train_mode()
         num_steps = self.cfg["num_steps_per_env"]
+        warming_up = True  # the first iteration compiles kernels
         while self.iteration < max_iterations:
-            heartbeat.beat("rollout")
+            heartbeat.beat("rollout", warming_up=warming_up)
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
                 for _ in range(num_steps):
@@ -92,7 +93,8 @@ class Runner(OnPolicyRunner):
                     self.alg.process_env_step(observations, rewards, dones, extras)
                     heartbeat.beat()
             collected = self._now()
-            heartbeat.beat("update")
+            heartbeat.beat("update", warming_up=warming_up)
+            warming_up = False
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)

@@ -40,7 +40,7 @@ def main() -> None:
     while not link.lost:
         select.select([link], [], [], 1.0)
         link.beat()
-        if link.silent:
+        if link.unresponsive:
             break
         if not select.select([link], [], [], 0)[0]:
             continue
@@ -112,7 +112,7 @@ def run_part(link: HostConnection, job: Job, *, host: str, log_dir: str | None) 
         folder = None if log_dir is None else _make_log_dir(log_dir)
         (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
         environ = {**os.environ, **job.plan.environ}
-        verdict = Supervisor(job.plan, scratch, folder, host=host, link=link).run(environ)
+        verdict = Supervisor(job.plan, scratch, folder, host=host, connection=link).run(environ)
     except Exception as error:
         if not isinstance(error, RequestError):
             error = RuntimeError(f"{type(error).__name__}: {error}")

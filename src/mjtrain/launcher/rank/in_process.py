@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -23,6 +22,7 @@ from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import HangWatch
 from mjtrain.launcher.rank.rendezvous import RankRendezvous
 from mjtrain.rank import RankContext
+from mjtrain.standard_streams import write_to_stderr
 
 COMPLAINT_DELAY_S = 3.0
 """A rank that has lost the others waits so long before it says so: the rank that went first gets to say why."""
@@ -120,8 +120,7 @@ class _Hang:
         if owns_process:
             signal.pthread_kill(self._thread, signal.SIGINT)
         if not self.watch.over.wait(INTERRUPT_GRACE_S):
-            sys.stderr.write(failure.describe() + "\n")
-            sys.stderr.flush()
+            write_to_stderr(failure.describe())
             if owns_process:
                 os._exit(1)
 
@@ -139,7 +138,7 @@ class _Stop:
             leave(signum)
         heartbeat.current.stop_signal = signum
         how = f"finishing this iteration, then saving (within {self._grace_s:g} s; again to leave at once)"
-        sys.stderr.write(f"{signal.Signals(signum).name}: {how}\n")
+        write_to_stderr(f"{signal.Signals(signum).name}: {how}")
         self._timer = threading.Timer(self._grace_s, self._give_up, (signum,))
         self._timer.daemon = True
         self._timer.start()
