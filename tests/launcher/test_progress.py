@@ -32,7 +32,7 @@ def test_the_stack_counts_until_the_first_beat_and_while_warming_up() -> None:
 
 def test_beats_count_always() -> None:
     progress = Progress(threading.get_ident())
-    for fields in ({}, {"phase": "build", "warming_up": True}, {"phase": "rollout"}, {}):
+    for phase, warming_up in ((None, False), ("build", True), ("rollout", False), (None, False)):
         before = progress.look()["progress"]
-        heartbeat.beat(**fields)
+        heartbeat.beat(phase, warming_up=warming_up)
         assert progress.look()["progress"] > before

@@ -94,14 +94,14 @@ class Job:
                     continue
         return {(address, port) for address, port, inode in listening_sockets() if inode in inodes}
 
-    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 120.0) -> None:
+    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in (self._out / stream).read_text():
             assert self.process.poll() is None, (self._out / "stderr").read_text()
             assert time.monotonic() < deadline, f"{text!r} was not printed"
             time.sleep(0.02)
 
-    def wait_for_file(self, path: Path, timeout_s: float = 120.0) -> None:
+    def wait_for_file(self, path: Path, timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not path.exists():
             assert self.process.poll() is None, (self._out / "stderr").read_text()

@@ -69,8 +69,9 @@ class Diagnosis:
             return self._explain_exit(min(known, key=lambda state: state.lost_s or 0.0))
         if lost and not agent_lost:
             first = min(lost, key=lambda state: state.lost_s or 0.0)
-            ended = is_ending(first.pid)
-            return self._blame(first, summary="has ended" if ended else "closed its connection to the launcher")
+            if is_ending(first.pid):
+                return self._blame(first, summary="ended, but its exit code has not become known")
+            return self._blame(first, summary="closed its connection to the launcher, and runs on")
         reports = [(state, state.report) for state in states if state.report is not None]
         if reports and not agent_lost:
             first, report = min(reports, key=lambda pair: pair[1]["time_s"])
