@@ -11,14 +11,15 @@ SRC = Path(__file__).parents[1] / "src"
 TASKS = Path(__file__).parents[1] / "tasks" / "src"
 
 # What a unit may import besides itself. A unit is a module or a package of mjtrain, or a room of the launcher.
-# Everything may import config, errors, heartbeat, machine and rank, which import nothing of mjtrain.
-COMMON = {"config", "errors", "heartbeat", "machine", "rank"}
+# Everything may import config, errors, heartbeat, machine, rank and standard_streams, which import nothing of mjtrain.
+COMMON = {"config", "errors", "heartbeat", "machine", "rank", "standard_streams"}
 MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "heartbeat": set(),
     "machine": set(),
     "rank": set(),
+    "standard_streams": set(),
     "rotations": set(),
     "run_size": set(),
     "catalog": set(),

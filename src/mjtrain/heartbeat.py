@@ -1,6 +1,6 @@
-"""Signs of life and the wish to stop: what a function on a rank and its launcher tell each other.
+"""Heartbeats and the request to stop: what a function on a rank and its launcher tell each other.
 
-One pulse per process, as there is one rank per process. Without a launcher that listens, nobody counts the beats.
+There is one heartbeat per process, as there is one rank per process. Without a launcher, the beats are not counted.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,11 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self.beats = 0
-        """Signs of progress so far; 0 for a function that never gives one."""
+        """Number of beats so far; 0 for a function that never gives one."""
         self.phase = "start"
         """What the rank is doing: start, then run, or in a training build, rollout, update or save."""
+        self.warming_up = False
+        """Whether a change of the Python stack counts as progress beside the beats, see `beat`."""
         self.waiting = False
         """Whether the rank waits for other ranks."""
         self.stoppable = False
@@ -26,15 +28,17 @@ class Heartbeat:
 current = Heartbeat()
 
 
-def beat(phase: str | None = None) -> None:
+def beat(phase: str | None = None, *, warming_up: bool = False) -> None:
     """Say that this rank makes progress; a function that does so once must do so within --heartbeat-timeout-s.
 
     Args:
         phase: What begins now, for messages; None for more of the same.
+        warming_up: With a phase, whether code is loaded or compiled in it, which may take minutes without a beat. Until
+            the next phase begins, the rank then also makes progress when its Python stack changes.
     """
     current.beats += 1
     if phase is not None:
-        current.phase = phase
+        current.phase, current.warming_up = phase, warming_up
 
 
 def stop_requested() -> bool:
@@ -49,7 +53,7 @@ def stop_requested() -> bool:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Say that this rank waits for other ranks during a with block: if it hangs there, somebody else is to blame."""
+    """Say that this rank waits for other ranks during a with block: if it hangs there, another rank is to blame."""
     before, current.waiting = current.waiting, True
     try:
         yield

@@ -48,7 +48,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: Run) -> TrainResu
     Raises:
         RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.
     """
-    heartbeat.beat("build")
+    heartbeat.beat("build", warming_up=True)
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_env(context, config)

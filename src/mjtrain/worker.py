@@ -2,7 +2,6 @@
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,6 +12,7 @@ import torch.distributed as dist
 import warp as wp
 
 from mjtrain.rank import RankContext
+from mjtrain.standard_streams import flush_standard_streams
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _init_warp(*, on_cpu: bool) -> None:
     if not on_cpu:
         wp.init()
         return
-    sys.stderr.flush()
+    flush_standard_streams()
     stderr = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -14,10 +14,11 @@ import torch
 import torch.distributed as dist
 
 import mjtrain
+from mjtrain import heartbeat
 
 
 def mark() -> None:
-    """Leave word of the moment of the fault."""
+    """Write down the moment of the fault."""
     marker = Path(os.environ["FAULT_MARKER"])
     if not marker.exists():
         marker.with_suffix(".new").write_text(str(time.time()))
@@ -93,15 +94,23 @@ FAULTS = {
 
 
 def work(context: mjtrain.RankContext, name: str, who: str = "0", *_: object) -> str:
-    """Work together for a while, until the fault; "none" goes on for ever, "short" comes to an end."""
+    """Work together for a while, until the fault; "none" never ends, "short" comes to an end."""
     if "FAULT_GRANDCHILD" in os.environ:
         _start_grandchild(context.rank)
+    try:
+        return _work(context, name, int(who))
+    finally:
+        if context.is_main:
+            Path("cleaned_up").write_text("")
+
+
+def _work(context: mjtrain.RankContext, name: str, who: int) -> str:
     for step in range(1_000_000):
         if step == 10:
             print(f"rank {context.rank} works", flush=True)
             if name == "short":
                 return "done"
-            if context.rank == int(who) and name in FAULTS:
+            if context.rank == who and name in FAULTS:
                 mark()
                 FAULTS[name]()
         total = torch.ones(1)
@@ -109,6 +118,24 @@ def work(context: mjtrain.RankContext, name: str, who: str = "0", *_: object) ->
         assert total == context.world_size
         time.sleep(0.01)
     return "never"
+
+
+def build(context: mjtrain.RankContext, _: str, who: str) -> None:
+    """Compile for longer than the time-out, without a beat; then one rank sleeps."""
+    heartbeat.beat("build", warming_up=True)
+    end = time.monotonic() + 1.75 * float(os.environ["FAULT_HEARTBEAT"])
+    while time.monotonic() < end:
+        time.sleep(0.15)
+        time.sleep(0.15)
+    print(f"rank {context.rank} has compiled", flush=True)
+    if context.rank == int(who):
+        mark()
+        _sleep_in_build()
+    dist.barrier()
+
+
+def _sleep_in_build() -> None:
+    time.sleep(1000)
 
 
 def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
@@ -130,7 +157,7 @@ def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
 
 
 def _start_grandchild(rank: int) -> None:
-    """Start what a video encoder could be: in the background, in a session of its own, deaf to SIGTERM."""
+    """Start what a video encoder could be: in the background, in a session of its own, which ignores SIGTERM."""
     code = (
         "import os, signal, socket, sys, time\n"
         "if os.fork(): os._exit(0)\n"
@@ -154,7 +181,7 @@ def main() -> None:
         stop_grace_s=float(os.environ.get("FAULT_GRACE", "60")),
         torchrunx_log_dir="torchrunx",
     )
-    fn = save_when_asked if name == "save_when_asked" else work
+    fn = {"save_when_asked": save_when_asked, "build": build}.get(name, work)
     bombs = [Bomb(int(args[0]))] if name == "bomb" else []
     print(mjtrain.launch(fn, name, *args, *bombs, launch=launch))
 

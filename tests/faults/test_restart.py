@@ -78,7 +78,7 @@ def test_a_full_disk_ends_no_training(tmp_path: Path, small_disk: Path, record: 
     outcome = training(tmp_path, *EVERY_ITERATION, "--logger", "none").finish(since=0.0)
     assert "iteration 10/10" in outcome.stdout
     assert "could not be written (No space left on device); the last whole one is model_" in outcome.stdout
-    # The last iteration is not on disk, which nobody should find out later.
+    # The last iteration is not on disk, and the command says so.
     assert outcome.status == 1
     assert "RuntimeError: checkpoint" in outcome.last_block
     (run_dir,) = small_disk.glob("*/*")

@@ -1,4 +1,4 @@
-"""Signals to the launcher: the first lets the job come to an end, the second is the end, SIGKILL leaves nothing."""
+"""Signals to the launcher: the first lets the job finish, the second ends it, SIGKILL leaves no process."""
 
 import os
 import signal
@@ -11,6 +11,9 @@ from mjtrain.checkpoint import find_valid_checkpoint
 from support.jobs import Job, Record, function, training
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+QUICK_S = 4.5
+"""Less than any of the times that a launcher gives processes to end by themselves."""
+
 NEVER_ENDING = ["--max-iterations", "100000"]
 
 
@@ -19,15 +22,15 @@ def run_dir(folder: Path) -> Path:
     return found
 
 
-def find_keeper(job: Job) -> int:
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.members()}
+def find_reaper(job: Job) -> int:
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.processes()}
     return next(pid for pid, command in commands.items() if b"mjtrain.launcher.job.reaper" in command)
 
 
 @pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_at_the_start(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
     job = function(tmp_path, "none")
-    while len(job.members()) < 3:  # launcher, keeper, starter
+    while len(job.processes()) < 3:  # launcher, reaper, spawner
         time.sleep(0.01)
     outcome = job.finish(job.kill(signum))
     # As everywhere in Python, Ctrl-C on a program of one's own ends it by that very signal.
@@ -39,7 +42,9 @@ def test_at_the_start(tmp_path: Path, record: Record, signum: signal.Signals) ->
 def test_in_the_middle_a_function_that_asks_saves_first(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
     job = function(tmp_path, "save_when_asked")
     job.wait_for("at work")
-    outcome = job.finish(job.kill(signum))
+    since = job.kill(signum)
+    assert job.wait_until_alone() - since < QUICK_S, "all signals are equally quick"
+    outcome = job.finish(since)
     assert outcome.status == (-signum if signum == signal.SIGINT else 128 + signum)
     assert (tmp_path / "saved").exists()
     record(signum.name, "launcher, in the middle", outcome, last_words=f"{signum.name}: finishing this iteration, …")
@@ -50,30 +55,30 @@ def test_sigkill_in_the_middle(tmp_path: Path, record: Record) -> None:
     job.wait_for("rank 0 works")
     outcome = job.finish(job.kill(signal.SIGKILL))
     assert outcome.status == -signal.SIGKILL
-    record("SIGKILL", "launcher, in the middle, with daemons deaf to SIGTERM", outcome, last_words="")
+    record("SIGKILL", "launcher, in the middle, with daemons that ignore SIGTERM", outcome, last_words="")
 
 
-def test_sigkill_of_launcher_and_keeper(tmp_path: Path, record: Record) -> None:
-    """Nobody is left who could clean up but the kernel."""
+def test_sigkill_of_launcher_and_reaper(tmp_path: Path, record: Record) -> None:
+    """No process is left to clean up except the kernel."""
     job = function(tmp_path, "none")
     job.wait_for("rank 0 works")
-    keeper = find_keeper(job)
+    reaper = find_reaper(job)
     now = time.time()
     os.kill(job.process.pid, signal.SIGSTOP)  # it must not get the chance to do it instead
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)
     job.process.kill()
-    record("SIGKILL", "launcher and keeper", job.finish(now), last_words="")
+    record("SIGKILL", "launcher and reaper", job.finish(now), last_words="")
 
 
-def test_sigkill_of_the_keeper_alone(tmp_path: Path, record: Record) -> None:
+def test_sigkill_of_the_reaper_alone(tmp_path: Path, record: Record) -> None:
     job = function(tmp_path, "none", FAULT_GRANDCHILD="1")
     job.wait_for("rank 0 works")
-    keeper = find_keeper(job)
+    reaper = find_reaper(job)
     now = time.time()
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)
     outcome = job.finish(now)
     assert outcome.status == 1
-    record("SIGKILL", "keeper", outcome, last_words=outcome.last_block.splitlines()[0].removeprefix("FAILED: "))
+    record("SIGKILL", "reaper", outcome, last_words=outcome.last_block.splitlines()[0].removeprefix("FAILED: "))
 
 
 def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:
@@ -90,7 +95,7 @@ def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:
     record("SIGINT", "process group of a training", outcome, last_words="train: stopped by SIGINT")
 
 
-@pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
     job = training(tmp_path, "--max-iterations", "4", "--drift-check-interval", "0", FAULT_SLOW_SAVE="1.5")
     job.wait_for_file(job.marker)
@@ -128,10 +133,7 @@ def test_the_grace_time_is_the_end(tmp_path: Path, record: Record) -> None:
 
 
 def test_in_the_background_with_sigint_ignored(tmp_path: Path) -> None:
-    job = function(tmp_path, "save_when_asked")
-    job.clean_up()
-    job.process.wait()
-    job = Job(job.command, tmp_path, prefix=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])
+    job = function(tmp_path, "save_when_asked", prefix=("sh", "-c", 'trap "" INT; exec "$@"', "sh"))
     job.wait_for("at work")
     outcome = job.finish(job.kill(signal.SIGINT))
     assert outcome.status in (-signal.SIGINT, 130)
@@ -161,8 +163,20 @@ def test_nothing_listens_and_no_secret_shows(tmp_path: Path) -> None:
             job.wait_for("rank 0 works")
         for job in jobs:
             assert {address for address, _ in job.listening()} <= {"0100007F"}  # 127.0.0.1
-            for pid in job.members():
+            for pid in job.processes():
                 assert b"a-well-kept-secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     finally:
         outcomes = [job.finish(job.kill(signal.SIGTERM)) for job in jobs]
     assert [outcome.status for outcome in outcomes] == [143, 143]
+
+
+def test_a_function_that_never_asks_is_interrupted(tmp_path: Path, record: Record) -> None:
+    """It has time to clean up; the launcher does not wait any longer than the clean-up takes."""
+    job = function(tmp_path, "none")
+    job.wait_for("rank 0 works")
+    since = job.kill(signal.SIGTERM)
+    assert job.wait_until_alone() - since < QUICK_S
+    outcome = job.finish(since)
+    assert outcome.status == 143
+    assert (tmp_path / "cleaned_up").exists()
+    record("SIGTERM", "launcher, in the middle of a function that never asks", outcome, last_words="")

@@ -10,6 +10,8 @@ import sys
 import termios
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import os, sys, warnings
 import mjtrain
@@ -64,10 +66,31 @@ def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
     while True:
         try:
             shown += os.read(ours, 4096)
-        except OSError:  # nobody writes any more
+        except OSError:  # all writers have closed it
             break
     os.close(ours)
     assert process.wait(60) == 0
     assert b"\x1b[31mred\x1b[0m 0 True (77, 33)\r\n" in shown
     assert b"no line feed at the end" in shown
     assert "red 0 True (77, 33)" in read_logs(tmp_path)["localhost[0].log"]
+
+
+WITHOUT_STREAMS = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_without_standard_streams(tmp_path: Path, ranks: int) -> None:
+    command = [str(Path(sys.executable).parent / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8"]
+    command += ["--num-workers", str(ranks), "--max-iterations", "2", "--logger", "none"]
+    done = subprocess.run([*WITHOUT_STREAMS, *command], cwd=tmp_path, timeout=480, check=False)
+    assert done.returncode == 0
+    (metrics,) = tmp_path.glob("logs/*/*/metrics.jsonl")
+    assert len(metrics.read_text().splitlines()) == 2
+
+
+def test_a_function_without_standard_streams(tmp_path: Path) -> None:
+    done = subprocess.run([*WITHOUT_STREAMS, sys.executable, "-c", PROGRAM], cwd=tmp_path, timeout=480, check=False)
+    assert done.returncode == 0
+    logs = read_logs(tmp_path)
+    assert "red 0 False None" in logs["localhost[0].log"]
+    assert any("the floor is wet" in line for line in logs["localhost[1].log"])

@@ -25,7 +25,7 @@ def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None
     flags = ["--hostnames", "zeta", "box:2", "--num-workers", "2"]
     job = start(cluster.nodes[0], tmp_path, *command(cluster, *flags), WANDB_API_KEY="a-well-kept-secret")
     job.wait_for("iteration 1/")
-    for pid in job.members():
+    for pid in job.processes():
         assert b"a-well-kept-secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     outcome = job.finish(since=0.0)
     check_run(tmp_path, [outcome], ["zeta", "zeta", "alpha", "alpha"])
@@ -62,7 +62,7 @@ def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
     flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
     job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
     job.wait_for("iteration 2/")
-    assert any(alpha.has(pid) for pid in job.members())
+    assert any(alpha.has(pid) for pid in job.processes())
     alpha.set_link("down")
     try:
         outcome = job.finish(since=0.0)  # and nothing is left on either
@@ -70,7 +70,7 @@ def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
     finally:
         alpha.set_link("up")
     assert outcome.status == 1
-    assert outcome.last_block.startswith("FAILED: the job on host alpha: nothing came from this host for 15 s")
+    assert outcome.last_block.startswith("FAILED: the job on host alpha: no message from this host for 15 s")
 
 
 def test_a_host_whose_agent_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Start real jobs, hurt them, and look at what is left."""
+"""Start real jobs, injure them, and look at what is left."""
 
 import os
 import re
@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def last_block(self) -> str:
-        """The last block on the console, which must be its last words."""
+        """The block that ends the output on the console."""
         found = re.search(r"-{100}\n(FAILED: (?:(?!-{100}).)*)\n-{100}\n\Z", self.stderr, re.DOTALL)
         assert found is not None, f"the console does not end with a block:\n{self.stderr[-3000:]}"
         return found[1]
@@ -52,7 +52,7 @@ class Job:
     def __post_init__(self) -> None:
         self.mark = uuid.uuid4().hex
         self.marker = self.folder / "fault"
-        """Written at the moment of a fault that the job does to itself; holds the time."""
+        """Written at the moment of a fault that the job causes by itself; holds the time."""
         environ = os.environ | {
             "CUDA_VISIBLE_DEVICES": "",
             "FAULT_MARKER": str(self.marker),
@@ -71,7 +71,7 @@ class Job:
             start_new_session=True,
         )
 
-    def members(self) -> list[int]:
+    def processes(self) -> list[int]:
         """All living processes that the command has started, and itself."""
         found = []
         for path in Path("/proc").iterdir():
@@ -86,7 +86,7 @@ class Job:
     def listening(self) -> set[tuple[str, int]]:
         """Addresses and ports on which the job's processes listen."""
         inodes = set()
-        for pid in self.members():
+        for pid in self.processes():
             for path in Path(f"/proc/{pid}/fd").glob("*"):
                 try:
                     inodes |= set(re.findall(r"socket:\[(\d+)\]", str(path.readlink())))
@@ -94,19 +94,27 @@ class Job:
                     continue
         return {(address, port) for address, port, inode in listening_sockets() if inode in inodes}
 
-    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 120.0) -> None:
+    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in (self._out / stream).read_text():
             assert self.process.poll() is None, (self._out / "stderr").read_text()
-            assert time.monotonic() < deadline, f"{text!r} did not come"
+            assert time.monotonic() < deadline, f"{text!r} was not printed"
             time.sleep(0.02)
 
-    def wait_for_file(self, path: Path, timeout_s: float = 120.0) -> None:
+    def wait_for_file(self, path: Path, timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not path.exists():
             assert self.process.poll() is None, (self._out / "stderr").read_text()
-            assert time.monotonic() < deadline, f"{path} did not come"
+            assert time.monotonic() < deadline, f"{path} was not written"
             time.sleep(0.01)
+
+    def wait_until_alone(self, timeout_s: float = 60.0) -> float:
+        """Wait until the command has no processes besides itself; return the time."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.processes()) > 1:
+            assert time.monotonic() < deadline, f"{self.processes()} do not end"
+            time.sleep(0.02)
+        return time.time()
 
     def kill(self, signum: int) -> float:
         """Signal the command; return the time."""
@@ -118,15 +126,15 @@ class Job:
         """Wait for the end and for the processes to go.
 
         Args:
-            since: When the fault was; None where the job has left word of it itself.
+            since: When the fault was; None where the job has written it down itself.
         """
         try:
             status = self.process.wait(timeout_s)
             ended = time.time()
-            while self.members() and time.time() < ended + LIMIT_S:
+            while self.processes() and time.time() < ended + LIMIT_S:
                 time.sleep(0.02)
             gone_s = time.time() - ended
-            left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.members()}
+            left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()}
         finally:
             self.clean_up()
         assert left == {}, f"left behind: {left}"
@@ -144,8 +152,8 @@ class Job:
         )
 
     def clean_up(self) -> None:
-        """Leave nothing of this job, whatever a test has found."""
-        for pid in self.members():
+        """Kill what is left of this job."""
+        for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -164,10 +172,17 @@ def listening_sockets() -> list[tuple[str, int, str]]:
     return rows
 
 
-def function(folder: Path, name: str, *args: str, ranks: int = 2, **environ: str) -> Job:
-    """A job of functions.py."""
+def function(folder: Path, name: str, *args: str, ranks: int = 2, prefix: tuple[str, ...] = (), **environ: str) -> Job:
+    """A job of functions.py; `prefix` is a command that starts it."""
     program = PROGRAMS / "functions.py"
-    return Job([sys.executable, str(program), str(ranks), name, *args], folder, environ)
+    return Job([sys.executable, str(program), str(ranks), name, *args], folder, environ, prefix=[*prefix])
+
+
+def program(folder: Path, source: str, **environ: str) -> Job:
+    """A job of a program of its own."""
+    path = folder / "program.py"
+    path.write_text(source)
+    return Job([sys.executable, str(path)], folder, environ)
 
 
 def training(folder: Path, *args: str, ranks: int = 2, **environ: str) -> Job:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
 from mjtrain.errors import RequestError
+from mjtrain.standard_streams import open_missing_streams
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
@@ -28,6 +29,7 @@ class _EnvOptions:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
+    open_missing_streams()
     try:
         _main(list(sys.argv[1:] if argv is None else argv))
     except RequestError as error:

@@ -13,6 +13,7 @@ import tyro
 from mjtrain.cli.parsing import hiding, parse
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
 from mjtrain.errors import RequestError
+from mjtrain.standard_streams import open_missing_streams
 
 USAGE = "train TASK [options]"
 
@@ -46,6 +47,7 @@ class _AllOptions(_Options):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
+    open_missing_streams()
     try:
         _main(list(sys.argv[1:] if argv is None else argv))
     except RequestError as error:
@@ -60,9 +62,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"train: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
         raise
     except Exception as error:
-        from mjtrain.launcher.failure import last_words
+        from mjtrain.launcher.failure import final_message
 
-        print(last_words(error), file=sys.stderr)
+        print(final_message(error), file=sys.stderr)
         sys.exit(1)
 
 

@@ -15,6 +15,7 @@ from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.machine import count_gpus
+from mjtrain.standard_streams import open_missing_streams
 
 __all__ = [
     "LaunchPlan",
@@ -125,6 +126,7 @@ def run_plan(
         saved_progress: How much of the work a restart would not repeat, in any unit. A job that got further restarts
             without delay.
     """
+    open_missing_streams()
     request = LaunchRequest(
         plan=plan,
         fn=fn,

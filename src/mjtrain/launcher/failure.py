@@ -1,4 +1,4 @@
-"""Why a job failed, in words: for the console, for crash/rank_{rank}.txt and for the caller."""
+"""How a job ended: its result, and the cause of a failure for the console, crash/rank_{rank}.txt and the caller."""
 
 import pickle
 import signal
@@ -27,13 +27,13 @@ class RankFailedError(RuntimeError):
     ) -> None:
         super().__init__(message)
         self.rank = rank
-        """Which rank; None where it was no rank but what starts them."""
+        """Which rank; None where it was a process that starts them."""
         self.host = host
         """Name of the host it ran on."""
         self.signal = signal
-        """Number of the signal that killed it; None where none did."""
+        """Number of the signal that killed it; None if none did."""
         self.exit_code = exit_code
-        """Status with which it ended by itself; None where it did not."""
+        """Status with which it exited; None if it did not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,48 +44,46 @@ class Failure:
     """What happened, in one line: the exception, or how the process ended."""
 
     detail: str = ""
-    """Traceback, or whatever else there is to see; lines."""
+    """Traceback, or whatever else there is to show; lines."""
 
     rank: int | None = None
-    """Which rank; None where it was no rank but what starts them."""
+    """Which rank; None where it was a process that starts them."""
 
     host: str = ""
     """Name of the host it ran on."""
 
     phase: str = ""
-    """What the rank was doing; empty where it is not known."""
+    """What the rank was doing; empty if not known."""
 
     pickled_error: bytes = b""
-    """The exception; empty where there was none or it could not be pickled."""
+    """The exception; empty if there was none or it could not be pickled."""
 
     signal: int | None = None
     """Signal that ended the process."""
 
     exit_code: int | None = None
-    """Status with which the process ended by itself."""
+    """Status with which the process exited."""
 
     may_pass: bool = True
-    """Whether another try can help; not with a wrong request."""
+    """Whether a restart can help; not after a wrong request."""
 
     files: tuple[Path, ...] = ()
     """Logs and crash files that say more."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all of it in plain values but for the exception, see `from_plain`."""
+        """Return all of it except the exception as plain values, see `from_plain`."""
         plain = asdict(replace(self, pickled_error=b""))
         return {**plain, "pickled_error": "", "files": [str(path) for path in self.files]}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], pickled_error: bytes = b"") -> "Failure":
-        """Put it together again."""
+        """Restore it from what `to_plain` returned, and the exception."""
         return cls(**{**plain, "files": tuple(map(Path, plain["files"])), "pickled_error": pickled_error})
 
     def describe(self) -> str:
-        """Return the block that is the console's last word."""
-        who = "the job" if self.rank is None else f"rank {self.rank}"
-        where = f" on host {self.host}" if self.host else ""
+        """Return the block that ends the output on the console."""
         during = f" in phase {self.phase}" if self.phase else ""
-        lines = [RULE, f"FAILED: {who}{where}{during}: {self.summary}"]
+        lines = [RULE, f"FAILED: {self._place()}{during}: {self.summary}"]
         if self.detail:
             lines += ["", self.detail.rstrip("\n"), ""]
         lines += [f"see {path}" for path in self.files]
@@ -93,29 +91,26 @@ class Failure:
 
     def to_error(self) -> BaseException:
         """Return the exception for the caller: the rank's own, or a `RankFailedError`; the block is a note on it."""
-        error: BaseException | None = None
+        error, unrestored = None, ""
         if self.pickled_error:
             try:
                 error = pickle.loads(self.pickled_error)
             except Exception as reason:  # it could be restored in the rank, but not here
-                error = None
                 unrestored = f" (could not be restored here: {reason!r})"
-            else:
-                unrestored = ""
-        else:
-            unrestored = ""
         if not isinstance(error, Exception):
-            who = "the job" if self.rank is None else f"rank {self.rank}"
-            where = f" on host {self.host}" if self.host else ""
-            message = f"{who}{where}: {self.summary}{unrestored}"
+            message = f"{self._place()}: {self.summary}{unrestored}"
             error = RankFailedError(
                 message, rank=self.rank, host=self.host, signal=self.signal, exit_code=self.exit_code
             )
         error.add_note(self.describe())
         return error
 
+    def _place(self) -> str:
+        process = "the job" if self.rank is None else f"rank {self.rank}"
+        return f"{process} on host {self.host}" if self.host else process
 
-def last_words(error: BaseException) -> str:
+
+def final_message(error: BaseException) -> str:
     """Return the block that describes the failure of a job, or the traceback of any other exception."""
     for note in getattr(error, "__notes__", ()):
         if note.startswith(RULE):
@@ -135,22 +130,22 @@ def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Fai
 
 
 def summarise(error: BaseException) -> str:
-    """Name an exception and the first line of what it says."""
+    """Name an exception and the first line of its message."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
-    """Say how a process ended.
+    """Say how a process that had not finished ended.
 
     Args:
         exit_code: Its status, or the negative number of the signal that killed it.
 
     Returns:
-        The words, the signal that killed it, and the status with which it ended by itself; one of both is None.
+        The words, the signal that killed it, and the status with which it exited; one of both is None.
     """
     if exit_code >= 0:
-        return f"left with status {exit_code} before it was done", None, exit_code
+        return f"exited with status {exit_code} before finishing", None, exit_code
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
@@ -192,21 +187,21 @@ class RunResult:
     """How long it ran once all ranks had begun, in seconds."""
 
 
-def send_result(link: HostConnection, verdict: RunResult) -> None:
+def send_result(connection: HostConnection, result: RunResult) -> None:
     """Send how the part of a job on this host ended; what is pickled goes beside the plain values."""
-    failure = verdict.failure
-    plain, body = None, verdict.value or b""
+    failure = result.failure
+    plain, body = None, result.value or b""
     if failure is not None:
         plain, body = failure.to_plain(), failure.pickled_error
-    link.send("verdict", body, failure=plain, stop_signal=verdict.stop_signal, finished=verdict.value is not None)
+    connection.send("result", body, failure=plain, stop_signal=result.stop_signal, finished=result.value is not None)
 
 
 def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
-    """Put a verdict together again.
+    """Restore a result.
 
     Args:
-        message: What came from `send_result`.
-        body: What came beside it.
+        message: What `send_result` sent.
+        body: Its body.
         trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
     """
     plain = message["failure"]

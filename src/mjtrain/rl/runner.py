@@ -80,8 +80,9 @@ class Runner:
         observations = self.env.get_observations()
         self.alg.train_mode()
         is_last = self.iteration >= last_iteration
+        warming_up = True  # the first iteration compiles kernels
         while not is_last:
-            heartbeat.beat("rollout")
+            heartbeat.beat("rollout", warming_up=warming_up)
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
                 for _ in range(self._num_steps):
@@ -91,7 +92,8 @@ class Runner:
                     self.alg.process_env_step(observations, rewards, dones, extras)
                     heartbeat.beat()
             collected = self._now()
-            heartbeat.beat("update")
+            heartbeat.beat("update", warming_up=warming_up)
+            warming_up = False
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)

@@ -1,6 +1,6 @@
-"""The line between the launcher and what stands for it on another host: messages both ways, and signs of life.
+"""The connection between the coordinator of a job and the agent of a node: messages both ways, and heartbeats.
 
-Messages are those of `channel`: JSON with bytes beside it. Nothing is unpickled here.
+The messages are those of `messages`. Nothing is unpickled here.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 
 BEAT_INTERVAL_S = 1.0
 
-SILENCE_S = 15.0
-"""Silence after which the other end counts as lost: the machine or the network between is gone."""
+UNRESPONSIVE_S = 15.0
+"""Time without any message after which the other end counts as lost: the machine or the network is down."""
 
 _MAX_PENDING = 1 << 20
 
 
 class HostConnection:
-    """One end of the line. Only `send` may be called from any thread."""
+    """One end of the connection. Only `send` may be called from any thread."""
 
     def __init__(self, read: int, write: int) -> None:
         """Take over two descriptors: one to read from, another to write to."""
@@ -32,12 +32,12 @@ class HostConnection:
         self._pending = 0
         self._beat_s = self.heard_s = time.monotonic()
         self.lost = False
-        """Whether the other end has closed the line."""
-        self._thread = threading.Thread(target=self._write_all, name="mjtrain-link", daemon=True)
+        """Whether the other end has closed the connection."""
+        self._thread = threading.Thread(target=self._write_all, name="mjtrain-connection", daemon=True)
         self._thread.start()
 
     def fileno(self) -> int:
-        """Return what becomes readable when something has come."""
+        """Return the descriptor that becomes readable when something has arrived."""
         return self._read
 
     @property
@@ -46,28 +46,28 @@ class HostConnection:
         return self._pending > _MAX_PENDING
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Queue a message; whether it arrives shows in the answers."""
+        """Queue a message. It may be lost with the connection, which `lost` tells later."""
         data = encode_message(kind, body, fields)
         with self._lock:
             self._pending += len(data)
         self._queue.put(data)
 
     def beat(self) -> None:
-        """Give a sign of life if one is due."""
+        """Send a heartbeat if one is due."""
         if time.monotonic() - self._beat_s >= BEAT_INTERVAL_S:
             self._beat_s = time.monotonic()
             self.send("beat")
 
     @property
-    def silent(self) -> bool:
-        """Whether nothing has come for so long that the other end must be gone."""
-        return time.monotonic() - self.heard_s > SILENCE_S
+    def unresponsive(self) -> bool:
+        """Whether nothing has arrived for so long that the other end must be down."""
+        return time.monotonic() - self.heard_s > UNRESPONSIVE_S
 
     def receive(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Return the messages that have come; call it when the line is readable.
+        """Return the messages that have arrived; call it when the connection is readable.
 
         Raises:
-            ValueError: What came is no message.
+            ValueError: What arrived is not a message.
         """
         try:
             data = os.read(self._read, 1 << 16)
@@ -78,20 +78,20 @@ class HostConnection:
         return list(self._reader.feed(data))
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until everything is sent, but not for ever."""
+        """Wait until everything is sent, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
         while self._pending and not self.lost and time.monotonic() < deadline_s:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._queue.put(None)
         os.close(self._read)
 
     def _write_all(self) -> None:
         while (data := self._queue.get()) is not None:
             left = data
-            with contextlib.suppress(OSError):  # nobody listens any more; the reader finds out
+            with contextlib.suppress(OSError):  # the other end is closed; the reader finds out
                 while left:
                     left = left[os.write(self._write, left) :]
             with self._lock:

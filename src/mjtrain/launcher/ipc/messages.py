@@ -1,6 +1,58 @@
-"""What ranks and launcher say to each other: JSON lines over a Unix socket, with open files and bytes beside them.
+"""What the processes of a job say to each other: JSON lines, with open files and bytes beside them.
 
-The socket lies in a folder that only this user can enter. Nothing that comes through it is unpickled here.
+Ranks, the torchrunx agent and their supervisor talk over a Unix socket in a folder that only this user can enter;
+supervisor and reaper over a pair of sockets; hosts over the standard streams of ssh or srun, or over TCP. Nothing that
+arrives is unpickled here. A message is a line of JSON with its `kind` and its fields, and after it a body of
+`num_bytes` bytes.
+
+From a rank to its supervisor:
+
+    hello         rank, pid, host           first of all; answered with the rank's output streams (open files)
+    beat          progress, phase, waits    once a second; `progress` is a count that grows with progress
+    signalled     signum                    this rank received a signal that asks for a stop
+    stopping                                answer to `stop`: the function will return soon
+    interrupting                            answer to `stop`: the function is interrupted
+    done                                    the function has returned; body: what rank 0 of the host returned, pickled
+    interrupted                             the function has been interrupted
+    failed        traceback, summary,       the function has raised; body: the exception, pickled
+                  phase, retry, time_s
+
+From the supervisor to a rank:
+
+    stop          signum                    the job is asked to stop
+
+From the torchrunx agent to the supervisor:
+
+    agent         pid, rank_pids            first of all
+    exit          pid, exit_code            a rank's process has ended; a negative exit code is a signal's number
+
+Between supervisor and reaper:
+
+    started       pid                       from the reaper: the spawner runs
+    exited        pid, exit_code            from the reaper: a child of its own has ended
+    end           kill, wait_s, grace_s     to the reaper: end every process of the job
+    gone                                    from the reaper: no process of the job is left
+
+From the coordinator of a job on several hosts to each host:
+
+    survey        folder, names, …          asks what the host is like; answered with `facts`
+    port                                    asks for a free port; answered with `port`
+    start         environ, host, log_dir    starts the host's ranks; body: the job, pickled (to hosts that a node
+                  or address, port, …       rendezvous has connected: no body, but where rank 0 is)
+    stop          signum                    the job is asked to stop
+    end           failure                   the job is over
+    beat                                    once a second, both ways
+
+From each host to the coordinator:
+
+    facts         hostname, python, …       answer to `survey`
+    port          port                      answer to `port`
+    output        stream                    body: what belongs on the console
+    begun                                   all ranks of the host have connected
+    signalled     signum                    the host received a signal that asks for a stop
+    result        failure, stop_signal,     how the ranks of the host ended; body: what rank 0 returned or the
+                  finished                  exception, pickled
+    gone                                    no process of the job is left on the host
 """
 
 import contextlib
@@ -26,7 +78,7 @@ def _short_path(folder: Path) -> Iterator[str]:
 
 
 def listen(folder: Path) -> socket.socket:
-    """Open the launcher's end in a folder of its own."""
+    """Open the supervisor's end in a folder of its own."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with _short_path(folder) as path:
         server.bind(path)
@@ -97,5 +149,5 @@ def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
     """
     _, descriptors, _, _ = socket.recv_fds(connection, 1, count)
     if len(descriptors) != count:
-        raise ConnectionError("the launcher is gone")
+        raise ConnectionError("the supervisor has closed the connection")
     return descriptors

@@ -1,4 +1,4 @@
-"""What Linux offers to keep hold of processes: who descends from whom, who belongs to a job, who dies with whom."""
+"""Processes and their descendants, as Linux shows them: which descend from which, belong to a job, or end together."""
 
 import contextlib
 import ctypes
@@ -12,6 +12,7 @@ JOB_VARIABLE = "MJTRAIN_JOB"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_EXITING = 0x4
 
 
 def die_with_parent(parent: int) -> None:
@@ -54,7 +55,7 @@ def list_descendants(ancestor: int) -> list[int]:
     return found
 
 
-def list_members(job_id: str) -> list[int]:
+def list_job_processes(job_id: str) -> list[int]:
     """Return the process ids of all living processes that carry a job's id in their environment."""
     entry = f"{JOB_VARIABLE}={job_id}".encode()
     found = []
@@ -63,6 +64,19 @@ def list_members(job_id: str) -> list[int]:
             if entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(pid)
     return found
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended or is about to: the kernel is taking it down, so no code of it runs any more.
+
+    This holds before any of its sockets is closed. What hears of a process through a connection that breaks therefore
+    finds out here whether the process itself has ended.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether the kernel killed a process for want of memory, as far as it says so."""
+"""Whether the kernel killed a process because memory ran out, as far as it says so."""
 
 import contextlib
 import os
@@ -7,21 +7,21 @@ from pathlib import Path
 
 
 class OomWatch:
-    """Remembers what the kernel has said so far, and afterwards tells what is new."""
+    """Remembers what the kernel has reported so far, and afterwards tells what is new."""
 
     def __init__(self) -> None:
         self._counters = {path: count for path in _counter_files() if (count := _read_count(path)) is not None}
         self._log: int | None = None
-        with contextlib.suppress(OSError):  # the kernel's log is often for root only
+        with contextlib.suppress(OSError):  # often only root can read the kernel's log
             self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._log, 0, os.SEEK_END)
 
     def explain(self, pid: int) -> str | None:
-        """Say in words that the out-of-memory killer took this process, which died by SIGKILL; None if it did not."""
+        """Say in words that the out-of-memory killer ended this process, which got a SIGKILL; None if it did not."""
         if self._log is not None and re.search(rf"Killed process {pid}\b", self._read_log()):
             return "by the kernel's out-of-memory killer"
         if any((_read_count(path) or 0) > count for path, count in self._counters.items()):
-            return "most likely by the kernel's out-of-memory killer, which was at work meanwhile"
+            return "most likely by the kernel's out-of-memory killer, which was active meanwhile"
         return None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the ranks' output goes: rank 0's to the console as it is, warnings of the others too, everybody's to a file."""
+"""Where the output of ranks goes: rank 0's to the console as it is, warnings of the others too, all of it to files."""
 
 import contextlib
 import fcntl
@@ -39,12 +39,12 @@ class Sink(Protocol):
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Write what is queued, as far as that goes in time."""
+        """Write what is queued, as far as that is possible in time."""
         ...
 
 
 class Console:
-    """The launcher's own standard streams, written by a thread, so that a console that hangs does not hang the rest."""
+    """The launcher's own standard streams, written by a thread so that a console that hangs does not hang the rest."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Stream, bytes] | None] = queue.SimpleQueue()
@@ -78,8 +78,10 @@ class Console:
                 self._pending -= len(data)
 
 
-def _write(stream: IO[str], data: bytes) -> None:
-    """Write bytes to a standard stream as they are, or as text where it is none of the operating system's."""
+def _write(stream: IO[str] | None, data: bytes) -> None:
+    """Write bytes to a standard stream as they are, or as text if it is not one of the operating system's."""
+    if stream is None:  # this process was started without it
+        return
     stream.flush()
     try:
         descriptor = stream.fileno()
@@ -97,9 +99,9 @@ class RankOutput:
         """Open the pipes, or for rank 0 on a terminal a terminal of its own.
 
         Args:
-            rank: Whose output.
-            console: Where it goes.
-            log: Where else it goes.
+            rank: The rank.
+            console: Takes its output.
+            log: Takes its output too.
             is_here: Whether the console is that of this process.
         """
         self._rank = rank
@@ -111,7 +113,7 @@ class RankOutput:
         self.write_ends: list[int] = []
         """What becomes the rank's standard output and standard error; to be closed once it has them."""
         self.streams: dict[int, Stream] = {}
-        """The ends to read from, and what comes there."""
+        """The ends to read from, and which stream each of them is."""
         if rank == 0 and is_here and _same_target():
             read, write = self._open(_is_terminal("stdout"))
             self.streams[read] = "stdout"
@@ -137,29 +139,29 @@ class RankOutput:
         return read, write
 
     def close_write_ends(self) -> None:
-        """Leave the rank alone with its streams."""
+        """Close the rank's ends here, once it has them."""
         for descriptor in self.write_ends:
             os.close(descriptor)
         self.write_ends = []
 
     def follow_size(self) -> None:
-        """Give rank 0's terminal the size of the real one."""
+        """Set the size of rank 0's terminal to that of the real one."""
         for terminal in self._terminals:
             with contextlib.suppress(OSError):
                 size = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
                 fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
 
     def mute(self) -> None:
-        """Keep the console for the cause of a failure from now on; the files still get everything."""
+        """Write no more to the console, which is for the cause of a failure now; the files still get everything."""
         self._muted = self._rank != 0
 
     def pump(self, read: int) -> bool:
-        """Take what is there; return whether more can come. The caller closes what has ended."""
+        """Read what is there; return whether more can follow. The caller closes a stream that has ended."""
         try:
             data = os.read(read, 65536)
         except BlockingIOError:
             return True
-        except OSError:  # how a terminal says that nobody writes any more
+        except OSError:  # how a terminal says that all writers have closed it
             data = b""
         if not data:
             self._take_lines(read, self._rest[read] + b"\n" if self._rest[read] else b"")
@@ -209,21 +211,21 @@ class LogFile:
 class RemoteConsole:
     """The console of a launcher on another host."""
 
-    def __init__(self, link: HostConnection) -> None:
-        self._link = link
+    def __init__(self, connection: HostConnection) -> None:
+        self._connection = connection
 
     @property
     def congested(self) -> bool:
         """Whether so much waits that no more should be read."""
-        return self._link.congested
+        return self._connection.congested
 
     def write(self, stream: Stream, data: bytes) -> None:
         """Queue output."""
-        self._link.send("output", data, stream=stream)
+        self._connection.send("output", data, stream=stream)
 
     def close(self, timeout_s: float) -> None:
-        """Send what is queued, as far as that goes in time."""
-        self._link.flush(timeout_s)
+        """Send what is queued, as far as that is possible in time."""
+        self._connection.flush(timeout_s)
 
 
 def make_log_dir(log_dir: str) -> Path:

@@ -1,6 +1,5 @@
-"""The launcher's side of the keeper: start a job's processes below it, and end them all."""
+"""The processes of a job on this host, from the launcher's side: started below a reaper, and ended by it."""
 
-import json
 import os
 import signal
 import socket
@@ -10,37 +9,34 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from mjtrain.launcher.ipc.processes import JOB_VARIABLE, list_members, send_signal
+from mjtrain.launcher.ipc.messages import MessageReader, Sender
+from mjtrain.launcher.ipc.processes import JOB_VARIABLE, list_job_processes, send_signal
 
 _END_PATIENCE_S = 20.0
 
+_GRACE_S = 1.5
+"""Time between SIGTERM and SIGKILL."""
+
 
 class ProcessTree:
-    """Everything that a job has running, in one hand."""
+    """All processes of a job."""
 
     def __init__(self, scratch: Path, environ: dict[str, str], log: IO[bytes]) -> None:
-        """Start keeper and starter.
+        """Start the reaper, which starts the spawner.
 
         Args:
             scratch: The job's folder; its name is the job's id.
             environ: Environment of all processes of the job.
-            log: Where their output goes as long as the ranks have no streams of their own.
+            log: Where their output goes until the ranks have streams of their own.
         """
         self._job_id = scratch.name
         self.control, theirs = socket.socketpair()
         python = [sys.executable, "-P", "-m"]
-        command = [*python, "mjtrain.launcher.job.spawner", str(scratch)]
-        keeper = [
-            *python,
-            "mjtrain.launcher.job.reaper",
-            str(os.getpid()),
-            str(theirs.fileno()),
-            str(scratch),
-            *command,
-        ]
+        arguments = [str(os.getpid()), str(theirs.fileno()), str(scratch)]
+        spawner = [*python, "mjtrain.launcher.job.spawner", str(scratch)]
         with theirs:
-            self._keeper = subprocess.Popen(
-                keeper,
+            self._reaper = subprocess.Popen(
+                [*python, "mjtrain.launcher.job.reaper", *arguments, *spawner],
                 env={**environ, JOB_VARIABLE: self._job_id},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -49,16 +45,16 @@ class ProcessTree:
                 start_new_session=True,  # signals from the terminal are for the launcher alone
             )
         self.control.setblocking(False)
-        self._buffer = b""
-        self._starter: int | None = None
-        self.starter_exit_code: int | None = None
-        """Status of the starter once it has ended, or the negative number of the signal that killed it."""
+        self._reader = MessageReader()
+        self._spawner: int | None = None
+        self.spawner_exit_code: int | None = None
+        """Status of the spawner once it has ended, or the negative number of the signal that killed it."""
         self.lost = False
-        """Whether the keeper itself has ended."""
+        """Whether the reaper itself has ended."""
         self._gone = False
 
     def read(self) -> None:
-        """Take in what the keeper says; call it when `control` is readable."""
+        """Take in the reaper's messages; call it when `control` is readable."""
         try:
             data = self.control.recv(65536)
         except BlockingIOError:
@@ -66,45 +62,44 @@ class ProcessTree:
         except OSError:
             data = b""
         self.lost = not data
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
+        for message, _ in self._reader.feed(data):
+            self._on_message(message)
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if "started" in message:
-            self._starter = message["started"]
-        elif message.get("exited") == self._starter:
-            self.starter_exit_code = message["exit_code"]
-        self._gone = self._gone or "gone" in message
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "started":
+            self._spawner = message["pid"]
+        elif message["kind"] == "exited" and message["pid"] == self._spawner:
+            self.spawner_exit_code = message["exit_code"]
+        elif message["kind"] == "gone":
+            self._gone = True
 
     def end(self, now: list[int], *, wait_s: float) -> None:
         """Return when no process of the job is left.
 
         Args:
-            now: Processes to kill at once, and the starter with them; the others get SIGTERM first.
+            now: Processes to kill at once, and the spawner with them; the others get SIGTERM first.
             wait_s: Time that the others have to end by themselves before that, in seconds.
         """
-        if now and self._starter is not None:
-            now = [*now, self._starter]
-        order = {"kill": now, "wait_s": wait_s, "grace_s": 1.5}
+        if now and self._spawner is not None:
+            now = [*now, self._spawner]
         try:
             self.control.setblocking(True)
-            self.control.sendall(json.dumps(order).encode() + b"\n")
+            Sender(self.control).send("end", kill=now, wait_s=wait_s, grace_s=_GRACE_S)
             self.control.settimeout(wait_s + _END_PATIENCE_S)
             while not self._gone and not self.lost:
                 self.read()
         except OSError:
             self.lost = True
         if not self._gone:
-            self._keeper.kill()
-            self._end_without_keeper()
-        self._keeper.wait()
+            self._reaper.kill()
+            self._end_without_reaper()
+        self._reaper.wait()
         self.control.close()
 
-    def _end_without_keeper(self) -> None:
-        """Find by the job's id what the keeper would have found by descent."""
+    def _end_without_reaper(self) -> None:
+        """Find by the job's id what the reaper would have found by descent."""
         deadline = time.monotonic() + _END_PATIENCE_S
-        while (left := set(list_members(self._job_id)) - {os.getpid()}) and time.monotonic() < deadline:
+        while (left := set(list_job_processes(self._job_id)) - {os.getpid()}) and time.monotonic() < deadline:
             send_signal(left, signal.SIGKILL)
             time.sleep(0.02)
         if left:

@@ -1,16 +1,13 @@
-"""The process that outlives the launcher, for as long as it takes to leave nothing behind.
+"""The reaper: a process between the launcher and all others of a job, which ends them when the launcher has gone.
 
-It stands between the launcher and everything else of a job. Whoever loses its parent in the job becomes its child, so
-"no children" means that nothing of the job is left; and when the launcher goes, by whatever signal, it ends the rest.
+It is a subreaper (see `PR_SET_CHILD_SUBREAPER`): a process of the job that loses its parent becomes its child. When it
+has no children, no process of the job is left.
 
-Run as `python -m mjtrain.launcher.job.reaper LAUNCHER_PID CONTROL_FD SCRATCH COMMAND...`; the command gets the keeper's
-process id as its last argument. The launcher writes `{"kill": [pid, ...], "wait_s": s, "grace_s": s}` to the control
-socket to end the job; the keeper writes `{"started": pid}` for the command, `{"exited": pid, "exit_code": n}` for each
-child that ended, and `{"gone": true}` at the very end.
+Run as `python -m mjtrain.launcher.job.reaper LAUNCHER_PID CONTROL_FD SCRATCH COMMAND...`; the command gets the reaper's
+process id as its last argument. The messages on the control socket are listed in `mjtrain.launcher.ipc.messages`.
 """
 
 import contextlib
-import json
 import os
 import select
 import shutil
@@ -21,64 +18,73 @@ import sys
 import time
 from typing import Any
 
-from mjtrain.launcher.ipc.processes import JOB_VARIABLE, adopt_orphans, list_descendants, list_members, send_signal
-from mjtrain.launcher.ipc.signals import STOP_SIGNALS
+from mjtrain.launcher.ipc.messages import MessageReader, Sender
+from mjtrain.launcher.ipc.processes import (
+    JOB_VARIABLE,
+    adopt_orphans,
+    list_descendants,
+    list_job_processes,
+    send_signal,
+)
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS, wakeup_pipe
 
 ORPHAN_GRACE_S = 1.5
 """Time between SIGTERM and SIGKILL when the launcher is gone, in seconds."""
 
 _LOOK_INTERVAL_S = 0.5
 
+_LAUNCHER_GONE = {"kill": [], "wait_s": 0.0, "grace_s": ORPHAN_GRACE_S}
+
 
 class Reaper:
-    """Starts the command, reports who ends, and ends everything."""
+    """Starts the command, reports which children have ended, and ends all processes of the job."""
 
     def __init__(self, launcher: int, control: socket.socket, scratch: str) -> None:
         self._launcher = launcher
         self._control = control
+        self._sender = Sender(control)
+        self._reader = MessageReader()
         self._scratch = scratch
         self._job_id = os.environ[JOB_VARIABLE]
 
     def run(self, command: list[str]) -> None:
-        """Start the command, and return when nothing of the job is left."""
-        for signum in STOP_SIGNALS:
+        """Start the command, and return when no process of the job is left."""
+        for signum in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(signum, lambda *_: None)  # the launcher decides; not ignored, as children would inherit that
         adopt_orphans()
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        child = subprocess.Popen([*command, str(os.getpid())])
-        self._tell({"started": child.pid})
-        order = None
-        while order is None:
-            ready, _, _ = select.select([self._control, wake_read], [], [], _LOOK_INTERVAL_S)
-            if wake_read in ready:
-                os.read(wake_read, 4096)
-            self._reap()
-            if self._control in ready:
-                order = self._receive()
-            elif os.getppid() != self._launcher:  # a fork of the launcher may hold its end of the socket open
-                order = {}
-        if not order:
-            order = {"kill": [], "wait_s": 0.0, "grace_s": ORPHAN_GRACE_S}
-        self._end(order["kill"], order["wait_s"], order["grace_s"])
+        with wakeup_pipe() as wakeup:
+            child = subprocess.Popen([*command, str(os.getpid())])
+            self._tell("started", pid=child.pid)
+            order = None
+            while order is None:
+                ready, _, _ = select.select([self._control, wakeup], [], [], _LOOK_INTERVAL_S)
+                if wakeup in ready:
+                    os.read(wakeup, 4096)
+                self._reap()
+                if self._control in ready:
+                    order = self._receive()
+                elif os.getppid() != self._launcher:  # a fork of the launcher may hold its end of the socket open
+                    order = _LAUNCHER_GONE
+            self._end(order["kill"], order["wait_s"], order["grace_s"])
         if os.getppid() != self._launcher:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        self._tell({"gone": True})
+        self._tell("gone")
 
-    def _receive(self) -> dict[str, Any]:
-        """Read the order to end; empty when the launcher is gone."""
+    def _receive(self) -> dict[str, Any] | None:
+        """Return the order to end, if it has arrived or the launcher is gone."""
         try:
-            line = self._control.makefile("rb").readline()
+            data = self._control.recv(65536)
         except OSError:
-            line = b""
-        return json.loads(line) if line.endswith(b"\n") else {}
+            data = b""
+        if not data:
+            return _LAUNCHER_GONE
+        return next((message for message, _ in self._reader.feed(data) if message["kind"] == "end"), None)
 
     def _end(self, now: list[int], wait_s: float, grace_s: float) -> None:
         """End every process.
 
         Args:
-            now: Whom to kill at once.
+            now: Processes to kill at once.
             wait_s: Time that the others have to end by themselves, in seconds.
             grace_s: Time between SIGTERM and SIGKILL after that, in seconds.
         """
@@ -87,17 +93,17 @@ class Reaper:
         kill_at, asked = ask_at + grace_s, False
         while self._reap():
             if time.monotonic() >= kill_at:
-                send_signal(self._everybody(), signal.SIGKILL)
+                send_signal(self._list_all(), signal.SIGKILL)
             elif not asked and time.monotonic() >= ask_at:
-                send_signal(self._everybody(), signal.SIGTERM)
+                send_signal(self._list_all(), signal.SIGTERM)
                 asked = True
             time.sleep(0.01)
-        # Nobody of the family is left; whoever is of the job all the same was started through somebody else.
-        send_signal(self._everybody(), signal.SIGKILL)
+        # No descendants remain. A process that still belongs to the job was started by a process outside of it.
+        send_signal(self._list_all(), signal.SIGKILL)
 
-    def _everybody(self) -> set[int]:
-        me = {os.getpid(), self._launcher}
-        return {*list_descendants(os.getpid()), *list_members(self._job_id)} - me
+    def _list_all(self) -> set[int]:
+        others = {*list_descendants(os.getpid()), *list_job_processes(self._job_id)}
+        return others - {os.getpid(), self._launcher}
 
     def _reap(self) -> bool:
         """Report the children that have ended; return whether there are others."""
@@ -108,15 +114,15 @@ class Reaper:
                 return False
             if pid == 0:
                 return True
-            self._tell({"exited": pid, "exit_code": os.waitstatus_to_exitcode(status)})
+            self._tell("exited", pid=pid, exit_code=os.waitstatus_to_exitcode(status))
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _tell(self, kind: str, **fields: Any) -> None:
         with contextlib.suppress(OSError):  # the launcher is gone
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+            self._sender.send(kind, **fields)
 
 
 def main() -> None:
-    """Be the keeper that the arguments describe."""
+    """Be the reaper that the arguments describe."""
     launcher, control_fd, scratch, *command = sys.argv[1:]
     control = socket.socket(fileno=int(control_fd))
     control.set_inheritable(False)

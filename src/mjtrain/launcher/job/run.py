@@ -32,7 +32,7 @@ def run_host_job(
     scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
     try:
         (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
-        supervisor = Supervisor(job.plan, scratch, log_dir, host=host, link=connection)
+        supervisor = Supervisor(job.plan, scratch, log_dir, host=host, connection=connection)
         return supervisor.run({**environ, **job.plan.environ})
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""The process that runs torchrunx.Launcher for a job on this host; the only place that knows torchrunx.
+"""The spawner: a process that runs torchrunx.Launcher for a job on this host.
 
 Run as `python -m mjtrain.launcher.job.spawner SCRATCH PARENT_PID`, below the reaper. It imports once what the ranks
-need; agent and ranks are forks of it, before any thread has begun. torchrunx decides who starts whom, carries the
-function to the ranks and waits for them. What it would do over the network of this host, or write to the console, is
-replaced here: nothing listens, no name is resolved, no line of output is pickled.
+need; the torchrunx agent and the ranks are forks of it, made before any thread has begun. torchrunx decides which
+process starts which, carries the function to the ranks and waits for them. What it would do over the network of this
+host, or write to the console, is replaced here: nothing listens, no name is resolved, no line of output is pickled.
 """
 
 import importlib
@@ -20,6 +20,7 @@ from typing import Any
 from mjtrain.launcher.ipc.processes import die_with_parent
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
+from mjtrain.standard_streams import flush_standard_streams
 
 JOB_NAME = "job.pickle"
 """File in the job's folder that says what to start; only this user can write there."""
@@ -29,10 +30,10 @@ HOST = "localhost"
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the launcher asks the starter for."""
+    """What the launcher asks the spawner for."""
 
     plan: LaunchPlan
-    """Who runs where."""
+    """The ranks and where they run."""
 
     payload: bytes
     """The caller's function and arguments, pickled; only the ranks open it."""
@@ -51,8 +52,7 @@ def main() -> None:
     for module in ("mjtrain.worker", *job.preload):
         importlib.import_module(module)
     _run(job, scratch)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_standard_streams()
     os._exit(0)  # taking down all that was imported would take seconds, with nothing in them to save
 
 
@@ -90,10 +90,10 @@ def _keep_off_the_network(scratch: Path, num_ranks: int) -> None:
 
     def execute(command: dict[str, Any] | str, hostname: str, **_: Any) -> None:
         if isinstance(command, str):
-            return  # "kill PID", when all is over: the keeper sees to it
-        starter = os.getpid()
+            return  # "kill PID" at the end: the reaper does that
+        spawner = os.getpid()
         if os.fork() == 0:
-            run_agent(starter, scratch, num_ranks, hostname=hostname, **command)
+            run_agent(spawner, scratch, num_ranks, hostname=hostname, **command)
 
     def describe_agent(**details: Any) -> dict[str, Any]:
         return {name: details[name] for name in ("launcher_port", "world_size", "rank", "agent_timeout")}

@@ -1,44 +1,42 @@
-"""The launcher of a job on several hosts: hears what is in charge of each, decides when the job is over and why."""
+"""The launcher of a job on several hosts: hears from each host, decides when the job is over and why."""
 
-import contextlib
-import os
-import selectors
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, read_result
-from mjtrain.launcher.ipc.host_connection import SILENCE_S
-from mjtrain.launcher.ipc.signals import StopSignals, wakeup_pipe
+from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.multinode.transport import HostHandle
 
 SETTLE_S = 1.0
-"""Time between the first failure and the verdict: of several hosts the one that lost a process has the cause."""
+"""Time between the first failure and the result: of several hosts the one that lost a process has the cause."""
 
 _GONE_S = 10.0
 """Time that hosts have to end what they run."""
 
-_TURN_S = 0.2
 _CONSOLE_S = 5.0
 
 
 class Coordinator:
     """One job on several hosts. Everything happens in the caller's thread, in `run`."""
 
-    def __init__(self, lines: list[HostHandle], *, start_timeout_s: float, stop_grace_s: float) -> None:
-        """Prepare to watch.
+    def __init__(self, hosts: list[HostHandle], *, start_timeout_s: float, stop_grace_s: float) -> None:
+        """Prepare to coordinate.
 
         Args:
-            lines: To what is in charge of each host; the first has rank 0.
+            hosts: The hosts; the first has rank 0.
             start_timeout_s: Time until all ranks have begun.
             stop_grace_s: Time that a stop which was asked for may take.
         """
-        self._lines = lines
+        self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s
+        self._loop = EventLoop(self._on_signal)
         self._console = Console()
-        self._verdicts: dict[int, RunResult] = {}
+        self._results: dict[int, RunResult] = {}
         self._gone: set[int] = set()
         self._begun: set[int] = set()
         self._begun_s: float | None = None
@@ -49,7 +47,7 @@ class Coordinator:
         self._failures: list[Failure] = []
 
     def run(self, make_start: Callable[[int, int], tuple[dict[str, Any], bytes]]) -> RunResult:
-        """Start the job on every host and see it through.
+        """Start the job on every host, and wait until it is over.
 
         Args:
             make_start: Takes a host's index and the port where ranks meet; returns what to send there.
@@ -57,56 +55,48 @@ class Coordinator:
         Returns:
             How it ended; on every host that can be reached, no process of it is left.
         """
-        with contextlib.ExitStack() as stack:
-            wakeup = stack.enter_context(wakeup_pipe())
-            stack.enter_context(StopSignals(self._on_signal))
-            self._selector = stack.enter_context(selectors.DefaultSelector())
-            self._selector.register(wakeup, selectors.EVENT_READ, lambda: os.read(wakeup, 4096))
-            for index, line in enumerate(self._lines):
-                line.link.heard_s = time.monotonic()
-                self._selector.register(line.link, selectors.EVENT_READ, self._hearer(index))
-            self._lines[0].link.send("port")
+        with self._loop:
+            for index, host in enumerate(self._hosts):
+                host.link.heard_s = time.monotonic()
+                self._loop.watch(host.link, partial(self._hear, index))
+            self._hosts[0].link.send("port")
             begin_s = time.monotonic()
-            started, verdict = False, None
-            while verdict is None:
+            started, result = False, None
+            while result is None:
                 self._turn()
                 if self._port is not None and not started:
                     started = True
-                    for index, line in enumerate(self._lines):
+                    for index, host in enumerate(self._hosts):
                         fields, body = make_start(index, self._port)
-                        line.link.send("start", body, **fields)
-                verdict = self._judge(time.monotonic() - begin_s)
-            self._end(verdict)
+                        host.link.send("start", body, **fields)
+                result = self._judge(time.monotonic() - begin_s)
+            self._end(result)
         self._console.close(_CONSOLE_S)
-        return verdict
+        return result
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(_TURN_S):
-            if key.fd in self._selector.get_map():
-                key.data()
-        for index, line in enumerate(self._lines):
+        paused_s = self._loop.turn()
+        for index, host in enumerate(self._hosts):
+            if paused_s:  # this process was stopped, and could not hear them
+                host.link.heard_s = time.monotonic()
             if index not in self._gone:
-                line.link.beat()
+                host.link.beat()
 
-    def _hearer(self, index: int) -> Callable[[], None]:
-        line = self._lines[index]
-
-        def hear() -> None:
-            try:
-                for message, body in line.link.receive():
-                    self._on_message(index, message, body)
-            except (ValueError, KeyError, TypeError):  # from somebody who does not know how to talk to us
-                line.link.lost = True
-            if line.link.lost:
-                self._selector.unregister(line.link)
-                if index not in self._gone:
-                    self._gone.add(index)
-                    self._fail(Failure(summary=line.explain_end(), host=line.host))
-
-        return hear
+    def _hear(self, index: int) -> None:
+        host = self._hosts[index]
+        try:
+            for message, body in host.link.receive():
+                self._on_message(index, message, body)
+        except (ValueError, KeyError, TypeError):  # the other end is not one of ours
+            host.link.lost = True
+        if host.link.lost:
+            self._loop.unwatch(host.link)
+            if index not in self._gone:
+                self._gone.add(index)
+                self._fail(Failure(summary=host.explain_end(), host=host.host))
 
     def _on_message(self, index: int, message: dict[str, Any], body: bytes) -> None:
-        line, kind = self._lines[index], message["kind"]
+        host, kind = self._hosts[index], message["kind"]
         if kind == "output":
             if not self._console.congested:  # the files on its host have it all
                 self._console.write("stderr" if message["stream"] == "stderr" else "stdout", body)
@@ -117,10 +107,10 @@ class Coordinator:
             self._begun_s = time.monotonic()
         elif kind == "signalled" and self._stop_signal is None:
             self._on_signal(message["signum"])
-        elif kind == "verdict":
-            verdict = self._verdicts[index] = read_result(message, body, trusted=line.trusted)
-            if verdict.failure is not None:
-                self._fail(verdict.failure)
+        elif kind == "result":
+            result = self._results[index] = read_result(message, body, trusted=host.trusted)
+            if result.failure is not None:
+                self._fail(result.failure)
         elif kind == "gone":
             self._gone.add(index)
 
@@ -135,46 +125,45 @@ class Coordinator:
             return
         self._stop_signal = signum
         self._deadline_s = time.monotonic() + self._stop_grace_s + SETTLE_S
-        for line in self._lines:
-            line.link.send("stop", signum=signum)
+        for host in self._hosts:
+            host.link.send("stop", signum=signum)
 
     def _judge(self, ran_s: float) -> RunResult | None:
         """Decide whether the job is over."""
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
             return RunResult(stop_signal=self._stop_signal)
-        for index, line in enumerate(self._lines):
-            if line.link.silent and index not in self._gone:
+        for index, host in enumerate(self._hosts):
+            if host.link.unresponsive and index not in self._gone:
                 self._gone.add(index)
-                summary = f"nothing came from this host for {SILENCE_S:g} s: it, or the network in between, is down"
-                self._fail(Failure(summary=summary, host=line.host))
+                summary = f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is"
+                self._fail(Failure(summary=summary, host=host.host))
         if self._failed_s is not None and now_s - self._failed_s > SETTLE_S:
             steady_s = 0.0 if self._begun_s is None else now_s - self._begun_s
             return RunResult(failure=pick_cause(self._failures), stop_signal=self._stop_signal, ran_s=steady_s)
-        if len(self._verdicts) == len(self._lines) and self._failed_s is None:
-            return RunResult(value=self._verdicts[0].value, stop_signal=self._stop_signal)
-        if len(self._begun) < len(self._lines) and ran_s > self._start_timeout_s:
-            late = [line.host for index, line in enumerate(self._lines) if index not in self._begun]
+        if len(self._results) == len(self._hosts) and self._failed_s is None:
+            return RunResult(value=self._results[0].value, stop_signal=self._stop_signal)
+        if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:
+            late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]
             summary = f"ranks did not start within {self._start_timeout_s:g} s on {', '.join(late)}"
             return RunResult(failure=Failure(summary=summary))
         return None
 
-    def _end(self, verdict: RunResult) -> None:
+    def _end(self, result: RunResult) -> None:
         """Have every host end what it runs."""
-        cause = {} if verdict.failure is None else verdict.failure.to_plain()
-        for line in self._lines:
-            line.link.send("end", failure=cause)
+        cause = {} if result.failure is None else result.failure.to_plain()
+        for host in self._hosts:
+            host.link.send("end", failure=cause)
         deadline_s = time.monotonic() + _GONE_S
-        while len(self._gone) < len(self._lines) and time.monotonic() < deadline_s:
+        while len(self._gone) < len(self._hosts) and time.monotonic() < deadline_s:
             self._turn()
-            self._judge(0.0)  # hosts that have fallen silent need not be waited for
-        for index, line in enumerate(self._lines):
-            if line.link.fileno() in self._selector.get_map():
-                self._selector.unregister(line.link)
-            if line.process is not None:
-                line.close()
+            self._judge(0.0)  # hosts that have become unresponsive need not be waited for
+        for index, host in enumerate(self._hosts):
+            self._loop.unwatch(host.link)
+            if host.process is not None:
+                host.close()
             elif index not in self._gone:
-                line.link.lost = True  # and if it calls again, it is a new line
+                host.link.lost = True  # if it connects again, that is a new connection
 
 
 def pick_cause(failures: list[Failure]) -> Failure:

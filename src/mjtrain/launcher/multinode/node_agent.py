@@ -38,7 +38,7 @@ def main() -> None:
     while not connection.lost:
         select.select([connection], [], [], 1.0)
         connection.beat()
-        if connection.silent:
+        if connection.unresponsive:
             break
         if not select.select([connection], [], [], 0)[0]:
             continue

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.rank.progress import HangWatch
 from mjtrain.rank import RankContext
+from mjtrain.standard_streams import write_to_stderr
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
@@ -108,8 +108,7 @@ class _Hang:
         if owns_process:
             signal.pthread_kill(self._thread, signal.SIGINT)
         if not self.watch.over.wait(INTERRUPT_GRACE_S):
-            sys.stderr.write(failure.describe() + "\n")
-            sys.stderr.flush()
+            write_to_stderr(failure.describe())
             if owns_process:
                 os._exit(1)
 
@@ -127,7 +126,7 @@ class _Stop:
             leave(signum)
         heartbeat.current.stop_signal = signum
         how = f"finishing this iteration, then saving (within {self._grace_s:g} s; again to leave at once)"
-        sys.stderr.write(f"{signal.Signals(signum).name}: {how}\n")
+        write_to_stderr(f"{signal.Signals(signum).name}: {how}")
         self._timer = threading.Timer(self._grace_s, self._give_up, (signum,))
         self._timer.daemon = True
         self._timer.start()

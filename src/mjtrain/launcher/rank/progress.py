@@ -1,4 +1,4 @@
-"""Whether the function of a rank gets anywhere, seen from another thread of its process."""
+"""Whether the function of a rank makes progress, seen from another thread of its process."""
 
 import sys
 import threading
@@ -13,7 +13,7 @@ _LONGEST_TICK_S = 1.0
 
 
 class Progress:
-    """Looks at one thread: at the beats it gives or, as long as it gives none, at its stack.
+    """Looks at one thread: at its beats, and at its stack until the first beat and while the rank is warming up.
 
     Args:
         thread: Identity of the thread that runs the rank's function.
@@ -32,7 +32,8 @@ class Progress:
             stack.append((id(frame), frame.f_lineno))
             waits = waits or "/torch/distributed/" in frame.f_code.co_filename
             frame = frame.f_back
-        now = heartbeat.current.beats or stack
+        beats = heartbeat.current.beats
+        now = (beats, stack if beats == 0 or heartbeat.current.warming_up else [])
         if now != self._last:
             self._last = now
             self._count += 1
@@ -47,7 +48,7 @@ class Progress:
 
 
 class HangWatch:
-    """Notices that the function in the thread that enters this with block hangs; for a rank that nobody else watches.
+    """Notices that the function in the thread that enters this with block hangs, where no other process watches it.
 
     Time in which the whole process is stopped does not count. Native code that keeps Python's lock is not noticed
     before it gives it back.
@@ -73,11 +74,11 @@ class HangWatch:
 
     def _watch(self, progress: Progress) -> None:
         tick_s = min(_LONGEST_TICK_S, self._timeout_s / 8)
-        last, silent_s = -1, 0.0
+        last, stalled_s = -1, 0.0
         while not self.over.wait(tick_s):
             now = progress.look()
-            silent_s = 0.0 if now["progress"] != last or now["waits"] else silent_s + tick_s
+            stalled_s = 0.0 if now["progress"] != last or now["waits"] else stalled_s + tick_s
             last = now["progress"]
-            if silent_s > self._timeout_s:
+            if stalled_s > self._timeout_s:
                 self._on_hang(progress.show_stack())
                 return

@@ -6,7 +6,6 @@ import pickle
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -23,6 +22,7 @@ from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import Progress
 from mjtrain.launcher.rank.rank_rendezvous import open_job_store
 from mjtrain.rank import RankContext
+from mjtrain.standard_streams import flush_standard_streams
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Signal that makes a rank write its Python stack to a file, even in native code."""
@@ -60,8 +60,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         with rank_scope(context, plan.backend, where, plan.process_group_timeout_s):
             heartbeat.current.phase = "run"
             value = fn(context, *args)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_standard_streams()
         supervisor.sender.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
     except BaseException as error:
         supervisor.fail(error)
@@ -121,19 +120,16 @@ class SupervisorClient:
             pickle.loads(pickled)  # many exceptions can be pickled but not restored
         except Exception:
             pickled = b""
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            self.sender.send(
-                "interrupted" if interrupted else "failed",
-                pickled,
-                traceback=text,
-                summary=f"{type(error).__name__}: {error}",
-                phase=heartbeat.current.phase,
-                retry=not isinstance(error, RequestError),
-                time_s=time.monotonic(),
-            )
+        flush_standard_streams()
+        self.sender.send(
+            "interrupted" if interrupted else "failed",
+            pickled,
+            traceback=text,
+            summary=f"{type(error).__name__}: {error}",
+            phase=heartbeat.current.phase,
+            retry=not isinstance(error, RequestError),
+            time_s=time.monotonic(),
+        )
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)
 

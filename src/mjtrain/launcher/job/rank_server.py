@@ -1,0 +1,160 @@
+"""The supervisor's connections to the ranks of this host: their messages, and what they write."""
+
+import contextlib
+import os
+import socket
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, listen, send_descriptors
+from mjtrain.launcher.job.health import RankState
+from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
+from mjtrain.launcher.planning.plan import LaunchPlan
+
+
+class RankListener(Protocol):
+    """What is told about the ranks. The state is None where the torchrunx agent is at the other end."""
+
+    def on_hello(self, state: RankState) -> None:
+        """A rank has connected."""
+        ...
+
+    def on_message(self, state: RankState | None, message: dict[str, Any], body: bytes) -> None:
+        """A message has arrived; see `mjtrain.launcher.ipc.messages`."""
+        ...
+
+    def on_hang_up(self, state: RankState | None) -> None:
+        """The other end has closed the connection."""
+        ...
+
+
+class RankServer:
+    """Accepts the ranks and the torchrunx agent, gives ranks their output streams, and passes their messages on."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        scratch: Path,
+        log_dir: Path | None,
+        console: Sink,
+        *,
+        host: str,
+        is_here: bool,
+        loop: EventLoop,
+        listener: RankListener,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            plan: The ranks of this host.
+            scratch: The job's folder, where ranks connect.
+            log_dir: Where log files go; None writes none.
+            console: Takes the output of rank 0, and the warnings of the others.
+            host: What this host is called in the names of log files.
+            is_here: Whether the console is that of this process.
+            loop: Calls back when a rank connects, sends or writes something.
+            listener: Is told about it.
+        """
+        self._first_rank = plan.ranks[0].rank
+        self._scratch = scratch
+        self._log_dir = log_dir
+        self._console = console
+        self._host = host
+        self._is_here = is_here
+        self._loop = loop
+        self._listener = listener
+        self._outputs: list[RankOutput] = []
+        self.states: dict[int, RankState] = {}
+        """The ranks that have connected, by rank."""
+        self.logs: dict[int, LogFile] = {}
+        """Their log files, by rank."""
+
+    def listen(self) -> socket.socket:
+        """Open the socket to which ranks connect; the caller closes it."""
+        server = listen(self._scratch)
+        self._loop.watch(server, lambda: self._accept(server))
+        return server
+
+    def mute(self) -> None:
+        """Keep the output of ranks other than 0 off the console from now on."""
+        for output in self._outputs:
+            output.mute()
+
+    def follow_size(self) -> None:
+        """Set the size of rank 0's terminal to that of the real one."""
+        for output in self._outputs:
+            output.follow_size()
+
+    def close(self, timeout_s: float) -> None:
+        """Read the rest of the output, as far as it arrives in time, and close all streams and log files."""
+        deadline_s = time.monotonic() + timeout_s
+        for output in self._outputs:
+            while output.streams and time.monotonic() < deadline_s:
+                for descriptor in list(output.streams):
+                    self._pump(output, descriptor)
+            for descriptor in output.streams:
+                self._loop.unwatch(descriptor)
+                os.close(descriptor)
+        self._console.close(timeout_s)
+        for log in self.logs.values():
+            log.close()
+
+    def _accept(self, server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.setblocking(True)
+        reader, state = MessageReader(), None
+
+        def receive() -> None:
+            nonlocal state
+            try:
+                data = connection.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.unwatch(connection)
+                connection.close()
+                self._listener.on_hang_up(state)
+                return
+            for message, body in reader.feed(data):
+                if message["kind"] == "hello":
+                    state = self._welcome(connection, message)
+                self._listener.on_message(state, message, body)
+
+        self._loop.watch(connection, receive)
+
+    def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> RankState:
+        """Give a rank its output streams."""
+        rank, now_s = message["rank"], time.monotonic()
+        log = None
+        if self._log_dir is not None:
+            path = self._log_dir / f"{self._host}[{rank - self._first_rank}].log"
+            log = self.logs[rank] = LogFile(path, self._console)
+        output = RankOutput(rank, self._console, log, is_here=self._is_here)
+        self._outputs.append(output)
+        output.follow_size()
+        with contextlib.suppress(OSError):  # it has ended already; reading from the connection will show that
+            send_descriptors(connection, output.write_ends)
+        output.close_write_ends()
+        for descriptor in output.streams:
+            self._loop.watch(descriptor, partial(self._pump, output, descriptor))
+        state = self.states[rank] = RankState(
+            rank=rank,
+            pid=message["pid"],
+            host=message["host"],
+            sender=Sender(connection),
+            heard_s=now_s,
+            progressed_s=now_s,
+        )
+        self._listener.on_hello(state)
+        return state
+
+    def _pump(self, output: RankOutput, descriptor: int) -> None:
+        """Read what a rank has written, unless the console is congested; the rank then waits as it would for a tty."""
+        if self._console.congested:
+            time.sleep(0.02)
+        elif not output.pump(descriptor):
+            self._loop.unwatch(descriptor)
+            os.close(descriptor)
