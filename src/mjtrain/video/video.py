@@ -1,4 +1,4 @@
-"""What a studio hands out."""
+"""What a renderer hands out."""
 
 from dataclasses import dataclass
 from pathlib import Path
