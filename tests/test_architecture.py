@@ -62,7 +62,19 @@ MAY_IMPORT = {
         "runs",
         "training",
     },
-    "cli": {"api", "catalog", "export", "launcher", "launcher.failure", "play", "plotting", "reporting", "scaling"},
+    "cli": {
+        "api",
+        "catalog",
+        "export",
+        "launcher",
+        "launcher.failure",
+        "play",
+        "plotting",
+        "reporting",
+        "runs",
+        "scaling",
+    },
+    "__main__": {"cli"},
     "__init__": {"api", "launcher"},
 }
 
@@ -152,7 +164,9 @@ def test_tasks_use_the_public_parts_only() -> None:
                 assert public, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("command", ["train", "play", "list_tasks", "plot", "export"])
+@pytest.mark.parametrize(
+    "command", ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "completion"]
+)
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         f"import sys; from mjtrain.cli.{command} import main; sys.argv = ['x', '--help']\n"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import socket
 import sys
 import time
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
-from mjtrain.reporting.events import last_iteration, write_event
+from mjtrain.reporting.events import end_recorded, last_iteration, write_event
 from mjtrain.run_size import resolve_run_size
 from mjtrain.runs.git_state import read_git_state
 from mjtrain.runs.requeue import requeue_when_stopped, resolve_requeue
@@ -142,6 +143,8 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         if run["again"]:
             plan = dataclasses.replace(plan, ranks=tuple(dataclasses.replace(rank, restarts=1) for rank in plan.ranks))
         plan = dataclasses.replace(plan, log_dir=make_plan(launch, run_dir, hosts).log_dir)
+        if plan.leads:
+            opened.enter_context(end_recorded(run_dir))
         return run_plan(
             plan,
             _train_rank,
@@ -201,6 +204,7 @@ def _open_run(
             "plan": to_plain(plan),
             "packages": _package_versions(),
             "git": read_git_state(Path.cwd()),
+            "host": socket.gethostname(),
         },
     )
     _say(*plan.notices, *lines, describe(config, plan, done), f"run directory: {_shorten(run_dir)}")

@@ -74,7 +74,7 @@ def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     other.mkdir()
     for task, file, message in (
         ("Cartpole-Balance", tmp_path / "gone.npz", "no such file"),
-        ("Cartpole-Balance", text, "is no dump of a world that broke"),
+        ("Cartpole-Balance", text, "is not a NaN dump"),
         ("Arm-Reach", write_dump(tmp_path), "has 2 positions and the robot 6"),
         ("Cartpole-Balance", write_dump(other, qpos=np.full((10, 2), np.nan)), "has no env step that is finite"),
     ):

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
 from mjtrain.errors import RequestError
@@ -28,18 +28,7 @@ class _EnvOptions:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
-    try:
-        _main(list(sys.argv[1:] if argv is None else argv))
-    except RequestError as error:
-        print(f"play: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("play: stopped by SIGINT", file=sys.stderr)
-        sys.exit(130)
-    except SystemExit as stop:
-        if isinstance(stop.code, int) and stop.code > 128:
-            print(f"play: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
-        raise
+    run_command("play", _main, argv)
 
 
 def _main(argv: list[str]) -> None:

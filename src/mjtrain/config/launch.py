@@ -1,6 +1,6 @@
 """Which processes run where."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
@@ -8,6 +8,10 @@ GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
 
 Backend = Literal["auto", "gloo", "nccl"]
 """Library that carries the collectives between ranks."""
+
+
+RARE = {"rare": True}
+"""Metadata of an option that only --help-all lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +27,10 @@ class LaunchConfig:
     those of this Slurm allocation, over srun. Each host gets the ranks that one would: one per GPU of --gpu-ids, or
     --num-workers; NAME:COUNT gives it so many."""
 
-    ssh_config_file: str | None = None
+    ssh_config_file: str | None = field(default=None, metadata=RARE)
     """SSH configuration for --hostnames. Default: ssh's own choice."""
 
-    copy_env: tuple[str, ...] = ()
+    copy_env: tuple[str, ...] = field(default=(), metadata=RARE)
     """Patterns of further environment variables that all of --hostnames get. They get PATH, LD_LIBRARY_PATH, PYTHON*,
     CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_*, AWS_*, AZURE_*, GOOGLE_*
     and MJTRAIN_* anyway."""
@@ -41,18 +45,18 @@ class LaunchConfig:
     seed: int = 0
     """Seed of the run; every rank uses seed + rank."""
 
-    backend: Backend = "auto"
+    backend: Backend = field(default="auto", metadata=RARE)
     """Collectives between ranks. auto: nccl on GPUs, gloo on the CPU."""
 
-    interface: str | None = None
+    interface: str | None = field(default=None, metadata=RARE)
     """Network interface over which ranks on several hosts talk, such as eth0. Default: for gloo the one on the way to
     the host where the ranks meet, unless GLOO_SOCKET_IFNAME says; for NCCL its own choice."""
 
-    connect_timeout_s: float = 300.0
+    connect_timeout_s: float = field(default=300.0, metadata=RARE)
     """Seconds that the ranks of a job on several hosts, or one that something else has started, have to find each
     other."""
 
-    process_group_timeout_s: float = 1800.0
+    process_group_timeout_s: float = field(default=1800.0, metadata=RARE)
     """Seconds that a rank waits for the others in a collective before it fails."""
 
     heartbeat_timeout_s: float = 300.0
