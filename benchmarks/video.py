@@ -29,7 +29,7 @@ def train(task: str, iterations: int, *, video: bool) -> tuple[float, float, flo
         command += ["--max-iterations", str(iterations), *(["--video"] if video else [])]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         (metrics,) = Path(folder).glob("*/*/metrics.jsonl")
-        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        rows = [json.loads(line) for line in metrics.read_text().splitlines() if '"event"' not in line]
         videos = len(list(Path(folder).glob("*/*/videos/*.mp4")))
     video_s = [row.get("video_time_s", 0.0) for row in rows]
     counted = list(zip(rows, video_s, strict=True))[WARM_UP:]

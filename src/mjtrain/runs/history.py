@@ -158,7 +158,7 @@ def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if row.get("event") == "end" and end is None:
             end = row
         elif "iteration" in row and "event" not in row:
-            return row, end
+            return row, end or None
         elif row.get("event") == "restart" and end is None:
             end = {}  # started again after an earlier end
     return {}, end or None
