@@ -20,8 +20,9 @@ BIN = Path(sys.executable).parent
 
 
 def run(*command: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "mjtrain"] if command[0] == "mjtrain" else [str(BIN / command[0])]
     return subprocess.run(
-        [str(BIN / command[0]), *command[1:]],
+        [*program, *command[1:]],
         cwd=cwd,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environ,
         capture_output=True,

@@ -35,7 +35,7 @@ def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines() if '"event"' not in line]
 
 
-def test_a_training_is_filmed_and_does_not_notice(tmp_path: Path) -> None:
+def test_a_recorded_training_has_the_same_metrics(tmp_path: Path) -> None:
     run_dir = train(tmp_path, video=True, video_interval=4, video_length_s=1.0, logger="tensorboard")
     assert sorted(path.name for path in (run_dir / "videos").iterdir()) == ["iteration_0.mp4", "iteration_4.mp4"]
     for path in (run_dir / "videos").iterdir():
@@ -66,7 +66,7 @@ def test_without_a_gpu_to_draw_on_training_goes_on(
     said = capfd.readouterr().out
     assert said.count("--video: ") == 1
     assert "MUJOCO_EGL_DEVICE_ID" in said
-    assert "training goes on without videos" in said
+    assert "training continues without videos" in said
     assert list((run_dir / "videos").iterdir()) == []
     assert len(read_metrics(run_dir)) == 8
 

@@ -29,7 +29,7 @@ class Options:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2."""
+    """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2 if the request was wrong."""
     run_command("export", _main, argv)
 
 
@@ -43,9 +43,9 @@ def _main(argv: list[str]) -> None:
         Options,
         args,
         prog=f"export {place}",
-        description="Write a trained policy as ONNX and TorchScript, its normaliser and the meaning of its numbers "
-        "inside, and check that they answer as the policy does. RUN is a run directory, or the name of a task for its "
-        "newest run.",
+        description="Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs "
+        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or the "
+        "name of a task for its newest run.",
     )
     if options.observations < 1:
         raise RequestError(f"--observations {options.observations}: must be at least 1")

@@ -29,7 +29,7 @@ def _main(args: list[str]) -> None:
     if args and not options.json:
         from mjtrain.cli.parsing import parse  # tyro takes longer to import than this command to run
 
-        description = "Print the tasks that train knows by name: what each one is, and how long it trains."
+        description = "List the installed tasks: what each one is, and how long it trains."
         options = parse(Options, args, prog="list-tasks", description=description)
     tasks = [summarise_task(entry) for entry in list_tasks()]
     if options.json:

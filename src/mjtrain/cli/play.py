@@ -13,9 +13,10 @@ from mjtrain.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
-    "Look at what was learned: measure whole episodes and print a table, or watch in a viewer. TASK is a name from "
-    "list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those that the run "
-    "recorded; every setting of the environment (--env.…) is a flag too: `play TASK --help-all` lists them."
+    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, or record a video. TASK is "
+    "a name from list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those "
+    "that the run recorded. Every setting of the environment (--env.…) is a flag too; `play TASK --help-all` lists "
+    "them."
 )
 
 

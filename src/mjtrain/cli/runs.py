@@ -58,7 +58,7 @@ def _main(argv: list[str]) -> None:
 
 
 def format_table(runs: "list[RunSummary]") -> list[str]:
-    """Format runs as a table of lines; what can be long stands last."""
+    """Format runs as the lines of a table; the column that can be long comes last."""
     rows = [("started", "run", "iterations", "reward", "checkpoints", "state")]
     for run in runs:
         wanted = "" if run.max_iterations is None else f"/{run.max_iterations}"

@@ -23,7 +23,7 @@ class _Options:
     launch: Annotated[LaunchConfig, tyro.conf.arg(name="")]
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     dry_run: bool = False
-    """Print the resolved plan as JSON and what was found out about this machine; start nothing."""
+    """Print the resolved plan and facts about this machine as JSON; start nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,14 @@ def _main(argv: list[str]) -> None:
 
 
 def _handle_missing_task(argv: list[str]) -> None:
-    """Print the help that needs no task, or say that one is needed."""
+    """Print the help that needs no task, or report that the task is missing."""
     if argv and argv[0] not in ("-h", "--help", "--help-all"):
         raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
     _print_help("train TASK", RunConfig())
 
 
 def _print_help(prog: str, run: RunConfig) -> None:
-    """Print the options that every task has, without the rare ones, and leave."""
+    """Print the options that every task has, without the rare ones, and exit."""
     with without_rare():
         parse(
             _Options,

@@ -1,4 +1,4 @@
-"""Everything the main rank says about a run while it goes on."""
+"""Everything the main rank reports about a run in progress."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -23,9 +23,9 @@ class RunReport:
 
         Args:
             config: What is trained.
-            run_dir: Where the run lives; what is there from iterations after the first is taken back.
-            first_iteration: Iterations that the run has already, when it is taken up again.
-            max_iterations: Iterations with which it ends.
+            run_dir: Where the run lives; metrics of iterations after first_iteration are truncated.
+            first_iteration: Iterations that a resumed run has already.
+            max_iterations: Iterations at which it ends.
         """
         self._run_dir = run_dir
         self._stack = ExitStack()
@@ -44,20 +44,20 @@ class RunReport:
         self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
 
     def warn(self, line: str) -> None:
-        """Show a line that the user should see."""
+        """Show a warning."""
         self._display.warn(line)
 
     def add_event(self, event: str, line: str | None, fields: dict[str, Any]) -> None:
-        """Record in metrics.jsonl what happened between iterations, and show a line about it if there is one."""
+        """Record an event in metrics.jsonl, and show a line about it if there is one."""
         if line is not None:
             self.warn(line)
         try:
             write_event(self._run_dir, event, **fields)
         except OSError as error:
-            self.warn(f"metrics.jsonl cannot be written ({error.strerror or error}); training goes on without")
+            self.warn(f"metrics.jsonl cannot be written ({error.strerror or error}); training continues without it")
 
     def update(self, metrics: dict[str, Any]) -> None:
-        """Take in one iteration."""
+        """Record and show one iteration."""
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
@@ -66,12 +66,12 @@ class RunReport:
             self._attempt(writer, partial(writer.write, metrics))
 
     def add_checkpoint(self, path: Path) -> None:
-        """Take in a checkpoint that was just saved."""
+        """Record a checkpoint that was just saved."""
         for writer in self._writers:
             self._attempt(writer, partial(writer.add_checkpoint, path))
 
     def add_videos(self, videos: Iterable[Video]) -> None:
-        """Take in videos that were just done; their animated pictures are deleted."""
+        """Record videos that were just finished; their GIFs are deleted."""
         for video in videos:
             for writer in self._writers:
                 self._attempt(writer, partial(writer.add_video, video))
@@ -84,14 +84,14 @@ class RunReport:
         self._attempt(writer, writer.close)
 
     def _attempt(self, writer: Writer, action: Callable[[], None]) -> None:
-        """Write; a disk or a service that takes no more is reported once per writer and ends no training."""
+        """Write; a failing disk or service is reported once per writer, and the training continues."""
         name = type(writer).__name__
         try:
             action()
         except (OSError, WriterError) as error:
             if name not in self._failing:
                 reason = getattr(error, "strerror", None) or error
-                self.warn(f"{name} cannot write ({reason}); training goes on without")
+                self.warn(f"{name} cannot write ({reason}); training continues without it")
             self._failing.add(name)
         else:
             self._failing.discard(name)

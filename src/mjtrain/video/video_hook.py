@@ -110,7 +110,7 @@ class VideoHook:
         try:
             return action(self._renderer)
         except (RenderError, OSError) as error:
-            self._warn(f"--video: {error}; training goes on without videos")
+            self._warn(f"--video: {error}; training continues without videos")
             self._renderer.close()
             self._renderer = None
             return []
