@@ -46,14 +46,19 @@ def train(task: str, seed: int, extra: list[str]) -> tuple[Path, Rows, float]:
     match = re.search(r"^run directory: (.*)$", done.stderr, re.MULTILINE)
     assert match is not None
     run_dir = Path(match[1])
-    return run_dir, [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()], wall_s
+    return run_dir, read_rows(run_dir), wall_s
 
 
 def read_run(run_dir: Path) -> tuple[int, Rows]:
     """Return the seed and the metrics of a run that is there already."""
     seed = yaml.safe_load((run_dir / "params" / "launch.yaml").read_text())["launch"]["seed"]
+    return seed, read_rows(run_dir)
+
+
+def read_rows(run_dir: Path) -> Rows:
+    """Read the iterations of a run."""
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return seed, [row for row in rows if "event" not in row]
+    return [row for row in rows if "event" not in row]
 
 
 def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any]) -> tuple[list[float], int]:

@@ -1,4 +1,4 @@
-"""How long a user waits: help, list-tasks, and the first iteration of a training.
+"""Measure how long a user waits: for help, for list-tasks, and for the first iteration of a training.
 
     uv run benchmarks/startup.py
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 COMMANDS = {
+    "mjtrain --help": (["mjtrain", "--help"], None),
     "train --help": (["train", "--help"], None),
     "list-tasks": (["list-tasks"], None),
     "train Cartpole-Balance --help": (["train", "Cartpole-Balance", "--help"], None),

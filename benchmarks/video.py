@@ -1,4 +1,4 @@
-"""What train --video costs: pairs of runs of the default command, with and without, one after the other.
+"""Measure the cost of train --video: pairs of runs of the default command, with and without, one after the other.
 
     uv run benchmarks/video.py                                      # about ten minutes on two cores
     uv run benchmarks/video.py --tasks Cartpole-Balance --pairs 5
@@ -29,7 +29,7 @@ def train(task: str, iterations: int, *, video: bool) -> tuple[float, float, flo
         command += ["--max-iterations", str(iterations), *(["--video"] if video else [])]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         (metrics,) = Path(folder).glob("*/*/metrics.jsonl")
-        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        rows = [json.loads(line) for line in metrics.read_text().splitlines() if '"event"' not in line]
         videos = len(list(Path(folder).glob("*/*/videos/*.mp4")))
     video_s = [row.get("video_time_s", 0.0) for row in rows]
     counted = list(zip(rows, video_s, strict=True))[WARM_UP:]
@@ -59,13 +59,11 @@ def main() -> None:
         losses = [100 * (1 - there / plain) for plain, there in zip(speeds[False], speeds[True], strict=True)]
         loss = statistics.median(losses)
         too_much |= loss >= MOST_PERCENT
-        plain, filmed = (statistics.median(speeds[video]) for video in (False, True))
+        plain, recorded = (statistics.median(speeds[video]) for video in (False, True))
         each = ", ".join(f"{value:.1f}" for value in losses)
-        print(f"| {task} | {ITERATIONS[task]}, {spent[0][0]} | {plain:,.0f} | {filmed:,.0f} | {loss:.1f} | {each} |")
+        print(f"| {task} | {ITERATIONS[task]}, {spent[0][0]} | {plain:,.0f} | {recorded:,.0f} | {loss:.1f} | {each} |")
         for videos, time_s, cpu_s in spent:
-            print(
-                f"  {videos} videos: {time_s:.3f} s of the training, {cpu_s:.2f} s of the drawing process", flush=True
-            )
+            print(f"  {videos} videos: {time_s:.3f} s of the training, {cpu_s:.2f} s of the render process", flush=True)
     sys.exit(1 if too_much else 0)
 
 

@@ -27,6 +27,8 @@ def seconds_to_threshold(num_workers: int, seed: int) -> float:
         (metrics,) = Path(folder).rglob("metrics.jsonl")
         elapsed_s = 0.0
         for row in map(json.loads, metrics.read_text().splitlines()):
+            if "event" in row:
+                continue
             elapsed_s += row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
             if (row["mean_episode_length"] or 0) >= 0.98 * LONGEST:
                 return elapsed_s

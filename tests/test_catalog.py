@@ -1,8 +1,10 @@
+import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from mjtrain.catalog import list_tasks, load_task, resolve_task_name
+from mjtrain.catalog import list_tasks, load_task, resolve_task_name, summarise_task
 from mjtrain.config import TaskConfig
 from mjtrain.errors import RequestError
 
@@ -38,6 +40,54 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]
+
+
+def test_built_in_tasks_say_what_they_are_and_how_long_they_train() -> None:
+    for task in map(summarise_task, list_tasks()):
+        assert task.summary
+        assert task.trains_in.endswith("on two CPU cores")
+
+
+PACKAGE = """
+'''Acme's tasks.
+
+More about them.
+'''
+raise RuntimeError("imported")
+
+def make_task():
+    \"\"\"Stack two boxes.
+
+    Trains in: an hour on one GPU.
+    \"\"\"
+
+def make_other():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "spec"), [("acme_a/__init__.py", "acme_a"), ("acme_b/tasks.py", "acme_b.tasks"), ("acme_c.py", "acme_c")]
+)
+def test_a_summary_is_read_without_importing(
+    place: str, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    (file.parent / "__init__.py").write_text("raise RuntimeError('imported')")
+    file.write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def summary(factory: str) -> tuple[str, str]:
+        task = summarise_task(EntryPoint("Acme", factory, "mjtrain.tasks"))
+        return task.summary, task.trains_in
+
+    assert summary(f"{spec}:make_task") == ("Stack two boxes", "an hour on one GPU")
+    assert summary(f"{spec}:make_other") == ("Acme's tasks", "")
+    assert summary("acme_gone:make") == summary(f"{spec}.gone:make") == ("", "")
+    file.write_text("def make_task(:")
+    assert summary(f"{spec}:make_task") == ("", "")
+    assert spec not in sys.modules
 
 
 def test_names_are_found_in_any_case() -> None:

@@ -11,6 +11,7 @@ from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_
 from mjtrain.launcher import rendezvous, run_plan
 from mjtrain.open_run import open_run, restart_reporter, saved_iteration
 from mjtrain.rank import RankContext
+from mjtrain.reporting.events import end_recorded
 from mjtrain.request import TrainRequest, resolve_training, with_options
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.run import Run
@@ -64,6 +65,8 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             return stack.enter_context(open_run(request, last)).to_plain()
 
         run = Run.from_plain(group.agree(decide))
+        if group.leads:
+            stack.enter_context(end_recorded(run.run_dir))
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
         return run_plan(
             plan,

@@ -1,10 +1,12 @@
-"""From a task's name to its factory, without importing what is not asked for."""
+"""From the name of a task to its factory, importing only what is asked for."""
 
+import ast
 import difflib
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +19,71 @@ GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
 
 
+TRAINS_IN = "Trains in:"
+"""Begins the line of a factory's docstring that says how long training takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSummary:
+    """What `list-tasks` says about a task."""
+
+    name: str
+    """Name as registered."""
+
+    summary: str
+    """First line of the docstring of the factory, or of its module; empty if neither has one."""
+
+    trains_in: str
+    """How long training takes; empty if the factory does not say."""
+
+    factory: str
+    """Factory as "package.module:function"."""
+
+    distribution: str
+    """Name and version of the package that registers it; empty if unknown."""
+
+
 def list_tasks() -> list[EntryPoint]:
     """Return the registered tasks, sorted by name; nothing is imported."""
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name.lower())
+
+
+def summarise_task(entry: EntryPoint) -> TaskSummary:
+    """Describe a registered task by the docstring of its factory; the module is parsed and not imported."""
+    lines = _read_docstring(entry.module, entry.attr).splitlines()
+    trains_in = [line.strip().removeprefix(TRAINS_IN) for line in lines if line.strip().startswith(TRAINS_IN)]
+    return TaskSummary(
+        name=entry.name,
+        summary=lines[0].strip().rstrip(".") if lines else "",
+        trains_in=trains_in[0].strip().rstrip(".") if trains_in else "",
+        factory=entry.value,
+        distribution="" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}",
+    )
+
+
+def _read_docstring(module: str, attribute: str) -> str:
+    """Return the docstring of a function, or else that of its module; empty if there is no source to read."""
+    top, *parts = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)  # finds the package without importing it
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    if parts:
+        folders = [Path(folder).joinpath(*parts) for folder in spec.submodule_search_locations or ()]
+        files = [file for folder in folders for file in (folder / "__init__.py", folder.with_suffix(".py"))]
+    else:
+        files = [Path(spec.origin or "")]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return ""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return ""
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == attribute]
+    return (ast.get_docstring(found[-1]) if found else None) or ast.get_docstring(tree) or ""
 
 
 def resolve_task_name(task: str) -> str:

@@ -1,5 +1,6 @@
 """From a request to a run: its directory is found or made, and what will happen is printed."""
 
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -95,6 +96,7 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
         "plan": to_plain(request.plan.for_run(found.run_dir)),
         "packages": installed_packages(),
         "git": read_git_state(Path.cwd()),
+        "host": socket.gethostname(),
     }
 
 

@@ -1,4 +1,4 @@
-"""How a task scales over ranks: weak and strong scaling, as runs of the command train."""
+"""Measure weak and strong scaling over ranks, by running the command train."""
 
 import importlib.util
 import json
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import elapsed_s
+from mjtrain.plotting.curves import elapsed_s, parse_metrics
 
 Mode = Literal["weak", "strong"]
 
 WARM_UP_ITERATIONS = 5
-"""Iterations at the start of a run that do not count: first allocations, kernels, caches."""
+"""Iterations at the start of a run that are not counted: first allocations, kernels, caches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class ScalingPoint:
     learn_s: float
     wait_s: float
     efficiency: float
-    """Env steps per second, against so many times those of the fewest ranks in the experiment."""
+    """Env steps per second, divided by the linear value: that of the fewest ranks times the ratio of ranks."""
 
     final_reward: float | None
     """Mean return of the last iteration."""
@@ -65,7 +65,7 @@ class ScalingStudy:
     """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""
 
     out_dir: Path
-    """An existing folder for the results and the runs."""
+    """Existing folder for the results and the runs."""
 
     train_flags: tuple[str, ...] = ()
     """Further flags for train."""
@@ -79,7 +79,7 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
 
     Raises:
         RequestError: A run was refused, or the environments cannot be split.
-        RuntimeError: A run failed; the message is what it said.
+        RuntimeError: A run failed; the message is its standard error.
     """
     for flag in ("--dry-run", "--log-root", "--gpu-ids", "--num-workers", "--num-envs", "--max-iterations"):
         if flag in study.train_flags:
@@ -135,7 +135,8 @@ def _train(study: ScalingStudy, mode: Mode, num_ranks: int) -> list[dict[str, An
         kind = RequestError if done.returncode == 2 else RuntimeError
         raise kind(f"{mode} scaling with {num_ranks} ranks failed: {done.stderr.strip()}")
     (run_dir,) = set(log_root.glob("*/*")) - before
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows, _ = parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())
+    return rows
 
 
 def _median(rows: list[dict[str, Any]], key: str) -> float:

@@ -1,7 +1,9 @@
 """The commands as processes, as a user runs them."""
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +14,15 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import mjtrain
-from mjtrain.cli.train import RARE
+from mjtrain.config import LaunchConfig, RunConfig
 
 BIN = Path(sys.executable).parent
 
 
 def run(*command: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "mjtrain"] if command[0] == "mjtrain" else [str(BIN / command[0])]
     return subprocess.run(
-        [str(BIN / command[0]), *command[1:]],
+        [*program, *command[1:]],
         cwd=cwd,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environ,
         capture_output=True,
@@ -35,7 +38,7 @@ def only_run_below(folder: Path) -> Path:
 
 
 def read_metrics(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines() if '"event"' not in line]
 
 
 def test_list_tasks(tmp_path: Path) -> None:
@@ -48,6 +51,25 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]
+    line = done.stdout.splitlines()[1]
+    assert line.startswith("Cartpole-Balance")
+    assert line.endswith("Balance a pole by pushing the cart under it; about half a minute on two CPU cores")
+    task = json.loads(run("list-tasks", "--json", cwd=tmp_path).stdout)[1]
+    assert task["factory"] == "mjtrain_tasks.cartpole_balance:make_task"
+    assert task["distribution"].startswith("mjtrain-tasks ")
+    assert run("list-tasks", "--jsn", cwd=tmp_path).stderr == "list-tasks: unknown flag --jsn; did you mean --json?\n"
+
+
+def test_help_says_each_default_once_and_fits_the_terminal(tmp_path: Path) -> None:
+    for columns in (60, 80, 130):
+        text = run("train", "--help", cwd=tmp_path, COLUMNS=str(columns)).stdout
+        words = " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+        assert "only on the CPU. Default: 1. --num-threads" in words
+        assert "Seed of the run; every rank uses seed + rank. (default: 0)" in words
+        assert "(default: )" not in words
+        for sentence in re.findall(r"Default: [^()]*\(default: [^)]*\)", words):
+            assert "--" in sentence, sentence  # of two flags
+        assert max(map(len, text.splitlines())) <= columns
 
 
 def test_help_is_short_and_help_all_has_the_rest(tmp_path: Path) -> None:
@@ -59,7 +81,9 @@ def test_help_is_short_and_help_all_has_the_rest(tmp_path: Path) -> None:
         assert "--gpu-ids" in text
         assert "--torchrunx-log-dir" in text
     assert len(short.splitlines()) <= 150
-    rare = {f"--{name.replace('_', '-')} " for name in RARE}
+    fields = [*dataclasses.fields(LaunchConfig), *dataclasses.fields(RunConfig)]
+    rare = {f"--{field.name.replace('_', '-')} " for field in fields if field.metadata.get("rare")}
+    assert len(rare) > 10
     assert not [flag for flag in rare if flag in short]
     assert [flag for flag in rare if flag in everything] == list(rare)
     assert "--help-all" in short
@@ -103,6 +127,8 @@ def test_one_process_leaves_a_complete_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in run_dir.glob("*.pt")) == ["model_2.pt", "model_4.pt", "model_5.pt"]
     assert torch.load(run_dir / "model_5.pt", weights_only=True)["iter"] == 5
     assert [row["iteration"] for row in read_metrics(run_dir)] == [1, 2, 3, 4, 5]
+    (listed,) = json.loads(run("mjtrain", "runs", "cartpole-balance", "--json", cwd=tmp_path).stdout)
+    assert (listed["iterations"], listed["state"], listed["num_checkpoints"]) == (5, "done", 3)
     env, agent, launch = (
         yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text()) for name in ("env", "agent", "launch")
     )
@@ -184,6 +210,9 @@ def test_a_failure_keeps_its_traceback_and_ends_with_status_1(tmp_path: Path) ->
     assert "RuntimeError: the gripper is stuck" in done.stderr
     assert "mine.py" in done.stderr
     assert "the gripper is stuck" in next(only_run_below(tmp_path).glob("crash/rank_*.txt")).read_text()
+    head, line = run("mjtrain", "runs", cwd=tmp_path).stdout.splitlines()
+    assert head.split() == ["started", "run", "iterations", "reward", "checkpoints", "state"]
+    assert line.endswith("failed: RuntimeError: the gripper is stuck")
 
 
 def test_no_logger_leaves_metrics_jsonl_only(tmp_path: Path) -> None:

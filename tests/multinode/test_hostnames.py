@@ -36,7 +36,8 @@ def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None
     (params,) = run.glob("params/launch.yaml")
     assert "a-well-kept-secret" not in params.read_text()
     assert yaml.safe_load(params.read_text())["plan"]["log_dir"] == str(run / "torchrunx")
-    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["world_size"] == 4
+    *_, last, end = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert (last["world_size"], end["how"]) == (4, "done")
 
 
 def test_a_failure_a_restart_and_a_signal(cluster: Cluster, tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def test_c10d_with_a_restart_resumes_the_run(cluster: Cluster, tmp_path: Path) -
     assert (tmp_path / "fault").exists()
     (run,) = tmp_path.glob("logs/*/*")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [(row["event"], row["iteration"], row["lost"]) for row in rows if "event" in row] == [("restart", 2, 0)]
+    assert [(row["event"], row["iteration"], row["lost"]) for row in rows if row.get("event") == "restart"] == [
+        ("restart", 2, 0)
+    ]
     assert [outcome.status for outcome in outcomes] == [0, 0]
     assert [row["iteration"] for row in rows if "event" not in row] == [1, 2, 3, 4]
     said = "".join(outcome.stderr for outcome in outcomes)

@@ -12,12 +12,12 @@ import mjtrain
 from mjtrain.play.native_viewer import run_native_viewer
 from mjtrain.play.player import Player
 from mjtrain.runs.trained_run import untrained
-from mjtrain.play.viewer_session import LiveShow
+from mjtrain.play.viewer_session import PolicySession
 
-show = LiveShow(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
+session = PolicySession(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
 deadline = time.monotonic() + 60
-run_native_viewer(show, stop=lambda: show.num_steps >= 30 or time.monotonic() > deadline)
-print("steps", show.num_steps, flush=True)
+run_native_viewer(session, stop=lambda: session.num_steps >= 30 or time.monotonic() > deadline)
+print("steps", session.num_steps, flush=True)
 """
 
 

@@ -37,30 +37,30 @@ def test_a_dump_is_described_without_a_viewer(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
-    show = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
-    assert show.num_frames == 9
+    session = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    assert session.num_frames == 9
     angles = []
     for _ in range(10):
-        angles.append(show.qpos()[0, 1])
-        show.tick(0.02001)
+        angles.append(session.qpos()[0, 1])
+        session.tick(0.02001)
     assert angles == pytest.approx([*np.linspace(0.0, 0.8, 9), 0.0])
-    show.go_to(4)
-    assert not show.tick(1.0)
-    assert show.frame == 4
-    assert show.qvel()[0, 0] == -40.0
-    show.reset()
-    assert show.frame == 0
+    session.go_to(4)
+    assert not session.tick(1.0)
+    assert session.frame == 4
+    assert session.qvel()[0, 0] == -40.0
+    session.reset()
+    assert session.frame == 0
 
 
 def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:
-    show = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
-    viewer = WebViewer(show, host="127.0.0.1", port=0)
+    session = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    viewer = WebViewer(session, host="127.0.0.1", port=0)
     deadline = time.monotonic() + 30
     frames = set()
 
     def seen_all() -> bool:
         assert time.monotonic() < deadline
-        frames.add(show.frame)
+        frames.add(session.frame)
         return len(frames) == 9
 
     viewer.run(seen_all)

@@ -23,7 +23,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def make_show(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
+def make_session(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
     run = find_trained_run(task, log_root=str(log_root))
     return PolicySession(
         Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=num_envs)
@@ -31,21 +31,21 @@ def make_show(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
 
 
 def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: Path) -> None:
-    show = make_show("Quadruped-Velocity-Flat", log_root)
-    env = show.player.env
-    with open_viewer(browser, show) as page:
+    session = make_session("Quadruped-Velocity-Flat", log_root)
+    env = session.player.env
+    with open_viewer(browser, session) as page:
         wait_for(lambda: drawn(look(page)) > 2000)
         running = look(page)
         assert differing(running, look(page)) > 100
 
         page.get_by_role("button", name="Pause").click()
-        wait_for(lambda: show.paused)
-        page.get_by_role("button", name="Go on").wait_for()
+        wait_for(lambda: session.paused)
+        page.get_by_role("button", name="Resume").wait_for()
         still = settle(page)
-        steps = show.num_steps
+        steps = session.num_steps
         for _ in range(3):
             assert differing(still, look(page)) == 0
-        assert show.num_steps == steps
+        assert session.num_steps == steps
 
         slider = page.get_by_role("slider").first
         slider.focus()
@@ -56,19 +56,19 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         assert not torch.allclose(seen[0, columns], torch.tensor([2.0, 0.0, 0.0]), atol=1e-3)
         for count in range(1, 4):
             page.get_by_role("button", name="Step").click()
-            wait_for(lambda count=count: show.num_steps == steps + count)
+            wait_for(lambda count=count: session.num_steps == steps + count)
         assert differing(still, settle(page)) > 100
-        page.get_by_role("button", name="Go on").click()
-        wait_for(lambda: show.num_steps > steps + 60)
+        page.get_by_role("button", name="Resume").click()
+        wait_for(lambda: session.num_steps > steps + 60)
         page.get_by_role("button", name="Pause").click()
-        wait_for(lambda: show.paused)
+        wait_for(lambda: session.paused)
         assert env.command("velocity")[0].tolist() == pytest.approx([1.0, 0.0, 0.0], abs=1e-5)
         assert env.observe()["actor"][0, columns].tolist() == pytest.approx([2.0, 0.0, 0.0], abs=1e-5)
 
-        before, position = settle(page), show.qpos()
+        before, position = settle(page), session.qpos()
         page.get_by_role("button", name="Reset").click()
         wait_for(lambda: int(env.episode_step[0]) == 0)
-        assert np.abs(show.qpos() - position).max() > 0.01
+        assert np.abs(session.qpos() - position).max() > 0.01
         assert differing(before, settle(page)) > 100
         assert page.get_by_text("paused").count() == 1
 
@@ -82,21 +82,21 @@ def test_cartpole_changes_its_checkpoint_and_follows_its_training(
         (run_dir / "params" / file.name).write_bytes(file.read_bytes())
     for iteration in (10, 20):
         (run_dir / f"model_{iteration}.pt").write_bytes((cartpole_run / f"model_{iteration}.pt").read_bytes())
-    show = make_show("Cartpole-Balance", tmp_path, num_envs=4)
-    assert show.player.iteration == 20
-    with open_viewer(browser, show) as page:
+    session = make_session("Cartpole-Balance", tmp_path, num_envs=4)
+    assert session.player.iteration == 20
+    with open_viewer(browser, session) as page:
         wait_for(lambda: drawn(look(page)) > 1000)
         page.get_by_role("combobox").and_(page.locator("[value='model_20.pt']")).click()
         page.get_by_role("option", name="model_10.pt").click()
-        wait_for(lambda: show.player.iteration == 10)
+        wait_for(lambda: session.player.iteration == 10)
         (run_dir / "model_39.pt").write_bytes((cartpole_run / "model_40.pt").read_bytes()[:-100])
         page.get_by_label("Follow training").check()
-        wait_for(lambda: "model_39.pt" in show.problem)
-        assert show.player.iteration == 10
+        wait_for(lambda: "model_39.pt" in session.problem)
+        assert session.player.iteration == 10
         (run_dir / "model_40.pt").write_bytes((cartpole_run / "model_40.pt").read_bytes())
-        wait_for(lambda: show.player.iteration == 40)
+        wait_for(lambda: session.player.iteration == 40)
         page.get_by_text("model_40.pt (iteration 40)").wait_for()
-        assert show.problem == ""
+        assert session.problem == ""
 
 
 def settle(page) -> np.ndarray:

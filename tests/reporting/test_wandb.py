@@ -123,7 +123,7 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
         assert config["agent"]["num_steps_per_env"] == 24
         assert config["launch"]["plan"]["ranks"][0]["device"] == "cpu"
         assert config["launch"]["git"] == {"commit": commit.stdout.strip(), "branch": "trunk", "dirty": False}
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines() if '"event"' not in line]
     logged = history_of(begun) + history_of(resumed)
     assert [row["iteration"] for row in logged] == [row["_step"] for row in logged] == [1, 2, 3, 4]
     for row, entry in zip(rows, logged, strict=True):
@@ -179,5 +179,5 @@ def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
     for line in ("W&B cannot be reached", "recording offline", "killed (wandb-core)", "WandbWriter cannot write"):
         assert line in done.stdout
     (run_dir,) = tmp_path.glob("logs/*/*")
-    assert len((run_dir / "metrics.jsonl").read_text().splitlines()) == 8
+    assert (run_dir / "metrics.jsonl").read_text().count('{"iteration"') == 8
     assert (run_dir / "model_8.pt").is_file()

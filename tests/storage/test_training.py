@@ -37,7 +37,7 @@ def train(log_root: Path, iterations: int, **options: Any) -> Any:
 
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "event" in row]
+    return [row for row in rows if row.get("event") not in (None, "end")]
 
 
 def fetch(url: str, folder: Path) -> tuple[Path, list[str]]:

@@ -35,9 +35,9 @@ def open_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def open_viewer(browser: Browser, show: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
-    """Serve a show and open its page."""
-    viewer = WebViewer(show, host="127.0.0.1", port=0)
+def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
+    """Serve a session and open its page."""
+    viewer = WebViewer(session, host="127.0.0.1", port=0)
     stop = threading.Event()
     server = threading.Thread(target=viewer.run, args=(stop.is_set,))
     server.start()

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
+class Options:
     """A trained policy as files."""
 
     checkpoint: str | None = None
@@ -28,15 +29,8 @@ class _Options:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2."""
-    try:
-        _main(list(sys.argv[1:] if argv is None else argv))
-    except RequestError as error:
-        print(f"export: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except RuntimeError as error:
-        print(f"export: {error}", file=sys.stderr)
-        sys.exit(1)
+    """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2 if the request was wrong."""
+    run_command("export", _main, argv)
 
 
 def _main(argv: list[str]) -> None:
@@ -46,12 +40,12 @@ def _main(argv: list[str]) -> None:
     elif place.startswith("-"):
         raise RequestError("the run comes first, as in export RUN [options]")
     options = parse(
-        _Options,
+        Options,
         args,
         prog=f"export {place}",
-        description="Write a trained policy as ONNX and TorchScript, its normaliser and the meaning of its numbers "
-        "inside, and check that they answer as the policy does. RUN is a run directory, or the name of a task for its "
-        "newest run.",
+        description="Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs "
+        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or the "
+        "name of a task for its newest run.",
     )
     if options.observations < 1:
         raise RequestError(f"--observations {options.observations}: must be at least 1")
@@ -64,7 +58,13 @@ def _main(argv: list[str]) -> None:
     assert run.checkpoint is not None
     out = Path(options.out) if options.out is not None else run.checkpoint.parent / "export"
     where = LaunchConfig(gpu_ids=None)
-    differences = launch(export_policy, run, out.absolute(), options.observations, launch=where)
+    try:
+        differences = launch(export_policy, run, out.absolute(), options.observations, launch=where)
+    except RequestError:
+        raise
+    except RuntimeError as error:  # a file was found wrong
+        print(f"export: {error}", file=sys.stderr)
+        sys.exit(1)
     print(f"{run.checkpoint} as {out}, verified on {options.observations} observations:")
     for name, difference in differences.items():
         print(f"  {name}: off by at most {difference:.1e}")

@@ -1,19 +1,48 @@
 """The command list-tasks."""
 
-import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from mjtrain.catalog import list_tasks
+from mjtrain.catalog import list_tasks, summarise_task
+from mjtrain.cli.command import run_command
 
 
-def main() -> None:
-    """Print the registered tasks, one per line with the factory behind it."""
-    argparse.ArgumentParser(prog="list-tasks", description="Print the tasks that train knows by name.").parse_args()
-    entries = list_tasks()
-    width = max((len(entry.name) for entry in entries), default=0)
-    for entry in entries:
-        print(f"{entry.name:<{width}}  {entry.value}")
-    if not entries:
-        print("no tasks are installed; mjtrain[tasks] brings the built-in ones")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The installed tasks."""
+
+    json: bool = False
+    """Print JSON, with the factory and the package of each task."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, or 2 if the request was wrong."""
+    run_command("list-tasks", _main, argv)
+
+
+def _main(args: list[str]) -> None:
+    options = Options(json=args == ["--json"])
+    if args and not options.json:
+        from mjtrain.cli.parsing import parse  # tyro takes longer to import than this command to run
+
+        description = "List the installed tasks: what each one is, and how long it trains."
+        options = parse(Options, args, prog="list-tasks", description=description)
+    tasks = [summarise_task(entry) for entry in list_tasks()]
+    if options.json:
+        print(json.dumps([asdict(task) for task in tasks], indent=2))
+        return
+    if not tasks:
+        print("no tasks are installed; pip install 'mjtrain[tasks]' brings the built-in ones")
+    indent = max((len(task.name) for task in tasks), default=0) + 2
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for task in tasks:
+        line = f"{task.name:<{indent}}{'; '.join(filter(None, (task.summary, task.trains_in)))}".rstrip()
+        wraps = columns is not None and columns >= 2 * indent
+        print(textwrap.fill(line, columns, subsequent_indent=" " * indent) if wraps and columns else line)
 
 
 if __name__ == "__main__":

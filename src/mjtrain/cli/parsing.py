@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import io
 import re
+import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import docstring_parser
 import tyro
@@ -16,20 +18,24 @@ from mjtrain.errors import RequestError
 ConfigT = TypeVar("ConfigT")
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
+MARKERS = (tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff)
 
-_hidden: frozenset[str] = frozenset()
-"""Fields that are no flags for now."""
+FLAT_CONFIGS: set[Any] = {LaunchConfig, PlayConfig, RunConfig}
+"""Dataclasses whose fields are flags by their own names."""
+
+_hides_rare = False
+"""Whether fields that are marked as rare are left out."""
 
 
 @contextlib.contextmanager
-def hiding(fields: frozenset[str]) -> Iterator[None]:
-    """Leave fields of the flat configs out, by name, for a help page that is to be short."""
-    global _hidden
-    before, _hidden = _hidden, fields
+def without_rare() -> Iterator[None]:
+    """Leave out the fields that are marked as rare (`config.launch.RARE`), for a short help page."""
+    global _hides_rare
+    _hides_rare = True
     try:
         yield
     finally:
-        _hidden = before
+        _hides_rare = False
 
 
 def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default: Any = None, **kwargs: Any) -> ConfigT:
@@ -40,24 +46,29 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
         args: Arguments without the program's name.
         prog: Program's name for help and errors.
         default: Values for what the arguments leave out; by default those of the type.
-        **kwargs: Handed on to `tyro.cli`.
+        **kwargs: Passed on to `tyro.cli`.
 
     Raises:
         RequestError: The arguments are wrong; one line says how.
         SystemExit: Help was asked for and printed.
     """
+    if default is None and dataclasses.is_dataclass(config_type):
+        FLAT_CONFIGS.add(config_type)
     return _run_tyro(config_type, args, prog, default, kwargs)
 
 
 def parse_known(
     config_type: type[ConfigT], args: Sequence[str], *, prog: str, **kwargs: Any
 ) -> tuple[ConfigT, list[str]]:
-    """Read what belongs to a config, and return it with the arguments that do not; otherwise as `parse`."""
+    """Read the arguments that belong to a config, and return it with the remaining ones; otherwise as `parse`."""
     return _run_tyro(config_type, args, prog, None, {**kwargs, "return_unknown_args": True})
 
 
 def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, options: dict[str, Any]) -> Any:
     boxes = io.StringIO()
+    if "description" in options:  # tyro wraps everything else, and joins lines that are not indented
+        width = shutil.get_terminal_size().columns
+        options = {**options, "description": textwrap.fill(options["description"], width, subsequent_indent="  ")}
     try:
         with contextlib.redirect_stderr(boxes):
             return tyro.cli(
@@ -65,7 +76,7 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
                 args=args,
                 prog=prog,
                 registry=REGISTRY,
-                config=(tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
+                config=MARKERS,
                 **({} if default is None else {"default": default}),
                 **options,
             )
@@ -76,9 +87,9 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
 
 
 def _raise_usage_error(boxes: str) -> NoReturn:
-    """Say in one line what tyro says in a box: a title, a message, perhaps suggestions, and where help is.
+    """Raise a one-line error with what tyro prints in a box: a title, a message, perhaps suggestions, and a help hint.
 
-    The box is drawn in Unicode or, where the terminal has none, in ASCII.
+    The box is drawn in Unicode, or in ASCII if the terminal cannot show Unicode.
     """
     sections = re.split(r"[─-]{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
     message, *more = [" ".join(section.split()) for section in sections[1:]]
@@ -143,8 +154,8 @@ def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Prim
 
 @REGISTRY.struct_rule
 def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
-    """Read the configs whose fields are flags by their own names; tyro itself keeps the line breaks of docstrings."""
-    if info.type not in (LaunchConfig, PlayConfig, RunConfig):
+    """Read the dataclasses of options: tyro keeps the line breaks of docstrings, and says a default of None twice."""
+    if info.type not in FLAT_CONFIGS:
         return None
     default = info.default if isinstance(info.default, info.type) else info.type()
     words = {param.arg_name: param.description or "" for param in docstring_parser.parse_from_object(info.type).params}
@@ -154,14 +165,22 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
         fields=tuple(
             tyro.constructors.StructFieldSpec(
                 name=field.name,
-                type=types[field.name],
+                type=_without_empty_default(types[field.name], getattr(default, field.name), words[field.name]),
                 default=getattr(default, field.name),
                 helptext=" ".join(words[field.name].split()),
             )
             for field in dataclasses.fields(info.type)
-            if field.name not in _hidden
+            if not (_hides_rare and field.metadata.get("rare"))
         ),
     )
+
+
+def _without_empty_default(kind: Any, default: Any, text: str) -> Any:
+    """Keep tyro from adding "(default: None)" to a text that says what happens without the flag, and "(default: )"."""
+    explained = re.search(r"\bDefault: |\bLeft out: ", text) is not None
+    if default in ((), "") or (explained and default in (None, "auto")):
+        return Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
+    return kind
 
 
 @REGISTRY.struct_rule

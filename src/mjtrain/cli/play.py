@@ -2,21 +2,21 @@
 
 import dataclasses
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
 from mjtrain.errors import RequestError
-from mjtrain.standard_streams import open_missing_streams
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
-    "Look at what was learned: measure whole episodes and print a table, or watch in a viewer. TASK is a name from "
-    "list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those that the run "
-    "recorded; every setting of the environment (--env.…) is a flag too: `play TASK --help-all` lists them."
+    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, or record a video. TASK is "
+    "a name from list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those "
+    "that the run recorded. Every setting of the environment (--env.…) is a flag too; `play TASK --help-all` lists "
+    "them."
 )
 
 
@@ -29,19 +29,7 @@ class _EnvOptions:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
-    open_missing_streams()
-    try:
-        _main(list(sys.argv[1:] if argv is None else argv))
-    except RequestError as error:
-        print(f"play: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("play: stopped by SIGINT", file=sys.stderr)
-        sys.exit(130)
-    except SystemExit as stop:
-        if isinstance(stop.code, int) and stop.code > 128:
-            print(f"play: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
-        raise
+    run_command("play", _main, argv)
 
 
 def _main(argv: list[str]) -> None:

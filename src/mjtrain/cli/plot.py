@@ -1,17 +1,17 @@
 """The command plot."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
+class Options:
     """Learning curves of runs."""
 
     x: Literal["iterations", "env-steps", "wall-time"] = "iterations"
@@ -25,19 +25,15 @@ class _Options:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; the process ends with status 0, or 2 where the request was wrong."""
-    try:
-        _main(list(sys.argv[1:] if argv is None else argv))
-    except RequestError as error:
-        print(f"plot: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+    """Run the command; the process ends with status 0, or 2 if the request was wrong."""
+    run_command("plot", _main, argv)
 
 
 def _main(argv: list[str]) -> None:
     first_flag = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
     places, args = argv[:first_flag], argv[first_flag:]
     options = parse(
-        _Options,
+        Options,
         args,
         prog="plot RUN [RUN ...]",
         description="Draw learning curves. RUN is a run directory, or a folder of runs. Runs that differ in "

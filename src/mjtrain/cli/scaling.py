@@ -1,17 +1,17 @@
 """The command scaling."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
+class Options:
     """How a task scales over ranks."""
 
     ranks: tuple[int, ...] = (1, 2)
@@ -34,12 +34,8 @@ class _Options:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; flags after -- go to every run of train."""
-    try:
-        _main(list(sys.argv[1:] if argv is None else argv))
-    except RequestError as error:
-        print(f"scaling: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+    """Run the command; the process ends with status 0, 1 if a run failed, or 2 if the request was wrong."""
+    run_command("scaling", _main, argv)
 
 
 def _main(argv: list[str]) -> None:
@@ -50,7 +46,7 @@ def _main(argv: list[str]) -> None:
     elif task.startswith("-"):
         raise RequestError("the task comes first, as in scaling TASK [options] [-- train options]")
     options = parse(
-        _Options,
+        Options,
         args,
         prog=f"scaling {task}",
         description="Train a task with several numbers of ranks and compare: env steps per second, where an "

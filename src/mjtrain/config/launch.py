@@ -1,6 +1,6 @@
 """Which processes run where."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
@@ -8,6 +8,10 @@ GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
 
 Backend = Literal["auto", "gloo", "nccl"]
 """Library that carries the collectives between ranks."""
+
+
+RARE = {"rare": True}
+"""Metadata of an option that only --help-all lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +27,10 @@ class LaunchConfig:
     the hosts of this Slurm allocation, over srun. Each host gets as many ranks as it would alone: one per GPU of
     --gpu-ids, or --num-workers; NAME:COUNT gives it COUNT."""
 
-    ssh_config_file: str | None = None
+    ssh_config_file: str | None = field(default=None, metadata=RARE)
     """SSH configuration for --hostnames. Default: that of ssh."""
 
-    copy_env: tuple[str, ...] = ()
+    copy_env: tuple[str, ...] = field(default=(), metadata=RARE)
     """Patterns of further environment variables to copy to all --hostnames. Always copied: PATH, LD_LIBRARY_PATH,
     PYTHON*, CUDA*, NVIDIA_*, NCCL*, GLOO*, TORCH*, PYTORCH*, WARP_*, MUJOCO_*, OMP_*, MKL_*, WANDB_*, AWS_*, AZURE_*,
     GOOGLE_* and MJTRAIN_*."""
@@ -41,18 +45,18 @@ class LaunchConfig:
     seed: int = 0
     """Seed of the run; every rank uses seed + rank."""
 
-    backend: Backend = "auto"
+    backend: Backend = field(default="auto", metadata=RARE)
     """Library for the collectives between ranks. auto: nccl on GPUs, gloo on the CPU and on MIG slices."""
 
-    interface: str | None = None
+    interface: str | None = field(default=None, metadata=RARE)
     """Network interface for the traffic between ranks on several hosts, such as eth0. Default: for gloo the one on the
     route to the host of rank 0, unless GLOO_SOCKET_IFNAME is set; for NCCL its own choice."""
 
-    connect_timeout_s: float = 300.0
+    connect_timeout_s: float = field(default=300.0, metadata=RARE)
     """Seconds that ranks have to find each other, in a job on several hosts or one that torchrun, srun or a cluster has
     started."""
 
-    process_group_timeout_s: float = 1800.0
+    process_group_timeout_s: float = field(default=1800.0, metadata=RARE)
     """Seconds that a rank waits for the others in a collective before it fails."""
 
     heartbeat_timeout_s: float = 300.0

@@ -1,4 +1,4 @@
-"""How a policy is looked at."""
+"""What play shows of a policy, and how."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ ViewerName = Literal["none", "web", "native"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig:
-    """What to look at, and how."""
+    """Options of play."""
 
     run: str | None = None
     """Run directory, or its name below the task's folder. Default: the newest run of the task that has a valid
@@ -31,45 +31,46 @@ class PlayConfig:
     mjtrain[viewer]); native: MuJoCo's window, where there is a display."""
 
     viewer_host: str = "127.0.0.1"
-    """Address that --viewer web listens on. The default lets nobody in from other machines; 0.0.0.0 lets everybody in,
-    without a password."""
+    """Address that --viewer web listens on. The default accepts connections from this machine only; 0.0.0.0 accepts
+    them from everywhere, without a password."""
 
     viewer_port: int = 8080
     """Port of --viewer web; the next free one if it is taken."""
 
     follow: bool = False
-    """In a viewer, take up each new checkpoint of the run: watch a training that goes on."""
+    """In a viewer, load each new checkpoint of the run, to watch a training in progress."""
 
     replay: str | None = None
-    """Show the last seconds of a world that broke, from a file of {run}/nan: in the viewer, or in words without one."""
+    """NaN dump to replay, a file of {run}/nan: the last seconds of a world whose state stopped being finite. Without a
+    viewer, it is described in words."""
 
     num_envs: int | None = None
     """Environments. Default: one in a viewer; else one per episode, at most 256."""
 
     episodes: int = 100
-    """Episodes to measure. Every environment plays equally many, so that short episodes do not crowd out long ones;
-    where the number does not divide evenly, a few more."""
+    """Episodes to measure. Every environment plays the same number, so that short episodes do not crowd out long
+    ones; the number is rounded up to a multiple of --num-envs."""
 
     seed: int = 0
-    """Seed of everything random in the environments and of random actions."""
+    """Seed of the environments and of random actions."""
 
     json: bool = False
-    """Print JSON to standard output and no table."""
+    """Print JSON instead of a table."""
 
     video: str | None = None
-    """Film one environment into this MP4 file, and measure nothing."""
+    """Record one environment to this MP4 file instead of measuring."""
 
     video_length_s: float = 10.0
     """Length of the video, in seconds of simulated time."""
 
     noise: bool = False
-    """Keep the noise of observations."""
+    """Keep the observation noise."""
 
     pushes: bool = False
-    """Keep events of mode interval: pushes, say."""
+    """Keep events of mode interval, such as pushes."""
 
     randomization: bool = False
-    """Keep events of mode startup: friction, masses and gains that differ between environments."""
+    """Keep events of mode startup, which vary friction, masses and gains between environments."""
 
     engine: EngineName = "auto"
     """Physics engine. auto: native on the CPU, warp on a GPU."""

@@ -1,10 +1,11 @@
 """What is trained, for how long, and where the results go."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mjtrain.config.agent import AgentConfig
 from mjtrain.config.env import EnvConfig
+from mjtrain.config.launch import RARE
 
 EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
@@ -75,10 +76,10 @@ class RunConfig:
     """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
     Each run needs a prefix of its own. Credentials come from the environment or the machine."""
 
-    checkpoint_flush_s: float = 30.0
+    checkpoint_flush_s: float = field(default=30.0, metadata=RARE)
     """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
 
-    drift_check_interval: int = 50
+    drift_check_interval: int = field(default=50, metadata=RARE)
     """Iterations between bit-for-bit comparisons of parameters, normalisers and optimiser state over ranks. They are
     also compared before each save. 0: never."""
 
@@ -88,32 +89,32 @@ class RunConfig:
     video: bool = False
     """Record videos of one environment of rank 0, into {run}/videos, TensorBoard and W&B."""
 
-    video_interval: int = 50
+    video_interval: int = field(default=50, metadata=RARE)
     """Iterations between videos, with --video."""
 
-    video_length_s: float = 4.0
+    video_length_s: float = field(default=4.0, metadata=RARE)
     """Length of a video, in seconds of simulated time."""
 
     wandb_project: str | None = None
     """W&B project. Default: WANDB_PROJECT, or mjtrain."""
 
-    wandb_entity: str | None = None
+    wandb_entity: str | None = field(default=None, metadata=RARE)
     """W&B user or team. Default: that of the API key."""
 
-    wandb_group: str | None = None
+    wandb_group: str | None = field(default=None, metadata=RARE)
     """W&B group, for runs that belong together."""
 
-    wandb_tags: tuple[str, ...] = ()
+    wandb_tags: tuple[str, ...] = field(default=(), metadata=RARE)
     """W&B tags."""
 
-    wandb_name: str | None = None
+    wandb_name: str | None = field(default=None, metadata=RARE)
     """Name of the W&B run. Default: that of the run directory."""
 
     wandb_mode: WandbMode = "auto"
     """offline records in the run directory, for `wandb sync` later. auto: WANDB_MODE, or online where there is an API
     key, which is never asked for."""
 
-    wandb_upload_checkpoints: bool = False
+    wandb_upload_checkpoints: bool = field(default=False, metadata=RARE)
     """Upload every checkpoint to W&B as an artifact."""
 
 

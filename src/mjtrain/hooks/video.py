@@ -11,7 +11,7 @@ from mjtrain.learner import IterationResult
 from mjtrain.reporting.report import RunReport
 from mjtrain.video.backend import drawing_environ
 from mjtrain.video.recorder import Recorder
-from mjtrain.video.renderer import DrawingError, VideoRenderer
+from mjtrain.video.renderer import RenderError, VideoRenderer
 from mjtrain.video.video import Video
 
 SIZE = (320, 240)
@@ -104,7 +104,7 @@ class VideoHook(Hook):
             return []
         try:
             return action(self._renderer)
-        except (DrawingError, OSError) as error:
+        except (RenderError, OSError) as error:
             self._report.warn(f"--video: {error}; training goes on without videos")
             self._renderer.close()
             self._renderer = None

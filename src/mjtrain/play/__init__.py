@@ -1,1 +1,1 @@
-"""What a policy does, watched: runs found again, episodes measured, viewers."""
+"""Play a trained policy: measure episodes, watch it in a viewer, record a video."""

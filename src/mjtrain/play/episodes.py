@@ -1,4 +1,4 @@
-"""What a policy does in whole episodes."""
+"""Measure a policy over whole episodes."""
 
 import math
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from mjtrain.errors import RequestError
 from mjtrain.play.player import Player
 
 BROKEN = "not_finite"
-"""Cause of an episode that ended because its world broke."""
+"""Cause of an episode that ended because its state was not finite."""
 
 UNFINISHED = "unfinished"
-"""Cause of an episode that nothing ended within its time."""
+"""Cause of an episode that no termination term ended within its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +29,20 @@ class Episode:
     """Part of each reward term in the return."""
 
     causes: tuple[str, ...]
-    """Termination terms that said so, and BROKEN or UNFINISHED."""
+    """Termination terms that fired, and BROKEN or UNFINISHED."""
 
     errors: dict[str, float]
-    """Mean of each error of a command over the env steps that count, as "command/error"; those that never did are not
-    there."""
+    """Mean of each command error over the env steps that count, as "command/error". Errors without such a step are
+    missing."""
 
 
 def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
-    """Decide in how many environments how many episodes each are played.
+    """Decide how many environments there are and how many episodes each of them plays.
 
-    The number per environment is fixed. Taking the first N episodes that end would prefer short ones, and so falls.
+    The number per environment is fixed. Taking the first N episodes that end would favour short ones, such as falls.
 
     Args:
-        episodes: How many are wanted at least.
+        episodes: Least number of episodes.
         num_envs: Environments; None for one per episode, at most 256.
 
     Raises:
@@ -57,10 +57,10 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
 
 
 def play_episodes(player: Player, per_env: int) -> list[Episode]:
-    """Play so many whole episodes in every world, from new starts.
+    """Play per_env whole episodes in every world, each from a new start.
 
-    A world that has played its episodes goes on unwatched until the last one has. An episode that nothing has ended
-    by the time that all should be over counts as it is, as UNFINISHED.
+    A world that has played its episodes continues unmeasured until all worlds have. An episode that is still running
+    after the longest possible time counts as it is, as UNFINISHED.
     """
     env = player.env
     everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -84,7 +84,7 @@ def play_episodes(player: Player, per_env: int) -> list[Episode]:
 
 
 class _Meter:
-    """Adds up the running episode of every world."""
+    """Accumulates rewards, length and errors of the running episode of every world."""
 
     def __init__(self, player: Player) -> None:
         self._env = env = player.env
@@ -110,7 +110,7 @@ class _Meter:
             self._error_count[:, column] += counts
 
     def after_step(self) -> None:
-        """Take in what the step brought."""
+        """Add the rewards of this step."""
         self._rewards += self._env.reward_terms
         self._length += 1
         for command, since in self._since.items():
@@ -120,7 +120,7 @@ class _Meter:
     def read(self, worlds: torch.Tensor, *, unfinished: bool = False) -> list[Episode]:
         """Return the episodes of the masked worlds, which end with this step unless they are unfinished."""
         config = self._env.config
-        errors = self._error_sum / self._error_count  # not a number where none counted
+        errors = self._error_sum / self._error_count  # NaN where no step counted
         columns = (self._rewards, self._length, self._env.causes, errors)
         episodes = []
         for rewards, length, causes, means in zip(*(column[worlds].tolist() for column in columns), strict=True):
@@ -141,7 +141,7 @@ class _Meter:
         return episodes
 
     def clear(self, worlds: torch.Tensor) -> None:
-        """Begin new episodes in the masked worlds."""
+        """Start new episodes in the masked worlds."""
         for sums in (self._rewards, self._length, self._error_sum, self._error_count):
             sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
         for since in self._since.values():

@@ -1,4 +1,4 @@
-"""The environment of a training, calmed down for looking at a policy."""
+"""The environment of a run, configured for evaluation: without noise, pushes and randomization."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 def to_eval_config(
     env: EnvConfig, *, noise: bool = False, pushes: bool = False, randomization: bool = False
 ) -> EnvConfig:
-    """Take out of an environment what makes training robust and looking hard.
+    """Remove from an environment what is there to make training robust.
 
-    Starts stay random, as they are drawn by events of mode reset; delays stay, as the policy was made for them. Levels
-    of a curriculum are spread over their whole range and stay where they are.
+    Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
+    Curriculum levels are spread over their whole range and do not change.
 
     Args:
-        env: As it was trained.
+        env: Environment of the training.
         noise: Keep the noise of observations.
         pushes: Keep the events of mode interval.
-        randomization: Keep the events of mode startup, which make every world's robot a little different.
+        randomization: Keep the events of mode startup, which vary the robot from world to world.
     """
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}
     return replace(
@@ -38,5 +38,5 @@ def to_eval_config(
 
 
 def keep_level(env: "Env", level: "torch.Tensor") -> "torch.Tensor":  # noqa: ARG001
-    """Leave a curriculum where it is."""
+    """Return the level unchanged."""
     return level

@@ -1,4 +1,4 @@
-"""From a request to what is seen."""
+"""Find the run that play was asked for, and evaluate it."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,10 +11,10 @@ from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained
 
 
 def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
-    """Find what `play` is asked for, its environment in play mode.
+    """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`.
 
     Raises:
-        RequestError: There is no such thing, it is broken, or it is of another task.
+        RequestError: There is no such run, its checkpoint is damaged, or it is a run of another task.
     """
     if config.replay is not None:
         run = find_replayed_run(task, config.replay)
@@ -31,8 +31,8 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
 
     Args:
         context: Device, seed and threads.
-        run: What to play, its env as it is.
-        config: How many episodes, with whom.
+        run: What to play; its env is used unchanged.
+        config: How many episodes, and with which policy.
 
     Returns:
         What was played, and the content of `Summary.to_plain`.

@@ -1,4 +1,4 @@
-"""MuJoCo's own window, where there is a display."""
+"""MuJoCo's own viewer window; needs a display."""
 
 import os
 import sys
@@ -25,55 +25,59 @@ def check_display() -> None:
         raise RequestError("--viewer native: there is no display here (DISPLAY is not set); use --viewer web")
 
 
-def run_native_viewer(show: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
-    """Show the selected world in a window until it is closed, or stop says so.
+def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
+    """Show the selected world in a window until it is closed or stop returns True.
 
     Raises:
         RequestError: There is no display.
     """
     check_display()
-    model = show.kinematics.model
+    model = session.kinematics.model
     data = mujoco.MjData(model)
-    num_worlds = len(show.qpos())
+    num_worlds = len(session.qpos())
 
     def toggle() -> None:
-        show.paused = not show.paused
+        session.paused = not session.paused
 
     def step() -> None:
-        show.paused = True
-        show.step()
+        session.paused = True
+        session.step()
 
     def faster(by: int) -> None:
-        index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - show.speed)) + by
-        show.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
+        index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - session.speed)) + by
+        session.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
 
     actions: dict[int, Callable[[], None]] = {
         _SPACE: toggle,
         _RIGHT: step,
-        _BACKSPACE: show.reset,
+        _BACKSPACE: session.reset,
         _UP: lambda: faster(1),
         _DOWN: lambda: faster(-1),
-        _PAGE_UP: lambda: show.select((show.selected + 1) % num_worlds),
-        _PAGE_DOWN: lambda: show.select((show.selected - 1) % num_worlds),
+        _PAGE_UP: lambda: session.select((session.selected + 1) % num_worlds),
+        _PAGE_DOWN: lambda: session.select((session.selected - 1) % num_worlds),
     }
 
     def on_key(key: int) -> None:
         if key in actions:
-            show.post(actions[key])
+            session.post(actions[key])
 
     others = threading.enumerate()
     with mujoco.viewer.launch_passive(model, data, key_callback=on_key) as window:
         before = time.monotonic()
         while window.is_running() and not stop():
             now = time.monotonic()
-            show.tick(now - before)
+            session.tick(now - before)
             before = now
-            world = show.selected
+            world = session.selected
             with window.lock():
-                data.qpos[:], data.qvel[:], data.ctrl[:] = show.qpos()[world], show.qvel()[world], show.ctrl()[world]
+                data.qpos[:], data.qvel[:], data.ctrl[:] = (
+                    session.qpos()[world],
+                    session.qvel()[world],
+                    session.ctrl()[world],
+                )
                 mujoco.mj_forward(model, data)  # contacts too
             window.sync()
             time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))
-    for thread in threading.enumerate():  # the window's, which must not be cut off while it takes the window down
+    for thread in threading.enumerate():  # those of the window: the process must not exit while they close it
         if thread not in others:
             thread.join(timeout=_CLOSE_S)

@@ -1,4 +1,4 @@
-"""An environment and who acts in it."""
+"""An environment and the policy that acts in it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Player:
-    """Steps an environment with a policy; the policy can be another one from one step to the next."""
+    """Steps an environment with a policy, whose weights can be replaced between two steps."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Player:
 
         Args:
             context: Device, seed and threads.
-            run: What to play; its env is used as it is, see `mode.to_eval_config`.
+            run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
             num_envs: Worlds.
             engine: Physics engine. auto: native on the CPU, warp on a GPU.
-            policy: Who acts: the network of the run, nobody, or chance (uniform in [-1, 1]).
+            policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
 
         Raises:
             RequestError: The engine, the robot or the checkpoint do not fit.
@@ -46,21 +46,21 @@ class Player:
         worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
         self.run = run
         self.env = Env(run.env, worlds, context.seed)
-        self._who = policy
+        self._policy_name = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
         self._network: Policy | None = None
         self.checkpoint: Path | None = None
-        """File of the weights that act; None without."""
+        """File of the current weights; None without a trained policy."""
         if policy == "trained":
             assert run.checkpoint is not None
             self._network = make_policy(run.agent, self.env.observe(), self.env.num_actions)
             self.load(run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
-        """Go on with other weights of the same networks; if they do not fit, nothing changes.
+        """Load other weights into the same networks; if they do not fit, nothing changes.
 
         Raises:
-            RequestError: The file is no valid checkpoint, or one of another task or other networks.
+            RequestError: The file is not a valid checkpoint, or belongs to another task or other networks.
         """
         assert self._network is not None
         content = load_checkpoint(checkpoint, str(self.env.device))
@@ -72,36 +72,36 @@ class Player:
 
     @property
     def policy(self) -> "Policy | None":
-        """The trained network; None without."""
+        """The trained network; None without a trained policy."""
         return self._network
 
     @property
     def iteration(self) -> int | None:
-        """Iteration of the training at which the acting weights were saved; None without."""
+        """Iteration of the training at which the current weights were saved; None without a trained policy."""
         return None if self._network is None else self._network.iteration
 
     def act(self) -> torch.Tensor:
-        """Return what the policy does now. Shape (num_envs, num_actions)."""
+        """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
         env = self.env
         if self._network is not None:
             return self._network(env.observe())
         shape = (env.num_envs, env.num_actions)
-        if self._who == "zero":
+        if self._policy_name == "zero":
             return torch.zeros(shape, device=env.device)
         return 2 * torch.rand(shape, generator=self._random, device=env.device) - 1
 
     def step(self) -> torch.Tensor:
-        """Let the policy act for one env step; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
+        """Do one env step with the policy; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
         _, _, terminated, truncated = self.env.step(self.act())
         done = terminated | truncated
         self.forget(done)
         return done
 
     def forget(self, worlds: torch.Tensor) -> None:
-        """Have a policy that remembers forget the masked worlds. Boolean, shape (num_envs,)."""
+        """Reset the memory of a recurrent policy in the masked worlds. Boolean, shape (num_envs,)."""
         if self._network is not None:
             self._network.reset(worlds)
 
     def close(self) -> None:
-        """Give the worlds up."""
+        """Release the engine."""
         self.env.engine.close()

@@ -1,4 +1,4 @@
-"""A policy on video."""
+"""Record a video of a policy."""
 
 import os
 import tempfile
@@ -11,11 +11,11 @@ from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.video.backend import drawing_environ
 
 SIZE = (480, 360)
-LONGEST_DRAWING_S = 600.0
+RENDER_TIMEOUT_S = 600.0
 
 
 def check_video(config: PlayConfig) -> None:
-    """Raise a RequestError unless a video can be made and has a place to go."""
+    """Raise a RequestError unless videos can be rendered here and the file can be written."""
     out = Path(config.video or "")
     if out.suffix != ".mp4":
         raise RequestError(f"--video {out}: give a name that ends in .mp4")
@@ -27,23 +27,23 @@ def check_video(config: PlayConfig) -> None:
 
 
 def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Let a policy act in one environment, and draw it.
+    """Run a policy in one environment and render it.
 
     Args:
         context: Device, seed and threads.
-        run: What to play, its env as it is.
-        config: Where the video goes, how long it is, and who acts.
+        run: What to play; its env is used unchanged.
+        config: Where the video goes, how long it is, and which policy acts.
 
     Returns:
         The MP4 file.
 
     Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot draw here.
+        RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
     """
     from mjtrain.engines.robot import save_model
     from mjtrain.play.player import Player
     from mjtrain.video.recorder import Recorder
-    from mjtrain.video.renderer import DrawingError, VideoRenderer
+    from mjtrain.video.renderer import RenderError, VideoRenderer
 
     assert config.video is not None
     out = Path(config.video).absolute()
@@ -58,12 +58,12 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     with tempfile.TemporaryDirectory() as folder:
         model_file = Path(folder) / "model.mjb"
         save_model(run.env, model_file)
-        studio = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
+        renderer = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
         try:
-            studio.submit(clip, out, gif=False, size=SIZE, shadows=True)
-            studio.finish(LONGEST_DRAWING_S)
-        except DrawingError as error:
+            renderer.submit(clip, out, gif=False, size=SIZE, shadows=True)
+            renderer.finish(RENDER_TIMEOUT_S)
+        except RenderError as error:
             raise RequestError(f"--video {config.video}: {error}") from error
         finally:
-            studio.close()
+            renderer.close()
     return out

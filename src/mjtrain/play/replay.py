@@ -1,4 +1,4 @@
-"""The last seconds of a world that broke, shown again."""
+"""Replay NaN dumps: the last seconds of a world whose state stopped being finite."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
 @dataclass(frozen=True, kw_only=True)
 class Dump:
-    """What `env.nan_guard` wrote: one row per env step; the last ones are not finite."""
+    """A file of `env.nan_guard`: one row per env step; the last rows are not finite."""
 
     path: Path
     qpos: np.ndarray
@@ -36,7 +36,7 @@ class Dump:
 
     @property
     def num_finite(self) -> int:
-        """How many env steps there were before the first that is not finite."""
+        """Number of env steps before the first that is not finite."""
         rows = np.concatenate([self.qpos, self.qvel, self.act, self.ctrl], axis=1)
         broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         return int(broken[0]) if broken.size else len(rows)
@@ -46,7 +46,7 @@ def load_dump(path: Path) -> Dump:
     """Read a file of {run}/nan.
 
     Raises:
-        RequestError: It is not there, or something else.
+        RequestError: The file does not exist, or is not a NaN dump.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -70,7 +70,7 @@ def check_dump(dump: Dump, kinematics: Kinematics) -> None:
 
 
 def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
-    """Say what broke, when, and what was largest before."""
+    """Describe in lines what stopped being finite, when, and the largest values before."""
     last = dump.num_finite - 1
     lines = [
         f"{dump.path}: world {dump.world} of robot {dump.robot}",
@@ -109,7 +109,7 @@ def _velocity_joints(kinematics: Kinematics) -> list[str]:
 
 
 class ReplaySession:
-    """Plays a dump's finite env steps in a circle. A `ViewerSession`."""
+    """Plays the finite env steps of a dump in a loop. A `ViewerSession`."""
 
     def __init__(self, dump: Dump, config: EnvConfig) -> None:
         """Compile the model.
@@ -123,27 +123,27 @@ class ReplaySession:
         self.speed = 1.0
         self.selected = 0
         self.frame = 0
-        """Env step that is shown."""
+        """Index of the env step that is shown."""
         self.num_frames = dump.num_finite
-        """Env steps that can be shown."""
+        """Number of env steps that can be shown."""
         self._dump = dump
         self._lines = describe_dump(dump, self.kinematics)
         self._actions = Actions()
         self._clock = Clock(dump.step_dt)
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have an action done between two steps; any thread may call it."""
+        """Queue an action that runs between two steps; any thread may call this."""
         self._actions.post(action)
 
     def tick(self, elapsed_s: float) -> bool:
-        """Do what was posted and let time pass; return whether there is something new to draw."""
+        """Run queued actions and advance time; return whether the picture changed."""
         acted = self._actions.run()
         if self.paused:
             return acted
         return self._clock.run(elapsed_s * self.speed, self.step) or acted
 
     def step(self) -> None:
-        """Go one env step on, from the last one to the first."""
+        """Advance by one env step; the first follows the last."""
         self.frame = (self.frame + 1) % self.num_frames
 
     def reset(self) -> None:
@@ -151,11 +151,11 @@ class ReplaySession:
         self.frame = 0
 
     def go_to(self, frame: int) -> None:
-        """Stop at an env step."""
+        """Show an env step, and pause there."""
         self.frame, self.paused = frame, True
 
     def select(self, world: int) -> None:
-        """There is one world."""
+        """Do nothing: a dump has one world."""
 
     def qpos(self) -> np.ndarray:
         """Return positions. Shape (1, nq)."""
@@ -170,9 +170,9 @@ class ReplaySession:
         return self._dump.ctrl[self.frame : self.frame + 1]
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return none: a dump does not hold commands."""
+        """Return an empty dictionary: a dump does not hold commands."""
         return {}
 
     def status(self) -> list[str]:
-        """Say in a few lines what is shown."""
+        """Describe in a few lines what is shown."""
         return [f"env step {self.frame + 1} of {self.num_frames}", *self._lines]

@@ -1,4 +1,4 @@
-"""Many episodes in a few numbers."""
+"""Summary statistics over many episodes."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from mjtrain.play.episodes import BROKEN, UNFINISHED, Episode
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A quantity over episodes."""
+    """Statistics of one quantity over episodes."""
 
     mean: float
     std: float
@@ -24,10 +24,10 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a policy did."""
+    """Statistics of the episodes of a policy."""
 
     episodes: int
-    """How many there were."""
+    """Number of episodes."""
 
     reward: Spread
     """Return of an episode."""
@@ -39,13 +39,13 @@ class Summary:
     """Part of each reward term in the return."""
 
     terminations: dict[str, int]
-    """Episodes in which each cause was there; several can be at once."""
+    """Number of episodes with each cause of termination; an episode can have several."""
 
     errors: dict[str, Spread] = field(default_factory=dict)
     """Each error of each command, as "command/error", over the episodes that have it."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it for JSON; of each cause the number of episodes and its fraction."""
+        """Return plain values for JSON; for each cause the number of episodes and the fraction."""
         causes = {
             name: {"episodes": count, "fraction": count / self.episodes} for name, count in self.terminations.items()
         }

@@ -1,4 +1,4 @@
-"""What a viewer shows: worlds that move on, and buttons that act between two steps."""
+"""What a viewer shows: worlds that advance in time, and actions that run between two steps."""
 
 import queue
 import time
@@ -16,16 +16,16 @@ from mjtrain.errors import RequestError
 from mjtrain.play.player import Player
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-"""Simulated seconds per second that viewers offer."""
+"""Playback speeds that viewers offer, in simulated seconds per second."""
 
 HISTORY_S = 10.0
-"""How much of the past plots show, in seconds of simulated time."""
+"""Time span of the plots, in seconds of simulated time."""
 
 _LONGEST_TICK_S = 0.05
 
 
 class ViewerSession(Protocol):
-    """Worlds that a viewer draws."""
+    """Worlds that a viewer shows and controls."""
 
     kinematics: Kinematics
     paused: bool
@@ -33,23 +33,23 @@ class ViewerSession(Protocol):
     selected: int
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have an action done between two steps; any thread may call it."""
+        """Queue an action that runs between two steps; any thread may call this."""
         ...
 
     def tick(self, elapsed_s: float) -> bool:
-        """Do what was posted and let time pass; return whether there is something new to draw."""
+        """Run queued actions and advance time; return whether the picture changed."""
         ...
 
     def step(self) -> None:
-        """Go one env step on."""
+        """Advance by one env step."""
         ...
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again."""
         ...
 
     def select(self, world: int) -> None:
-        """Look at another world."""
+        """Select another world."""
         ...
 
     def qpos(self) -> np.ndarray:
@@ -65,23 +65,23 @@ class ViewerSession(Protocol):
         ...
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
         ...
 
     def status(self) -> list[str]:
-        """Say in a few lines what is shown."""
+        """Describe in a few lines what is shown."""
         ...
 
 
 class Clock:
-    """Turns time that passes into env steps that are due."""
+    """Converts elapsed time to env steps."""
 
     def __init__(self, step_dt: float) -> None:
         self.step_dt = step_dt
         self._due_s = 0.0
 
     def run(self, elapsed_s: float, step: Callable[[], None]) -> bool:
-        """Do the steps that are due, and return whether there were any; time slows down where they take too long."""
+        """Do the steps that are due and return whether there were any; steps that take too long slow time down."""
         self._due_s += elapsed_s
         deadline = time.monotonic() + _LONGEST_TICK_S
         stepped = False
@@ -95,17 +95,17 @@ class Clock:
 
 
 class Actions:
-    """What other threads want done between two steps."""
+    """A queue of actions that other threads want to run between two steps."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def post(self, action: Callable[[], None]) -> None:
-        """Take an action in; any thread may call it."""
+        """Queue an action; any thread may call this."""
         self._queue.put(action)
 
     def run(self) -> bool:
-        """Do them all; return whether there were any."""
+        """Run all queued actions; return whether there were any."""
         acted = False
         while not self._queue.empty():
             self._queue.get()()
@@ -114,7 +114,7 @@ class Actions:
 
 
 class PolicySession:
-    """A policy at work, watched: pause, step, reset, commands by hand, other checkpoints. A `ViewerSession`."""
+    """A policy in its environment: pause, step, reset, manual commands, other checkpoints. A `ViewerSession`."""
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -123,29 +123,29 @@ class PolicySession:
         self.speed = 1.0
         self.selected = 0
         self.follows = False
-        """Whether new checkpoints of the run are taken up."""
+        """Whether new checkpoints of the run are loaded as they appear."""
         self.problem = ""
-        """What went wrong last, for the user to read."""
+        """The last problem, as a line for the user."""
         self.num_steps = 0
-        """Env steps since the beginning."""
+        """Env steps since the session started."""
         env = player.env
         length = round(HISTORY_S / env.step_dt)
         self.history: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=length)
-        """Time in s, reward terms per second, and contact forces in N of the selected world's last env steps."""
+        """Time in s, reward terms per second, and contact forces in N, for the last env steps of the selected world."""
         self._actions = Actions()
         self._clock = Clock(env.step_dt)
         self._returns = torch.zeros(env.num_envs, device=env.device)
         self._last_end = ""
         self._touch = list(self.kinematics.touch_sensors.values())
-        self._looked_at = 0.0
+        self._last_look = 0.0
         self._refused: Path | None = None
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have an action done between two steps; any thread may call it."""
+        """Queue an action that runs between two steps; any thread may call this."""
         self._actions.post(action)
 
     def tick(self, elapsed_s: float) -> bool:
-        """Do what was posted and let time pass; return whether there is something new to draw."""
+        """Run queued actions and advance time; return whether the picture changed."""
         acted = self._actions.run()
         if self.follows:
             self._look_for_checkpoint()
@@ -154,7 +154,7 @@ class PolicySession:
         return self._clock.run(elapsed_s * self.speed, self.step) or acted
 
     def step(self) -> None:
-        """Go one env step on."""
+        """Advance by one env step."""
         env = self.player.env
         done = self.player.step()
         self.num_steps += 1
@@ -169,7 +169,7 @@ class PolicySession:
         self.history.append((self.num_steps * env.step_dt, rewards, forces))
 
     def reset(self) -> None:
-        """Begin new episodes in all worlds."""
+        """Start new episodes in all worlds."""
         everywhere = torch.ones_like(self.player.env.terminated)
         self.player.env.reset(everywhere)
         self.player.forget(everywhere)
@@ -177,12 +177,12 @@ class PolicySession:
         self._last_end = ""
 
     def select(self, world: int) -> None:
-        """Look at another world."""
+        """Select another world."""
         self.selected = world
         self.history.clear()
 
     def load(self, checkpoint: Path) -> None:
-        """Go on with other weights; if that fails, say so and go on with those there are."""
+        """Load other weights; if that fails, set `problem` and keep the current ones."""
         try:
             self.player.load(checkpoint)
         except RequestError as error:
@@ -208,13 +208,13 @@ class PolicySession:
         return self.player.env.state.ctrl.cpu().double().numpy()
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return the poses that commands ask of the selected world, by term. Shape (7,) each."""
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
         env = self.player.env
         poses = [name for name, term in env.config.commands.items() if term.is_pose]
         return {name: env.command(name)[self.selected, :7].cpu().double().numpy() for name in poses}
 
     def status(self) -> list[str]:
-        """Say in a few lines what is shown."""
+        """Describe in a few lines what is shown."""
         player, env, world = self.player, self.player.env, self.selected
         who = "no policy" if player.checkpoint is None else f"{player.checkpoint.name} (iteration {player.iteration})"
         lines = [
@@ -229,10 +229,10 @@ class PolicySession:
         return lines
 
     def _look_for_checkpoint(self) -> None:
-        """Take up a newer checkpoint of the run, if there is one; once a second at most."""
-        if time.monotonic() - self._looked_at < 1.0:
+        """Load a newer checkpoint of the run, if there is one; looks at most once a second."""
+        if time.monotonic() - self._last_look < 1.0:
             return
-        self._looked_at = time.monotonic()
+        self._last_look = time.monotonic()
         current = self.player.checkpoint
         newest = next(iter(self.checkpoints()), None)
         if newest is None or current is None or newest in (current, self._refused):

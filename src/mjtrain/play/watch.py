@@ -1,4 +1,4 @@
-"""From a request to a viewer."""
+"""Start the viewer that play was asked for."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_viewer(config: PlayConfig) -> None:
-    """Raise a RequestError where the viewer that is asked for cannot be."""
+    """Raise a RequestError if the requested viewer cannot run here."""
     if config.viewer == "native":
         from mjtrain.play.native_viewer import check_display
 
@@ -27,7 +27,7 @@ def check_viewer(config: PlayConfig) -> None:
 
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
-    """Show a policy at work in a viewer, until it is closed or a signal comes; arguments as for `start.measure`.
+    """Show a policy in a viewer until the viewer is closed or a signal arrives; arguments as for `evaluate.measure`.
 
     Raises:
         RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
@@ -39,22 +39,22 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
     if num_envs < 1:
         raise RequestError(f"--num-envs {num_envs}: must be at least 1")
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
-    show = PolicySession(player)
-    show.follows = config.follow
+    session = PolicySession(player)
+    session.follows = config.follow
     try:
-        _run_viewer(show, config)
+        _run_viewer(session, config)
     finally:
         player.close()
 
 
 def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
-    """Show the last seconds of a broken world in a viewer, or else describe them; arguments as for `start.measure`.
+    """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`.
 
     Returns:
-        Lines to print; none where there was a viewer.
+        Lines to print; empty if there was a viewer.
 
     Raises:
-        RequestError: The file is no dump, or of another robot, or the viewer cannot be.
+        RequestError: The file is not a NaN dump or belongs to another robot, or the viewer cannot run here.
     """
     from mjtrain.engines.kinematics import Kinematics
     from mjtrain.play.replay import ReplaySession, check_dump, describe_dump, load_dump
@@ -69,16 +69,16 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
     return []
 
 
-def _run_viewer(show: "ViewerSession", config: PlayConfig) -> None:
+def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
     if config.viewer == "native":
         from mjtrain.play.native_viewer import KEYS, run_native_viewer
 
         _say(f"viewer: {KEYS}")
-        run_native_viewer(show)
+        run_native_viewer(session)
         return
     from mjtrain.play.web_viewer import WebViewer
 
-    viewer = WebViewer(show, host=config.viewer_host, port=config.viewer_port)
+    viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
     _say(f"viewer: {viewer.address} (Ctrl-C ends)")
     viewer.run()
 

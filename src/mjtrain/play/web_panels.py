@@ -14,30 +14,33 @@ _COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 
 
 class Panels:
-    """What stands beside the picture. Callbacks come from other threads, so they post what is to be done."""
+    """The controls beside the picture. Callbacks run in other threads, so they queue actions on the session."""
 
-    def __init__(self, server: viser.ViserServer, show: ViewerSession, scene: ViserMujocoScene) -> None:
-        self._show = show
+    def __init__(self, server: viser.ViserServer, session: ViewerSession, scene: ViserMujocoScene) -> None:
+        self._session = session
         self._gui = server.gui
         self._scene = scene
         self._updates = []
         self._status = self._gui.add_markdown("")
         self._add_time()
-        if isinstance(show, PolicySession):
-            self._add_commands(show)
-            self._add_checkpoints(show)
-            self._add_plots(show)
-        elif isinstance(show, ReplaySession):
-            self._add_frames(show)
+        if isinstance(session, PolicySession):
+            self._add_commands(session)
+            self._add_checkpoints(session)
+            self._add_plots(session)
+        elif isinstance(session, ReplaySession):
+            self._add_frames(session)
         with self._gui.add_folder("View"):
             self._add_contacts()
             scene.create_scene_gui(
-                camera_distance=2.5 * show.kinematics.size_m, camera_azimuth=110.0, camera_elevation=18.0
+                camera_distance=2.5 * session.kinematics.size_m, camera_azimuth=110.0, camera_elevation=18.0
             )
 
     def refresh(self) -> None:
-        """Bring all that changes by itself up to date."""
-        lines = ["**paused**" if self._show.paused else f"running at {self._show.speed:g}x", *self._show.status()]
+        """Update everything that changes over time."""
+        lines = [
+            "**paused**" if self._session.paused else f"running at {self._session.speed:g}x",
+            *self._session.status(),
+        ]
         text = "  \n".join(lines)
         if text != self._status.content:
             self._status.content = text
@@ -45,7 +48,7 @@ class Panels:
             update()
 
     def _add_time(self) -> None:
-        show, gui = self._show, self._gui
+        session, gui = self._session, self._gui
         pause = gui.add_button("Pause", icon=viser.Icon.PLAYER_PAUSE)
         step = gui.add_button("Step", icon=viser.Icon.PLAYER_TRACK_NEXT)
         reset = gui.add_button("Reset", icon=viser.Icon.REFRESH)
@@ -54,100 +57,100 @@ class Panels:
         shown = False
 
         def toggle() -> None:
-            show.paused = not show.paused
+            session.paused = not session.paused
 
         def step_once() -> None:
-            show.paused = True
-            show.step()
+            session.paused = True
+            session.step()
 
         def update() -> None:
             nonlocal shown
-            if show.paused != shown:
-                shown = show.paused
-                pause.label = "Go on" if shown else "Pause"
+            if session.paused != shown:
+                shown = session.paused
+                pause.label = "Resume" if shown else "Pause"
                 pause.icon = viser.Icon.PLAYER_PLAY if shown else viser.Icon.PLAYER_PAUSE
 
         self._updates.append(update)
-        pause.on_click(lambda _: show.post(toggle))
-        step.on_click(lambda _: show.post(step_once))
-        reset.on_click(lambda _: show.post(show.reset))
-        speed.on_update(lambda _: setattr(show, "speed", float(speed.value.removesuffix("x"))))
+        pause.on_click(lambda _: session.post(toggle))
+        step.on_click(lambda _: session.post(step_once))
+        reset.on_click(lambda _: session.post(session.reset))
+        speed.on_update(lambda _: setattr(session, "speed", float(speed.value.removesuffix("x"))))
 
     def _add_contacts(self) -> None:
-        box = self._gui.add_checkbox("Contact forces", initial_value=False, hint="Arrows in the chosen world.")
+        box = self._gui.add_checkbox("Contact forces", initial_value=False, hint="Arrows in the selected world.")
 
         def switch() -> None:
             self._scene.show_contact_points = self._scene.show_contact_forces = box.value
 
-        box.on_update(lambda _: self._show.post(switch))
+        box.on_update(lambda _: self._session.post(switch))
 
-    def _add_commands(self, show: PolicySession) -> None:
-        for name, term in show.player.env.config.commands.items():
+    def _add_commands(self, session: PolicySession) -> None:
+        for name, term in session.player.env.config.commands.items():
             if term.steer is None or not term.controls:
                 continue
             with self._gui.add_folder(f"Command {name}"):
-                by_hand = self._gui.add_checkbox("By hand", initial_value=False, hint="Off: commands are drawn.")
+                manual = self._gui.add_checkbox("Manual", initial_value=False, hint="Off: commands are sampled.")
                 sliders = [
                     self._gui.add_slider(
                         control, min=low, max=high, step=(high - low) / 100, initial_value=_rest(low, high)
                     )
                     for control, (low, high) in term.controls.items()
                 ]
-            self._connect_command(show, name, by_hand, sliders)
+            self._connect_command(session, name, manual, sliders)
 
-    def _connect_command(self, show: PolicySession, name: str, by_hand: Any, sliders: list[Any]) -> None:
-        env = show.player.env
+    def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
+        env = session.player.env
 
         def steer() -> None:
-            env.steer(name, [slider.value for slider in sliders] if by_hand.value else None)
+            env.steer(name, [slider.value for slider in sliders] if manual.value else None)
 
         def moved(_: Any) -> None:
-            if not by_hand.value:
-                by_hand.value = True
-            show.post(steer)
+            if not manual.value:
+                manual.value = True
+            session.post(steer)
 
-        by_hand.on_update(lambda _: show.post(steer))
+        manual.on_update(lambda _: session.post(steer))
         for slider in sliders:
             slider.on_update(moved)
 
-    def _add_checkpoints(self, show: PolicySession) -> None:
-        if not show.checkpoints():
+    def _add_checkpoints(self, session: PolicySession) -> None:
+        if not session.checkpoints():
             return
         with self._gui.add_folder("Checkpoint"):
-            choice = self._gui.add_dropdown("File", [path.name for path in show.checkpoints()])
+            choice = self._gui.add_dropdown("File", [path.name for path in session.checkpoints()])
             follow = self._gui.add_checkbox(
-                "Follow training", initial_value=show.follows, hint="Take up each new checkpoint of the run."
+                "Follow training", initial_value=session.follows, hint="Load each new checkpoint of the run."
             )
 
         def chosen(event: Any) -> None:
-            run_dir = show.player.run.run_dir
+            run_dir = session.player.run.run_dir
             if event.client is not None and run_dir is not None:  # a user, and not update
-                show.post(partial(show.load, run_dir / choice.value))
+                session.post(partial(session.load, run_dir / choice.value))
 
-        shown = show.player.checkpoint
+        shown = session.player.checkpoint
 
         def update() -> None:
             nonlocal shown
-            names = tuple(path.name for path in show.checkpoints())
+            names = tuple(path.name for path in session.checkpoints())
             if names and names != tuple(choice.options):
                 choice.options = names
-            acting = show.player.checkpoint
+            acting = session.player.checkpoint
             if acting != shown and acting is not None and acting.name in names:
                 shown, choice.value = acting, acting.name
 
         choice.on_update(chosen)
-        follow.on_update(lambda _: setattr(show, "follows", follow.value))
+        follow.on_update(lambda _: setattr(session, "follows", follow.value))
         self._updates.append(update)
 
-    def _add_plots(self, show: PolicySession) -> None:
-        rewards, sensors = list(show.player.env.config.rewards), list(show.kinematics.touch_sensors)
+    def _add_plots(self, session: PolicySession) -> None:
+        rewards, sensors = list(session.player.env.config.rewards), list(session.kinematics.touch_sensors)
         with self._gui.add_folder("Rewards per second"):
-            self._add_plot(show, rewards, column=1)
+            self._add_plot(session, rewards, column=1)
         if sensors:
             with self._gui.add_folder("Contact forces, N"):
-                self._add_plot(show, sensors, column=2)
+                self._add_plot(session, sensors, column=2)
 
-    def _add_plot(self, show: PolicySession, names: list[str], *, column: int) -> None:
+    def _add_plot(self, session: PolicySession, names: list[str], *, column: int) -> None:
         series: list[Any] = [{"label": "time, s"}]
         series += [
             {"label": name, "stroke": _COLORS[index % len(_COLORS)], "width": 1.5} for index, name in enumerate(names)
@@ -161,34 +164,36 @@ class Panels:
         )
 
         def update() -> None:
-            if not show.history:
+            if not session.history:
                 plot.data = nothing
                 return
-            times = np.array([row[0] for row in show.history])
-            values = np.stack([row[column] for row in show.history], axis=1).astype(np.float64)
+            times = np.array([row[0] for row in session.history])
+            values = np.stack([row[column] for row in session.history], axis=1).astype(np.float64)
             plot.data = (times, *values)
 
         self._updates.append(update)
 
-    def _add_frames(self, show: ReplaySession) -> None:
+    def _add_frames(self, session: ReplaySession) -> None:
         with self._gui.add_folder("Frames"):
-            slider = self._gui.add_slider("Frame", min=0, max=show.num_frames - 1, step=1, initial_value=show.frame)
+            slider = self._gui.add_slider(
+                "Frame", min=0, max=session.num_frames - 1, step=1, initial_value=session.frame
+            )
 
         def chosen(event: Any) -> None:
             if event.client is not None:
-                show.post(partial(show.go_to, slider.value))
+                session.post(partial(session.go_to, slider.value))
 
-        shown = show.frame
+        shown = session.frame
 
         def update() -> None:
             nonlocal shown
-            if show.frame != shown:
-                shown = slider.value = show.frame
+            if session.frame != shown:
+                shown = slider.value = session.frame
 
         slider.on_update(chosen)
         self._updates.append(update)
 
 
 def _rest(low: float, high: float) -> float:
-    """Return where a slider begins: at zero, or in the middle where zero is out of its bounds."""
+    """Return the initial value of a slider: zero, or the middle of its range if zero is outside."""
     return 0.0 if low <= 0.0 <= high else (low + high) / 2

@@ -1,1 +1,1 @@
-"""Learning curves of runs, drawn."""
+"""Learning curves of runs."""

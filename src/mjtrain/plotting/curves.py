@@ -1,4 +1,4 @@
-"""Metrics of runs as curves: read, grouped over seeds, and laid over each other."""
+"""Metrics of runs as curves: read them, group them over seeds, and average them."""
 
 import difflib
 import fnmatch
@@ -23,24 +23,24 @@ _MAX_LABELS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RunCurves:
-    """The numbers of one run."""
+    """The metrics of one run."""
 
     name: str
-    """How to call the run."""
+    """Name of the run, for labels."""
 
     rows: Rows
     """One per iteration, ascending."""
 
     settings: dict[str, Any]
-    """What it was trained with, by dotted name; runs of equal settings differ in their seeds only."""
+    """Settings of the training, by dotted name; runs with equal settings differ in their seeds only."""
 
     restarts: tuple[int, ...] = ()
-    """Iterations from which it was started again."""
+    """Iterations from which it was restarted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs that make one curve."""
+    """Runs that are averaged to one curve."""
 
     label: str
     runs: tuple[RunCurves, ...]
@@ -56,10 +56,10 @@ class Curve:
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
-    """Turn run directories, and folders that hold some, into run directories.
+    """Expand run directories and folders of run directories to run directories.
 
     Raises:
-        RequestError: There is no run in a place.
+        RequestError: A folder holds no run.
     """
     found: dict[Path, None] = {}
     for place in places:
@@ -76,10 +76,10 @@ def find_runs(places: Sequence[str]) -> list[Path]:
 
 
 def load_curves(run_dir: Path) -> RunCurves:
-    """Read a run, which may be going on, may have been killed in the middle of a line, or started again.
+    """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted.
 
     Raises:
-        RequestError: It has no iteration yet.
+        RequestError: The run has no iteration yet.
     """
     rows, restarts = parse_metrics((run_dir / "metrics.jsonl").read_text(errors="replace").splitlines())
     if not rows:
@@ -87,7 +87,7 @@ def load_curves(run_dir: Path) -> RunCurves:
     try:
         settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
     except RequestError:
-        settings = {"run": run_dir.name}  # a run whose settings nobody knows is like no other
+        settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts)
 
 
@@ -95,8 +95,8 @@ def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
     """Parse lines of metrics.jsonl; pure.
 
     Returns:
-        A row per iteration, ascending, the newest of each: what was done after the checkpoint to which a run went back
-        does not count. And the iterations from which it was started again.
+        One row per iteration, ascending, without those that a restart repeated; and the iterations from which the run
+        was restarted.
     """
     rows: Rows = []
     restarts = []
@@ -116,12 +116,12 @@ def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
 
 
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:
-    """Flatten what decides what a run learns; neither its seed nor where it went nor how long it lasted."""
+    """Flatten the settings that decide what a run learns, without its seed, its directory and its length."""
     launch = params["launch"]
-    amounts = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load")}
+    run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load")}
     kept = {
         "task": launch["task"],
-        "run": amounts,
+        "run": run,
         "num_ranks": len(launch["plan"]["ranks"]),
         "env": params["env"],
         "agent": params["agent"],
@@ -136,7 +136,7 @@ def _flatten(name: str, value: Any) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[RunCurves]) -> list[Group]:
-    """Put runs of equal settings together, and label each group by what sets it apart; pure."""
+    """Group runs with equal settings, and label each group by the settings that differ; pure."""
     groups: list[list[RunCurves]] = []
     for run in runs:
         mine = next((group for group in groups if group[0].settings == run.settings), None)
@@ -152,7 +152,7 @@ def group_runs(runs: Sequence[RunCurves]) -> list[Group]:
 def _label(group: list[RunCurves], differing: list[str]) -> str:
     settings = group[0].settings
     if "task" in differing or not differing:
-        name = settings.get("task", group[0].name)  # settings of other tasks differ in too much to say
+        name = settings.get("task", group[0].name)  # settings of different tasks differ too much to list
     else:
         named = [f"{key.removeprefix('run.')} {settings.get(key)}" for key in differing[:_MAX_LABELS]]
         name = ", ".join([*named, *(["…"] if len(differing) > _MAX_LABELS else [])])
@@ -160,10 +160,10 @@ def _label(group: list[RunCurves], differing: list[str]) -> str:
 
 
 def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[str]:
-    """Turn names and patterns such as reward/* into metrics that some run has numbers of; pure.
+    """Expand names and patterns such as reward/* to metrics that at least one run has; pure.
 
     Raises:
-        RequestError: There is none of that name.
+        RequestError: No run has such a metric.
     """
     there = dict.fromkeys(
         key for run in runs for row in run.rows for key, value in row.items() if isinstance(value, int | float)
@@ -179,7 +179,7 @@ def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[st
 
 
 def x_values(rows: Rows, axis: XAxis) -> np.ndarray:
-    """Return where each iteration lies on an axis: iterations, env steps of the whole job, or seconds of training."""
+    """Return the position of each iteration on an axis: iterations, env steps of the whole job, or training seconds."""
     if axis == "wall-time":
         return np.array(elapsed_s(rows))
     key = "iteration" if axis == "iterations" else "env_steps_total"
@@ -192,10 +192,10 @@ def elapsed_s(rows: Rows) -> list[float]:
 
 
 def average(runs: Sequence[RunCurves], metric: str, axis: XAxis) -> Curve:
-    """Lay a metric of several runs over each other; pure.
+    """Average a metric over several runs; pure.
 
-    Every place on the axis where some run has a value gets the mean of all runs that are there already and still:
-    runs of different lengths, or whose iterations take different times, are interpolated between their own values.
+    Each position on the axis where some run has a value gets the mean of all runs that cover it. Runs of different
+    lengths, or whose iterations take different times, are interpolated between their own values.
     """
     points = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""Curves as a picture."""
+"""Draw curves with matplotlib."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_out(out: Path) -> None:
-    """See to it that a picture can be drawn and has a place to go, before any work is done.
+    """Check, before any work, that the picture can be drawn and written.
 
     Raises:
-        RequestError: matplotlib is missing, or the file cannot be.
+        RequestError: matplotlib is missing, or the file name cannot be used.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise RequestError("plot draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
@@ -38,9 +38,9 @@ def draw_curves(
     Args:
         groups: What to compare.
         metrics: Keys of metrics.jsonl.
-        axis: What the curves are drawn against. Dotted lines mark where the only run of a group was started again.
+        axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
         out: A PNG or SVG file.
-        title: Above all.
+        title: Title of the figure.
     """
     from matplotlib.figure import Figure
 

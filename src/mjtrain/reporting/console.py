@@ -1,27 +1,30 @@
 """Progress of a run on the terminal."""
 
 import time
-from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+
+from mjtrain.reporting.status import RunStatus, format_duration, format_number
 
 
 class ProgressDisplay:
-    """One live status on a terminal, a line per iteration elsewhere. Use as a context manager."""
+    """A live status on a terminal, one line per iteration elsewhere. Use as a context manager."""
 
     def __init__(self, max_iterations: int) -> None:
         self._max_iterations = max_iterations
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._status = RunStatus(max_iterations)
+        is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(self._status, console=self._console, auto_refresh=False) if is_live else None
         self._begin = time.monotonic()
         self._first_iteration: int | None = None
 
     def __enter__(self) -> "ProgressDisplay":
         if self._live is not None:
             self._live.start()
+            self._console.show_cursor(True)  # a process that is killed cannot bring a hidden one back
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -35,31 +38,20 @@ class ProgressDisplay:
         elapsed_s = time.monotonic() - self._begin
         done = metrics["iteration"] - self._first_iteration
         remaining_s = elapsed_s / done * (self._max_iterations - metrics["iteration"])
+        self._status.update(metrics, elapsed_s, remaining_s)
+        if self._live is not None:
+            self._live.refresh()
+            return
         fields = {
             "iteration": f"{metrics['iteration']}/{self._max_iterations}",
             "env steps/s": f"{metrics['env_steps_per_second']:,.0f}",
-            "reward": _number(metrics["mean_reward"]),
-            "episode length": _number(metrics["mean_episode_length"]),
-            "elapsed": _duration(elapsed_s),
-            "remaining": _duration(remaining_s),
+            "reward": format_number(metrics["mean_reward"]),
+            "episode length": format_number(metrics["mean_episode_length"]),
+            "elapsed": format_duration(elapsed_s),
+            "remaining": format_duration(remaining_s),
         }
-        if self._live is None:
-            line = " | ".join(f"{name} {value}" for name, value in fields.items())
-            self._console.print(line, soft_wrap=True)
-            return
-        table = Table.grid(padding=(0, 2))
-        for name, value in fields.items():
-            table.add_row(f"[dim]{name}", value)
-        self._live.update(table, refresh=True)
+        self._console.print(" | ".join(f"{name} {value}" for name, value in fields.items()), soft_wrap=True)
 
     def warn(self, line: str) -> None:
         """Print a line above the status."""
         self._console.print(f"[yellow]warning: {line}", soft_wrap=True)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

@@ -1,9 +1,15 @@
-"""What happens to a run between iterations, in its metrics.jsonl."""
+"""Events of a run between iterations, in its metrics.jsonl."""
 
+import contextlib
 import json
 import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from mjtrain.errors import RequestError
 
 
 def write_event(run_dir: Path, event: str, **fields: Any) -> None:
@@ -15,6 +21,38 @@ def write_event(run_dir: Path, event: str, **fields: Any) -> None:
             file.seek(-1, os.SEEK_END)
             torn = file.read(1) != b"\n"
         file.write((("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+@contextlib.contextmanager
+def end_recorded(run_dir: Path) -> Iterator[None]:
+    """Record the end of a run as an event: how the with block is left, unless the request was refused.
+
+    A disk that is full changes nothing else.
+    """
+    try:
+        yield
+    except RequestError:
+        raise
+    except BaseException as error:
+        _write_end(run_dir, _describe_end(error))
+        raise
+    _write_end(run_dir, {"how": "done"})
+
+
+def _write_end(run_dir: Path, end: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        write_event(run_dir, "end", **end, time=time.time())
+
+
+def _describe_end(error: BaseException) -> dict[str, Any]:
+    """Say how a run ended that ended with this exception, see `launcher.ipc.signals.leave`."""
+    if isinstance(error, KeyboardInterrupt):
+        return {"how": "stopped", "signal": "SIGINT"}
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
+        return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
+    text = next(iter(str(error).strip().splitlines()), "")
+    name = "" if type(error).__name__ == "RankFailedError" else type(error).__name__
+    return {"how": "failed", "cause": ": ".join(filter(None, (name, text)))}
 
 
 def last_iteration(run_dir: Path) -> int:

@@ -1,4 +1,4 @@
-"""Everything that the main rank reports about a run while it trains."""
+"""Everything the main rank reports about a run in progress."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -23,9 +23,9 @@ class RunReport:
 
         Args:
             config: What is trained.
-            run_dir: Where the run lives. Metrics there of iterations after first_iteration are deleted.
-            first_iteration: Iterations that the run has already, when it is resumed.
-            max_iterations: Iterations with which it ends.
+            run_dir: Where the run lives; metrics of iterations after first_iteration are deleted.
+            first_iteration: Iterations that a resumed run has already.
+            max_iterations: Iterations at which it ends.
         """
         self._run_dir = run_dir
         self._stack = ExitStack()
@@ -45,17 +45,17 @@ class RunReport:
         self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
 
     def warn(self, line: str) -> None:
-        """Show a line that the user should see."""
+        """Show a warning."""
         self._display.warn(line)
 
     def add_event(self, event: str, line: str | None, fields: dict[str, Any]) -> None:
-        """Record in metrics.jsonl what happened between iterations, and show a line about it if there is one."""
+        """Record an event in metrics.jsonl, and show a line about it if there is one."""
         if line is not None:
             self.warn(line)
         self._attempt("metrics.jsonl", partial(write_event, self._run_dir, event, **fields))
 
     def update(self, metrics: dict[str, Any]) -> None:
-        """Take the metrics of one iteration, and report them."""
+        """Record and show one iteration."""
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
@@ -65,7 +65,7 @@ class RunReport:
         self.flush_videos()
 
     def add_checkpoint(self, path: Path) -> None:
-        """Report a checkpoint that was just saved."""
+        """Record a checkpoint that was just saved."""
         for writer in self._writers:
             self._attempt(_name(writer), partial(writer.add_checkpoint, path))
 
@@ -74,7 +74,7 @@ class RunReport:
         self._videos += videos
 
     def flush_videos(self) -> None:
-        """Report the videos that were added, and delete their animated pictures."""
+        """Report the videos that were added, and delete their GIFs."""
         for video in self._videos:
             for writer in self._writers:
                 self._attempt(_name(writer), partial(writer.add_video, video))
@@ -88,13 +88,13 @@ class RunReport:
         self._attempt(_name(writer), writer.close)
 
     def _attempt(self, name: str, action: Callable[[], None]) -> None:
-        """Write. A disk or a service that takes no more is reported once per target and does not end the training."""
+        """Write; a failing disk or service is reported once per target, and the training continues."""
         try:
             action()
         except (OSError, WriterError) as error:
             if name not in self._failing:
                 reason = getattr(error, "strerror", None) or error
-                self.warn(f"{name} cannot write ({reason}); training goes on without")
+                self.warn(f"{name} cannot write ({reason}); training continues without it")
             self._failing.add(name)
         else:
             self._failing.discard(name)

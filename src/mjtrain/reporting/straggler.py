@@ -1,13 +1,13 @@
-"""A rank that holds the others up has a name."""
+"""Warn of a rank that is steadily slower than the others."""
 
 import statistics
 from typing import Any
 
 SLOWER = 1.2
-"""Busy time against the median of the other ranks from which a rank counts as slow."""
+"""A rank is slow if its busy time exceeds the median of the other ranks by this factor."""
 
 STEADY_ITERATIONS = 10
-"""Iterations in a row after which slow is steadily slow."""
+"""Consecutive slow iterations after which there is a warning."""
 
 
 class StragglerWatch:
@@ -18,7 +18,7 @@ class StragglerWatch:
         self._times: list[tuple[float, float]] = []
 
     def update(self, metrics: dict[str, Any]) -> str | None:
-        """Take in one iteration; return a line to warn with, once per steady spell."""
+        """Add one iteration; return a warning, once for each time that a rank becomes steadily slow."""
         busy_s = metrics.get("busy_time_by_rank_s")
         if busy_s is None:
             return None

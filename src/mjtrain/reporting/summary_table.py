@@ -1,4 +1,4 @@
-"""What a policy did, as a table on the terminal."""
+"""The summary of `play` as a table on the terminal."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def print_summary(report: dict[str, Any]) -> None:
 
 
 def _title(report: dict[str, Any]) -> str:
-    who = report["checkpoint"] or f"{report['policy']} actions"
-    return f"{report['task']}: {report['episodes']} episodes of {who}"
+    policy = report["checkpoint"] or f"{report['policy']} actions"
+    return f"{report['task']}: {report['episodes']} episodes of {policy}"
 
 
 def _caption(report: dict[str, Any]) -> str:

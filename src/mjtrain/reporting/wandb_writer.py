@@ -1,4 +1,4 @@
-"""Metrics, videos and checkpoints to Weights & Biases, which never holds a run up for long and never ends one."""
+"""Write metrics, videos and checkpoints to Weights & Biases; W&B can neither end a run nor delay it for long."""
 
 import os
 import threading
@@ -12,20 +12,20 @@ from mjtrain.runs.run_dir import load_params
 from mjtrain.video.video import Video
 
 INIT_TIMEOUT_S = 30.0
-"""Longest wait for W&B's server when a run begins; without an answer the run is recorded on this machine."""
+"""Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
 
 FINISH_TIMEOUT_S = 60.0
 """Longest wait for the last uploads when a run ends well."""
 
 FAILED_FINISH_TIMEOUT_S = 5.0
-"""The same when a run fails: its user waits for the cause."""
+"""The same if a run fails: the user waits for the cause."""
 
 
 class WandbWriter(Writer):
-    """A Weights & Biases run; its id is kept in the run directory, so that a run taken up again goes on there."""
+    """A Weights & Biases run; its id is in the run directory, so that a resumed run continues the same W&B run."""
 
     def __init__(self, run_dir: Path, config: RunConfig, warn: Callable[[str], None]) -> None:
-        """Begin or go on.
+        """Start or resume the W&B run.
 
         Args:
             run_dir: Where the run lives; what params/ holds there becomes the W&B run's config.
@@ -56,7 +56,7 @@ class WandbWriter(Writer):
         _guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
 
     def add_video(self, video: Video) -> None:
-        """Upload the video; it stands at the step of now, as W&B's steps never go back."""
+        """Upload the video at the current step, because W&B's steps never go back."""
         _guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
 
     def _video(self, video: Video) -> Any:
@@ -121,7 +121,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             name=config.wandb_name or run_dir.name,
             dir=run_dir,
             config={name: load_params(run_dir, name) for name in ("env", "agent", "launch")},
-            allow_val_change=True,  # a run taken up again may have other settings
+            allow_val_change=True,  # a resumed run may have other settings
             mode=mode,  # pyright: ignore[reportArgumentType]
             id=id_file.read_text().strip() if id_file.exists() else None,
             resume="allow",
@@ -139,12 +139,12 @@ def _has_credentials() -> bool:
 
     try:
         return wandb.login(prompt=False, verify=False)
-    except Exception:  # whatever is wrong with them, they do not let anybody in
+    except Exception:  # damaged credentials count as none
         return False
 
 
 def _guard(action: Callable[[], Any]) -> Any:
-    """Call W&B; it fails in many ways, none of which concerns the training."""
+    """Call W&B and turn all its exceptions into WriterError."""
     try:
         return action()
     except Exception as error:
@@ -153,7 +153,7 @@ def _guard(action: Callable[[], Any]) -> Any:
 
 
 def _within(timeout_s: float, action: Callable[[], Any]) -> None:
-    """Call something that may never come back.
+    """Call something that may never return.
 
     Raises:
         TimeoutError: It did not within timeout_s seconds; it goes on in a thread that nobody waits for.

@@ -1,4 +1,4 @@
-"""What takes in metrics, videos and checkpoints of a run."""
+"""The interface of writers: they record metrics, videos and checkpoints of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,13 @@ from mjtrain.video.video import Video
 
 
 class WriterError(Exception):
-    """A writer cannot write; the training does not depend on it."""
+    """A writer cannot write; the training continues."""
 
 
 class Writer:
-    """Takes what a run brings forth; a writer passes over what it has no place for.
+    """Records metrics, checkpoints and videos of a run; the methods that a writer does not override do nothing.
 
-    Every method may raise OSError or WriterError, which ends no training.
+    Every method may raise OSError or WriterError; the training continues.
     """
 
     def write(self, metrics: dict[str, Any]) -> None:
@@ -21,13 +21,13 @@ class Writer:
         raise NotImplementedError
 
     def add_checkpoint(self, path: Path) -> None:
-        """Take in a checkpoint that was just saved."""
+        """Record a checkpoint that was just saved."""
 
     def add_video(self, video: Video) -> None:
-        """Take in a video that was just done."""
+        """Record a video that was just finished."""
 
     def fail(self) -> None:
-        """Hear that the run ends with an exception; close comes next."""
+        """Note that the run ends with an exception; `close` is called next."""
 
     def close(self) -> None:
         """Flush and release."""

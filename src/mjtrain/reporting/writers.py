@@ -14,10 +14,10 @@ from mjtrain.video.video import Video
 
 
 class JsonlWriter(Writer):
-    """One JSON object per iteration, each line whole and with the operating system before the next iteration begins."""
+    """One JSON object per iteration; each line is written completely before the next iteration begins."""
 
     def __init__(self, path: Path, first_iteration: int) -> None:
-        """Open the file, and take back what is in it of iterations after the first; events stay."""
+        """Open the file and remove the lines of iterations after the first; events stay."""
         if path.exists():
             lines = [line for line in path.read_text().splitlines() if _is_before(line, first_iteration)]
             partial = path.with_name(f".{path.name}.partial")
@@ -29,7 +29,7 @@ class JsonlWriter(Writer):
         """Append a line; numbers that JSON does not have become null.
 
         Raises:
-            OSError: It could not be written, and nothing of it is in the file.
+            OSError: The line could not be written; the file is unchanged.
         """
         finite = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -51,7 +51,7 @@ class JsonlWriter(Writer):
 
 
 def _is_before(line: str, iteration: int) -> bool:
-    """Whether a line of metrics.jsonl is an event, or of an iteration up to this one; a torn line is neither."""
+    """Whether a line of metrics.jsonl is an event, or an iteration up to this one; an incomplete line is neither."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError:
@@ -65,7 +65,7 @@ class TensorBoardWriter(Writer):
     def __init__(self, run_dir: Path, first_iteration: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # purge_step hides what the files of earlier starts have from there on.
+        # purge_step hides later steps in the files of earlier starts.
         self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10, purge_step=first_iteration + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ class TensorBoardWriter(Writer):
 
 
 def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn: Callable[[str], None]) -> list[Writer]:
-    """Open what the config asks for, metrics.jsonl always; see `RunReport` for the arguments."""
+    """Open metrics.jsonl and the logger of the config; see `RunReport` for the arguments."""
     writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", first_iteration)]
     if config.run.logger == "tensorboard":
         writers.append(TensorBoardWriter(run_dir, first_iteration))
@@ -96,5 +96,5 @@ def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn:
         try:
             writers.append(WandbWriter(run_dir, config.run, warn))
         except WriterError as error:
-            warn(f"W&B cannot record ({error}); training goes on without")
+            warn(f"W&B cannot record ({error}); training continues without it")
     return writers

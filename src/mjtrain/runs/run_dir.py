@@ -20,6 +20,9 @@ from mjtrain.runs.upgrade import upgrade_params
 _COMPARED_BY_CONTENT = {"env.robot"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
 
+PROBE_GRACE_S = 0.3
+"""How long a lock that something else holds is tried again, in seconds."""
+
 
 def name_run_dir(config: TrainConfig) -> Path:
     """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute.
@@ -122,15 +125,27 @@ def claim_run_dir(run_dir: Path) -> Iterator[None]:
     """
     descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(f"--resume {run_dir}: another process is training there") from None
-        except OSError:
-            pass  # a file system without locks: the user is trusted
+        if not _lock(descriptor):
+            raise RequestError(f"--resume {run_dir}: another process is training there")
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a directory; a lock that is held for a moment only, as `mjtrain runs` does, is waited for."""
+    deadline = time.monotonic() + PROBE_GRACE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        except OSError:
+            return True  # a file system without locks: the user is trusted
+        else:
+            return True
 
 
 def save_params(run_dir: Path, **params: Any) -> None:

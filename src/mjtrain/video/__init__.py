@@ -1,1 +1,1 @@
-"""Worlds as videos, drawn and encoded in a process of its own, beside the training."""
+"""Videos of worlds, rendered and encoded in a separate process beside the training."""

@@ -1,4 +1,4 @@
-"""How MuJoCo draws on a machine without a screen."""
+"""How MuJoCo renders on a machine without a display."""
 
 import ctypes
 import importlib.util
@@ -9,18 +9,18 @@ from pathlib import Path
 from mjtrain.errors import RequestError
 
 LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
-"""What MuJoCo needs for each way to draw into memory."""
+"""Shared library that MuJoCo needs for each offscreen backend."""
 
 
 def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], bool]) -> str:
-    """Decide between egl, osmesa, and what the user chose; pure.
+    """Choose between egl, osmesa, and what the user asked for; pure.
 
     Args:
-        environ: MUJOCO_GL counts, where it is set.
+        environ: MUJOCO_GL wins if it is set.
         has_library: Whether a shared library can be loaded.
 
     Raises:
-        RequestError: There is no way to draw; the message names the Debian packages that would help.
+        RequestError: No backend works here; the message names the Debian packages that would help.
     """
     chosen = environ.get("MUJOCO_GL", "").lower()
     candidates = [chosen] if chosen else list(LIBRARIES)
@@ -29,15 +29,16 @@ def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], boo
             return name
     wanted = LIBRARIES[chosen] if chosen else " or ".join(LIBRARIES.values())
     raise RequestError(
-        f"--video: MuJoCo cannot draw without a screen here, as there is no {wanted}: apt-get install libegl1 "
+        f"--video: MuJoCo cannot render without a display here, because there is no {wanted}: apt-get install libegl1 "
         "libegl-mesa0 (with NVIDIA's driver libegl1 is enough) or, with MUJOCO_GL=osmesa, libosmesa6"
     )
 
 
 def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -> int | None:
-    """Decide on which GPU to draw: the one on which the rank computes; pure.
+    """Choose the GPU on which a rank renders: the one on which it computes; pure.
 
-    EGL counts all GPUs of the machine, whatever CUDA is allowed to see.
+    MuJoCo reads MUJOCO_EGL_DEVICE_ID as an index into CUDA_VISIBLE_DEVICES. Only where that holds anything but indices,
+    such as UUIDs, which MuJoCo does not read, the number counts all GPUs of the machine.
 
     Args:
         device: Torch device of the rank, "cpu" or "cuda:N".
@@ -45,7 +46,7 @@ def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -
         uuids: UUID of each GPU of the machine, by index.
 
     Returns:
-        Index for MUJOCO_EGL_DEVICE_ID; None where any will do or nobody knows (a rank on the CPU, a MIG slice).
+        Number for MUJOCO_EGL_DEVICE_ID; None if any GPU will do (a rank on the CPU) or it is not known (a MIG slice).
     """
     if not device.startswith("cuda"):
         return None
@@ -56,6 +57,8 @@ def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -
     if local >= len(entries):
         return None
     entry = entries[local]
+    if all(other.isdigit() for other in entries):
+        return local
     if entry.isdigit():
         return int(entry)
     matching = [index for index, uuid in enumerate(uuids) if uuid.startswith(entry)]
@@ -63,14 +66,14 @@ def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -
 
 
 def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which a process draws for a rank on a device.
+    """Return the environment variables of a process that renders for a rank on a device.
 
     Args:
-        device: Torch device of the rank; "cpu" to ask whether anything can be drawn here.
+        device: Torch device of the rank; "cpu" to check whether this machine can render.
         environ: Variables of the rank.
 
     Raises:
-        RequestError: Nothing can draw or encode here.
+        RequestError: Videos cannot be rendered or encoded here.
     """
     check_encoder()
     chosen = {"MUJOCO_GL": resolve_backend(environ, has_library), "LP_NUM_THREADS": "1"}
@@ -88,7 +91,7 @@ def check_encoder() -> None:
 
 
 def has_library(name: str) -> bool:
-    """Tell whether a shared library can be loaded."""
+    """Return whether a shared library can be loaded."""
     try:
         ctypes.CDLL(name)
     except OSError:
@@ -97,7 +100,7 @@ def has_library(name: str) -> bool:
 
 
 def list_gpu_uuids(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Return the UUIDs of the machine's GPUs, in the order of their bus, in which EGL and CUDA count them."""
+    """Return the UUIDs of the machine's GPUs, in bus order, which is the order of EGL and CUDA."""
     uuids = []
     for file in sorted(folder.glob("*/information")):
         found = re.search(r"GPU UUID:\s*(\S+)", file.read_text())

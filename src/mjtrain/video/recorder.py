@@ -1,4 +1,4 @@
-"""What a world does, kept for drawing."""
+"""Record the positions of a world, for rendering later."""
 
 from dataclasses import dataclass
 
@@ -20,20 +20,20 @@ class Clip:
     """Frames per second of simulated time."""
 
     iteration: int
-    """Iterations that the policy had learned for when it begins."""
+    """Training iterations that the policy had done when the clip begins."""
 
 
 class Recorder:
-    """Keeps every so many env steps the positions of one world, where the worlds live: nothing waits for the device."""
+    """Copies the positions of one world every N env steps, on the device: nothing waits for it."""
 
     def __init__(self, qpos: torch.Tensor, step_dt: float, length_s: float, world: int = 0) -> None:
-        """Make room for a clip.
+        """Allocate a clip.
 
         Args:
             qpos: Positions of the worlds, live. Shape (num_envs, nq).
             step_dt: Env step, in seconds.
             length_s: Length of a clip, in seconds of simulated time.
-            world: Which one.
+            world: Index of the world to record.
         """
         self._source = qpos[world]
         self._stride = max(1, round(1 / (FPS * step_dt)))
@@ -44,20 +44,20 @@ class Recorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether a clip was begun and not taken."""
+        """Whether a clip was started and not taken."""
         return self._steps is not None
 
     @property
     def fullness(self) -> float:
-        """How much of the clip is there, from 0 to 1."""
+        """Fraction of the clip that is recorded, from 0 to 1."""
         return 0.0 if self._steps is None else -(-self._steps // self._stride) / len(self._frames)
 
     def begin(self, iteration: int) -> None:
-        """Begin a clip with the next env step; see `Clip.iteration`."""
+        """Start a clip with the next env step; see `Clip.iteration`."""
         self._steps, self._iteration = 0, iteration
 
     def after_step(self) -> None:
-        """Look at the world after an env step."""
+        """Record the world, if it is due; called after each env step."""
         if self._steps is None or self._steps >= self._stride * len(self._frames):
             return
         if self._steps % self._stride == 0:
@@ -65,7 +65,7 @@ class Recorder:
         self._steps += 1
 
     def take(self) -> Clip:
-        """End the clip and return what there is of it."""
+        """End the clip and return what was recorded of it."""
         assert self._steps is not None
         count = -(-self._steps // self._stride)
         self._steps = None

@@ -1,4 +1,4 @@
-"""Gives clips to the process that draws, and hears of videos that are done."""
+"""Sends clips to the render process, and receives its results."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from mjtrain.video.recorder import Clip
 from mjtrain.video.video import Video
 
 
-class DrawingError(Exception):
-    """Videos cannot be drawn."""
+class RenderError(Exception):
+    """Videos cannot be rendered."""
 
 
 class VideoRenderer:
-    """One child process that draws clips of one model, in order. Close it, or it dies with this process."""
+    """One child process that renders clips of one model, in order. Close it, or it dies with this process."""
 
     def __init__(self, model_file: Path, environ: Mapping[str, str], *, hurry: bool = False) -> None:
         """Start the process.
@@ -30,11 +30,11 @@ class VideoRenderer:
         Args:
             model_file: Compiled model, as `engines.robot.save_model` writes it; the process deletes it.
             environ: Variables on top of this process's own, see `backend.drawing_environ`.
-            hurry: Draw at once; else only when nobody else wants the cores.
+            hurry: Render at normal priority; else only with CPU time that no other process wants.
         """
         self._pending: dict[str, Video] = {}
-        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._last_words = ""
+        self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._last_output = ""
         self._model_file = model_file
         command = [
             sys.executable,
@@ -44,7 +44,7 @@ class VideoRenderer:
             str(os.getpid()),
             str(int(hurry)),
         ]
-        # A session of its own: Ctrl-C is for the training, which then decides about its videos.
+        # A session of its own: Ctrl-C goes to the training only, which then decides about its videos.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -54,28 +54,28 @@ class VideoRenderer:
             env={**os.environ, **environ},
             start_new_session=True,
         )
-        self._listener = threading.Thread(target=self._listen, name="mjtrain-studio", daemon=True)
-        self._listener.start()
+        self._reader = threading.Thread(target=self._read_output, name="mjtrain-video", daemon=True)
+        self._reader.start()
 
     def submit(self, clip: Clip, out: Path, *, gif: bool, size: tuple[int, int], shadows: bool) -> None:
-        """Have a clip drawn.
+        """Queue a clip for rendering.
 
         Args:
-            clip: What happened.
-            out: The MP4 file; it appears there when it is whole.
-            gif: Make an animated picture, too.
+            clip: Positions to render.
+            out: The MP4 file; it appears there when it is complete.
+            gif: Also write a GIF.
             size: Width and height in pixels, even numbers.
-            shadows: Draw them, and smooth edges; ten times the work without a GPU.
+            shadows: Render shadows and antialias; ten times the work without a GPU.
 
         Raises:
-            DrawingError: The process has ended.
+            RenderError: The process has ended.
             OSError: The clip cannot be written.
         """
         out.parent.mkdir(parents=True, exist_ok=True)
         positions = out.with_name(f".{out.stem}.npy")
         picture = out.with_name(f".{out.stem}.gif") if gif else None
         np.save(positions, clip.qpos, allow_pickle=False)
-        order = {
+        job = {
             "name": out.name,
             "qpos": str(positions),
             "out": str(out),
@@ -88,39 +88,39 @@ class VideoRenderer:
         self._pending[out.name] = Video(path=out, gif=picture, iteration=clip.iteration, cpu_s=0.0)
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
         except OSError:
             positions.unlink(missing_ok=True)
-            raise DrawingError(self._why()) from None
+            raise RenderError(self._why()) from None
 
     def poll(self) -> list[Video]:
-        """Return the videos that were done since the last call; waits for nothing.
+        """Return the videos that were finished since the last call; does not wait.
 
         Raises:
-            DrawingError: The process cannot draw.
+            RenderError: The process cannot render.
         """
         done = []
-        while not self._heard.empty():
-            message = json.loads(self._heard.get())
+        while not self._messages.empty():
+            message = json.loads(self._messages.get())
             if "error" in message:
-                self._last_words = message["error"]
-                raise DrawingError(self._why())
+                self._last_output = message["error"]
+                raise RenderError(self._why())
             video = self._pending.pop(message["done"])
             done.append(replace(video, cpu_s=message["cpu_s"]))
-        if not done and self._pending and self._process.poll() is not None and not self._listener.is_alive():
-            raise DrawingError(self._why())
+        if not done and self._pending and self._process.poll() is not None and not self._reader.is_alive():
+            raise RenderError(self._why())
         return done
 
     def finish(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> list[Video]:
-        """Wait for what was submitted; return the videos that were done since the last `poll`.
+        """Wait for all queued clips; return the videos that were finished since the last `poll`.
 
         Args:
-            timeout_s: Longest wait.
+            timeout_s: Longest wait, in seconds.
             beat: Called while waiting.
 
         Raises:
-            DrawingError: The process cannot draw, or takes too long.
+            RenderError: The process cannot render, or takes too long.
         """
         done = []
         deadline = time.monotonic() + timeout_s
@@ -129,37 +129,37 @@ class VideoRenderer:
             if not self._pending:
                 return done
             if time.monotonic() > deadline:
-                raise DrawingError(f"{len(self._pending)} videos were not done within {timeout_s:g} s")
+                raise RenderError(f"{len(self._pending)} videos were not finished within {timeout_s:g} s")
             beat()
             time.sleep(0.05)
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
-        self._listener.join()
+        self._reader.join()
         self._model_file.unlink(missing_ok=True)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 try:
                     stream.close()
                 except OSError:
-                    continue  # what was not yet written to it has nobody to read it
+                    continue  # what was not written yet has no reader any more
         for video in self._pending.values():
             for leftover in (f".{video.path.stem}.npy", f".{video.path.stem}.gif", f".{video.path.name}.partial"):
                 video.path.with_name(leftover).unlink(missing_ok=True)
 
-    def _listen(self) -> None:
+    def _read_output(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith('{"'):
-                self._heard.put(line)
+                self._messages.put(line)
             elif line.strip():
-                self._last_words = line.strip()  # a library's complaint, or the end of a traceback
+                self._last_output = line.strip()  # a message of a library, or the end of a traceback
 
     def _why(self) -> str:
-        """Return the last words of a process that is at its end."""
-        self._listener.join(1.0)  # they may still be on the way
-        while not self._heard.empty():
-            self._last_words = json.loads(self._heard.get()).get("error", self._last_words)
-        return self._last_words or f"the process that draws has ended with status {self._process.poll()}"
+        """Return the final message of a process that has ended or is about to."""
+        self._reader.join(1.0)  # it may not have been read yet
+        while not self._messages.empty():
+            self._last_output = json.loads(self._messages.get()).get("error", self._last_output)
+        return self._last_output or f"the render process exited with status {self._process.poll()}"

@@ -1,4 +1,4 @@
-"""What a studio hands out."""
+"""A finished video."""
 
 from dataclasses import dataclass
 from pathlib import Path

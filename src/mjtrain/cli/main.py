@@ -1,0 +1,48 @@
+"""The command mjtrain, of which all other commands are subcommands."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+from mjtrain.cli.command import run_command
+from mjtrain.errors import RequestError
+
+COMMANDS = {
+    "train": "train a policy on a task",
+    "play": "measure, watch or record a trained policy",
+    "list-tasks": "list the installed tasks",
+    "runs": "list runs: how far they came, and how they ended",
+    "plot": "draw learning curves of runs",
+    "export": "write a policy as ONNX and TorchScript",
+    "scaling": "compare a training on several numbers of ranks",
+    "completion": "print a completion script for bash",
+}
+"""Name of each command and one line about it; the module is mjtrain.cli.{name}."""
+
+USAGE = "mjtrain COMMAND [options]"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command named by the first argument; the exit status is that of the command."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args and args[0] in COMMANDS:
+        importlib.import_module(f"mjtrain.cli.{args[0].replace('-', '_')}").main(args[1:])
+    else:
+        run_command("mjtrain", _print_help, args)
+
+
+def _print_help(args: list[str]) -> None:
+    word = args[0] if args else "--help"
+    if word not in ("-h", "--help"):
+        close = difflib.get_close_matches(word, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"give one of {', '.join(COMMANDS)}"
+        raise RequestError(f"unknown {'flag' if word.startswith('-') else 'command'} {word}; {hint}")
+    print(f"usage: {USAGE}\n\nTrain robot policies with reinforcement learning on MuJoCo.\n\ncommands:")
+    for name, line in COMMANDS.items():
+        print(f"  {name:<12}{line}")
+    print("\n  --version   print the version\n\n`mjtrain COMMAND --help` lists the options of a command.")
+
+
+if __name__ == "__main__":
+    main()

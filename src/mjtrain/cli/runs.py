@@ -1,0 +1,77 @@
+"""The command runs."""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.runs.history import RunSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Runs below a log root."""
+
+    log_root: str = "logs"
+    """Folder below which runs live."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, or 2 if the request was wrong."""
+    run_command("runs", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    task, args = (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
+    options = parse(
+        Options,
+        args,
+        prog="mjtrain runs [TASK]",
+        description="List runs, the newest first: when they were started, how many iterations they have, the mean "
+        "return of the last one, how they ended, and their checkpoints.",
+    )
+    from mjtrain.runs.history import list_runs
+
+    log_root = Path(options.log_root)
+    if not log_root.is_dir():
+        raise RequestError(f"--log-root {options.log_root}: no such folder")
+    runs = list_runs(log_root, task)
+    if options.json:
+        print(json.dumps([run.to_plain() for run in runs], indent=2))
+    elif runs:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        for line in format_table(runs):
+            print(line[:columns])
+    else:
+        print(f"no run{'' if task is None else f' of {task}'} below {options.log_root}")
+
+
+def format_table(runs: "list[RunSummary]") -> list[str]:
+    """Format runs as the lines of a table; the column that can be long comes last."""
+    rows = [("started", "run", "iterations", "reward", "checkpoints", "state")]
+    for run in runs:
+        wanted = "" if run.max_iterations is None else f"/{run.max_iterations}"
+        kept = "-" if run.last_checkpoint is None else f"{run.num_checkpoints}, last {run.last_checkpoint}"
+        reward = "-" if run.reward is None else f"{run.reward:.2f}"
+        state = (
+            f"stopped by {run.detail}" if run.state == "stopped" else ": ".join(filter(None, (run.state, run.detail)))
+        )
+        started = run.started.replace("T", " ")
+        rows.append((started, str(run.run_dir), f"{run.iterations}{wanted}", reward, kept, state))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+if __name__ == "__main__":
+    main()

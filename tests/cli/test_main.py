@@ -1,0 +1,105 @@
+"""The one entry, and what bash completes."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from mjtrain.cli.main import COMMANDS, main
+
+
+def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    for name in COMMANDS:
+        assert f"  {name} " in text
+        try:
+            main([name, "--help"])
+        except SystemExit as stop:
+            assert stop.code == 0  # noqa: PT017
+        assert "usage: " in capsys.readouterr().out
+        main([name, "--version"])
+        assert capsys.readouterr().out == f"mjtrain {version('mjtrain')}\n"
+
+
+def test_python_m_mjtrain(tmp_path: Path) -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "mjtrain", *args]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    assert run("--version").stdout == f"mjtrain {version('mjtrain')}\n"
+    assert "Cartpole-Balance" in run("list-tasks").stdout
+    done = run("train", "Cartpole-Balnce")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("train: unknown task Cartpole-Balnce; did you mean Cartpole-Balance")
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["trian"], "mjtrain: unknown command trian; did you mean train?"),
+        (["--trian"], "mjtrain: unknown flag --trian"),
+        (["quux"], "mjtrain: unknown command quux; give one of train, play"),
+        (["runs", "--log-root", "nowhere"], "runs: --log-root nowhere: no such folder"),
+        (["runs", "Cartpole-Balance", "--jsn"], "runs: unknown flag --jsn; did you mean --json?"),
+        (["completion", "powershell"], "completion: powershell: give a shell, one of bash"),
+    ],
+)
+def test_wrong_requests_are_one_line(args: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(line)
+    assert said.count("\n") == 1
+
+
+COMPLETE = """
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+$(complete -p "$1" | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("completion") / "script"
+    command = [sys.executable, "-m", "mjtrain", "completion", "bash"]
+    path.write_text(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("mjtrain pl", ["play", "plot"]),
+        ("mjtrain train Quad", ["Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"]),
+        ("train Cartpole-B", ["Cartpole-Balance"]),
+        ("train Cartpole-Balance --max", ["--max-iterations", "--max-restarts"]),
+        ("train Cartpole-Balance --env.rewards.upright.w", ["--env.rewards.upright.weight"]),
+        ("train Cartpole-Balance --engine ", ["auto", "native", "warp"]),
+        ("play Cartpole-Balance --viewer w", ["web"]),
+        ("play Quadruped-Velocity-Flat --env.rewards.slip.w", ["--env.rewards.slip.weight"]),
+        ("scaling Arm", ["Arm-Reach"]),
+        ("list-tasks --j", ["--json"]),
+        ("mjtrain runs --l", ["--log-root"]),
+        ("mjtrain export --obs", ["--observations"]),
+    ],
+)
+def test_bash_completes_commands_tasks_and_flags(script: Path, words: str, completed: list[str]) -> None:
+    command = ["bash", "-c", COMPLETE, "bash", str(script), *words.split(" ")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert sorted(done.stdout.split()) == completed
+
+
+def test_the_builtin_export_keeps_its_own_completion(script: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"source {script}; complete -p export"], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode != 0

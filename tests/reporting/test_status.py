@@ -1,0 +1,123 @@
+"""The live status, on terminals of any size and with numbers that are missing."""
+
+import io
+import math
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from mjtrain.reporting.status import RunStatus, sparkline
+
+
+def row(iteration: int, reward: float | None, **more: Any) -> dict[str, Any]:
+    length = None if reward is None else 10.0 * iteration
+    return {
+        "iteration": iteration,
+        "env_steps_per_second": 12345.6,
+        "mean_reward": reward,
+        "mean_episode_length": length,
+        **more,
+    }
+
+
+def render(status: RunStatus, width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=True, color_system=None).print(status)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_the_status_says_how_far_how_long_how_good_and_who_is_slow() -> None:
+    status = RunStatus(20)
+    for iteration in range(1, 11):
+        status.update(row(iteration, float(iteration), busy_time_by_rank_s=[1.0, 1.5, 1.0]), 60.0, 3661.0)
+    lines = render(status, 90)
+    assert lines[0].startswith("iteration       10/20 ━")
+    assert lines[1:] == [
+        "time            0:01:00 elapsed, 1:01:01 to go",
+        "env steps/s     12,346",
+        "reward          10.00  ▁▂▃▃▄▅▆▆▇█",
+        "episode length  100.00",
+        "slowest rank    1 of 3, the others wait 0.50 s per iteration (33 %)",
+    ]
+
+
+@pytest.mark.parametrize("width", [10, 20, 34, 60, 200])
+def test_every_terminal_is_wide_enough(width: int) -> None:
+    status = RunStatus(1000)
+    for iteration in range(1, 101):
+        status.update(row(iteration, float(iteration), busy_time_by_rank_s=[1.0, 1.5]), 1.0, 2.0)
+    lines = render(status, width)
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= width
+    if width == 34:
+        assert lines[3].endswith("█"), "the newest values are those that are shown"
+
+
+def test_rewards_may_be_missing_or_no_number() -> None:
+    status = RunStatus(0)
+    assert render(status, 80) == [""] or render(status, 80) == []
+    status.update(row(3, None), 0.0, 0.0)
+    assert render(status, 80)[3:] == ["reward          -", "episode length  -"]
+    for reward in (1.0, math.nan, None, math.inf, 2.0):
+        status.update(row(4, reward), 0.0, 0.0)
+    assert render(status, 80)[3] == "reward          2.00  ▁   █"
+    status.update(row(5, math.nan), 0.0, 0.0)
+    assert render(status, 80)[3] == "reward          nan  ▁   █"
+
+
+def test_sparklines() -> None:
+    assert sparkline([]) == sparkline([1.0]) == sparkline([None, math.nan]) == ""
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([5.0, 5.0]) == "▁▁"
+    assert sparkline([None, 1.0, None, 2.0], ascii_only=True) == "_ @"
+
+
+PROGRAM = """
+from mjtrain.reporting.console import ProgressDisplay
+with ProgressDisplay(12) as display:
+    for iteration in (11, 12):  # a run that was resumed
+        display.update({"iteration": iteration, "env_steps_per_second": 5.0, "mean_reward": 1.0,
+                        "mean_episode_length": 2.0})
+        display.warn("something")
+    raise SystemExit(3)
+"""
+
+
+def test_a_terminal_keeps_its_cursor() -> None:
+    """At no time is it hidden: a process that is killed could not show it again."""
+    read, write = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], stdout=write, stdin=write, env=environ, timeout=60, check=False
+    )
+    os.close(write)
+    text = os.read(read, 1 << 16).decode()
+    os.close(read)
+    assert done.returncode == 3
+    assert re.search(r"12/12 (\x1b\[[0-9;]*m)*━", text)
+    assert text.count("\x1b[?25l") == 1
+    assert text.index("\x1b[?25h") - text.index("\x1b[?25l") == len("\x1b[?25l")
+
+
+def test_elsewhere_every_iteration_is_a_line() -> None:
+    for environ in ({}, {"TERM": "dumb"}):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            capture_output=True,
+            env={**os.environ, **environ},
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout.splitlines() == [
+            "iteration 11/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining 0:00:00",
+            "warning: something",
+            "iteration 12/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining 0:00:00",
+            "warning: something",
+        ]
