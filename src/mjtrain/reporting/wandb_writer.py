@@ -156,7 +156,7 @@ def _within(timeout_s: float, action: Callable[[], Any]) -> None:
     """Call something that may never return.
 
     Raises:
-        TimeoutError: It did not within timeout_s seconds; it goes on in a thread that nobody waits for.
+        TimeoutError: It did not return within timeout_s seconds; its thread is abandoned.
         Exception: What it raised.
     """
     errors: list[Exception] = []
