@@ -30,7 +30,6 @@ class CheckpointHook(Hook):
         self._interval = session.config.agent.save_interval
         self._keep = run.keep_checkpoints
         self._flush_s = run.checkpoint_flush_s
-        self._directory_is_gone = False
         self._uploader: Uploader | None = None
         if session.report is not None and run.checkpoint_url is not None:
             self._uploader = Uploader(run.checkpoint_url, self._keep)
@@ -64,7 +63,6 @@ class CheckpointHook(Hook):
         except OSError as error:
             self._handle_failed_save(path, error, is_last=is_last)
             return
-        self._directory_is_gone = False
         if self._report is not None:
             self._report.add_checkpoint(path)
             prune_checkpoints(self._run_dir, self._keep)
@@ -72,28 +70,17 @@ class CheckpointHook(Hook):
             self._uploader.submit(path)
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
-        """Report that a checkpoint could not be written, and end the run if it was the last one.
-
-        A run directory that is gone does not end the training at once: a file system that was unmounted may come
-        back. It is reported once.
-        """
-        if self._run_dir.is_dir():
+        """Report that a checkpoint could not be written, and end the run if it was the last one."""
+        if not self._run_dir.is_dir():
+            problem = f"the run directory {self._run_dir} was deleted"  # the report has said so already
+        else:
             last = find_valid_checkpoint(self._run_dir)[0]
             kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"
             problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
-            consequence = "training goes on"
-        else:
-            problem = f"the run directory {self._run_dir} was deleted"
-            consequence = (
-                "training goes on, but nothing is saved unless the directory comes back; without it the run ends "
-                "with status 1"
-            )
+            if self._report is not None and not is_last:
+                self._report.warn(f"{problem}; training goes on")
         if is_last:
             raise RuntimeError(f"{problem}; iteration {self._learner.iteration} is not saved") from error
-        is_known = self._directory_is_gone
-        self._directory_is_gone = not self._run_dir.is_dir()
-        if self._report is not None and not (is_known and self._directory_is_gone):
-            self._report.warn(f"{problem}; {consequence}")
 
     def _tell(self, events: list[UploadEvent]) -> None:
         assert self._report is not None

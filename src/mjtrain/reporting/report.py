@@ -31,6 +31,7 @@ class RunReport:
         self._stack = ExitStack()
         self._failing: set[str] = set()
         self._videos: list[Video] = []
+        self._directory_is_gone = False
         self._display = ProgressDisplay(max_iterations)
         self._writers = make_writers(config, run_dir, first_iteration, self.warn)
         for writer in self._writers:
@@ -56,6 +57,7 @@ class RunReport:
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Record and show one iteration."""
+        self._check_directory()
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
@@ -63,6 +65,15 @@ class RunReport:
         for writer in self._writers:
             self._attempt(_name(writer), partial(writer.write, metrics))
         self.flush_videos()
+
+    def _check_directory(self) -> None:
+        """Warn once if the run directory was deleted. An unmounted file system may come back, so training goes on."""
+        is_known, self._directory_is_gone = self._directory_is_gone, not self._run_dir.is_dir()
+        if self._directory_is_gone and not is_known:
+            self.warn(
+                f"the run directory {self._run_dir} was deleted; training goes on, but nothing is saved unless the "
+                "directory comes back; without it the run ends with status 1"
+            )
 
     def add_checkpoint(self, path: Path) -> None:
         """Record a checkpoint that was just saved."""
@@ -92,7 +103,7 @@ class RunReport:
         try:
             action()
         except (OSError, WriterError) as error:
-            if name not in self._failing:
+            if name not in self._failing and self._run_dir.is_dir():
                 reason = getattr(error, "strerror", None) or error
                 self.warn(f"{name} cannot write ({reason}); training continues without it")
             self._failing.add(name)
