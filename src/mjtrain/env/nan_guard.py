@@ -1,33 +1,40 @@
 """Worlds whose state stops being finite."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from mjtrain.config import NanGuardConfig
 from mjtrain.engines.base import State
-
-if TYPE_CHECKING:
-    from mjtrain.env.env import Env
+from mjtrain.env.core import EnvCore
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
 
 class NanGuard:
-    """Finds broken worlds and remembers the last seconds of every world, so that a broken one can be looked at."""
+    """Finds worlds whose state is not finite, and records the last seconds of every world for dumps."""
 
-    def __init__(self, config: NanGuardConfig, env: "Env") -> None:
+    def __init__(self, config: NanGuardConfig, core: EnvCore, robot: str) -> None:
+        """Prepare to record.
+
+        Args:
+            config: How much is recorded and written.
+            core: The worlds.
+            robot: Path of the MJCF file, which dumps name.
+        """
+        self._robot = robot
+        self._step_dt = core.step_dt
         self._dumps_left = config.max_dumps
-        self._num_steps = max(1, round(config.history_s / env.step_dt))
-        tensors = [getattr(env.state, field) for field in _FIELDS]
+        self._num_steps = max(1, round(config.history_s / core.step_dt))
+        tensors = [getattr(core.state, field) for field in _FIELDS]
         self._widths = [tensor.shape[1] for tensor in tensors]
-        self._device = env.device
+        self._device = core.device
         self._ring = torch.zeros(0)
-        self._shape = (env.num_envs, sum(self._widths))
-        self._step = torch.zeros((), dtype=torch.long, device=env.device)
-        self._broke_at = torch.full((env.num_envs,), -1, dtype=torch.long, device=env.device)
+        self._shape = (core.num_envs, sum(self._widths))
+        self._step = torch.zeros((), dtype=torch.long, device=core.device)
+        self._broke_at = torch.full((core.num_envs,), -1, dtype=torch.long, device=core.device)
 
     def check(self, state: State) -> torch.Tensor:
         """Record an env step.
@@ -49,16 +56,15 @@ class NanGuard:
         self._step += 1
         return broken
 
-    def dump(self, folder: Path, name: str, env: "Env") -> list[Path]:
-        """Write the last seconds of worlds that broke since the last call, as far as they are still remembered.
+    def dump(self, folder: Path, name: str) -> list[Path]:
+        """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
 
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
         after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the MJCF file.
 
         Args:
-            folder: Where to; made if need be.
+            folder: Where to; created if it is missing.
             name: Beginning of the files' names.
-            env: The environment.
 
         Returns:
             The files.
@@ -81,16 +87,16 @@ class NanGuard:
                 files[-1],
                 allow_pickle=False,
                 **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
-                step_dt=env.step_dt,
+                step_dt=self._step_dt,
                 world=world,
-                robot=env.config.robot,
+                robot=self._robot,
             )
             self._dumps_left -= 1
         return files
 
 
 def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
-    """Give up when too many worlds of the whole job broke in one iteration.
+    """End the run when too many worlds of the whole job broke in one iteration.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.

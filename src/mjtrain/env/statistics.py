@@ -70,7 +70,7 @@ class EpisodeStatistics:
         return self._running[:, -1]
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return {
             "running": self._running,
             "counted": self._counted,
