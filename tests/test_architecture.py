@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "catalog",
         "checkpoint",
         "engines",
+        "env",
         "launcher",
         "launcher.failure",
         "video",

@@ -15,6 +15,7 @@ from mjtrain.catalog import load_task, resolve_task_name
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
+from mjtrain.env.term_check import check_terms
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, count_gpus, find_hosts, gather, make_plan, run_plan
 from mjtrain.rank import RankContext
@@ -85,6 +86,7 @@ def _complete(config: TrainConfig, plan: LaunchPlan) -> TrainConfig:
     """Resolve a run's totals to what one rank does, and check what can be checked before it begins."""
     if config.run.resume is not None and config.run.load is not None:
         raise RequestError(f"--load {config.run.load}: cannot go with --resume, which brings its own weights")
+    check_terms(config.env)
     config = resolve_run_size(check_urls(config), plan.world_size)
     resolve_engine(config.run.engine, plan.ranks[0].device)
     if config.run.video:

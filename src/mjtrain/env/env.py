@@ -19,6 +19,7 @@ from mjtrain.env.observations import Observations
 from mjtrain.env.rewards import Rewards
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.env.term_check import check_terms
 from mjtrain.env.terminations import Terminations
 
 
@@ -39,8 +40,10 @@ class Env:
             seed: Seed of everything random in the environment.
 
         Raises:
-            RequestError: A term names a joint, sensor, actuator, body or geom that the robot does not have.
+            RequestError: The parameters of a term do not fit its function, or a term names a joint, sensor, actuator,
+                body or geom that the robot does not have.
         """
+        check_terms(config)
         check_robot_names(config, engine.layout)
         core = EnvCore(config, engine, seed)
         self.config = config
@@ -139,10 +142,10 @@ class Env:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state that an environment of the same config, engine and num_envs gave.
+        """Go on from a state that an environment of the same config, engine and num_envs gave.
 
         Raises:
-            ValueError: It is of another environment; nothing has changed then.
+            ValueError: It is of another environment.
         """
         buffers = self._buffers()
         theirs = {name: tuple(tensor.shape) for name, tensor in state["buffers"].items()}
@@ -150,8 +153,6 @@ class Env:
         if theirs != ours:
             differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
             raise ValueError(f"the state is of another environment: {', '.join(differing)} differ")
-        if state["rng"].shape != self.rng.get_state().shape:
-            raise ValueError(f"the state of the random generator is not one of device {self.device.type}")
         self.engine.load_state_dict(state["engine"])
         self.rng.set_state(state["rng"].cpu())
         for name, tensor in buffers.items():
