@@ -55,7 +55,7 @@ class Robot:
             case "joint_cos_sin":
                 angle = data.joint(params["joint"]).qpos[0]
                 return np.array([np.cos(angle), np.sin(angle)])
-            case "joints_from_home":
+            case "joint_pos_rel" | "joints_from_home":  # the latter in exports of earlier versions
                 names = self.joints(params["joints"])
                 return np.concatenate([data.joint(name).qpos - pose[name] for name in names])
             case "joint_velocities":

@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "plotting": {"runs"},
     "export": {"play", "runs", "learner", "env", "engines"},
     "scaling": {"plotting"},
-    "request": {"launcher", "run_size", "runs", "engines", "video"},
+    "request": {"launcher", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {"open_run", "request", "launcher", "catalog", "reporting", "runs", "training"},
     "cli": {

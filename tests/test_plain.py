@@ -46,7 +46,7 @@ def test_a_config_comes_back_from_yaml_as_it_was(task: str) -> None:
     ],
 )
 def test_what_does_not_fit_a_config_is_named(change: dict[str, Any], message: str) -> None:
-    plain = to_plain(RewardTerm(func=rewards.alive, weight=1.0))
+    plain = to_plain(RewardTerm(func=rewards.is_alive, weight=1.0))
     with pytest.raises(ValueError, match=message):
         from_plain(RewardTerm, {**plain, **change})
     with pytest.raises(ValueError, match="weight"):

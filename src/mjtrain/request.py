@@ -7,6 +7,7 @@ from typing import Any
 
 from mjtrain.config import LaunchConfig, RunConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
+from mjtrain.env.term_check import check_terms
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import count_gpus, installed_packages, is_writable
@@ -79,6 +80,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         )
     resolve_engine(config.run.engine, device)
     name_run_dir(config)  # checks --run-name
+    check_terms(config.env)
     _check_obs_groups(config)
     _check_video(config.run)
     new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed has a copy of its own

@@ -4,13 +4,13 @@ import torch
 
 
 def from_yaw(yaw: torch.Tensor) -> torch.Tensor:
-    """Turn about z by an angle in rad. Shape (...,) to (..., 4)."""
+    """Rotation about z by an angle in rad. Shape (...,) to (..., 4)."""
     zero = torch.zeros_like(yaw)
     return torch.stack([(yaw / 2).cos(), zero, zero, (yaw / 2).sin()], dim=-1)
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Rotate by right, then by left. Shape (..., 4)."""
+    """Product of two rotations: first right, then left. Shape (..., 4)."""
     w1, x1, y1, z1 = left.unbind(-1)
     w2, x2, y2, z2 = right.unbind(-1)
     return torch.stack(
@@ -30,7 +30,7 @@ def conjugate(quaternion: torch.Tensor) -> torch.Tensor:
 
 
 def from_euler(roll: torch.Tensor, pitch: torch.Tensor, yaw: torch.Tensor) -> torch.Tensor:
-    """Turn about x, then the world's y, then the world's z, in rad. Shape (...,) to (..., 4)."""
+    """Rotation about x, then the world's y, then the world's z, in rad. Shape (...,) to (..., 4)."""
     zero = torch.zeros_like(roll)
     about_x = torch.stack([(roll / 2).cos(), (roll / 2).sin(), zero, zero], dim=-1)
     about_y = torch.stack([(pitch / 2).cos(), zero, (pitch / 2).sin(), zero], dim=-1)
@@ -44,7 +44,7 @@ def yaw(quaternion: torch.Tensor) -> torch.Tensor:
 
 
 def rotation_vector(quaternion: torch.Tensor) -> torch.Tensor:
-    """Axis times angle of the shorter way, in rad. Shape (..., 4) to (..., 3)."""
+    """Axis times angle of the shorter rotation, in rad. Shape (..., 4) to (..., 3)."""
     quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
     sine = quaternion[..., 1:].norm(dim=-1, keepdim=True).clamp_min(1e-9)
     angle = 2 * torch.atan2(sine, quaternion[..., :1])
@@ -52,5 +52,5 @@ def rotation_vector(quaternion: torch.Tensor) -> torch.Tensor:
 
 
 def wrap(angle: torch.Tensor) -> torch.Tensor:
-    """Bring angles in rad into [-pi, pi)."""
+    """Wrap angles in rad to [-pi, pi)."""
     return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

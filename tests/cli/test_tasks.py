@@ -33,6 +33,7 @@ def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None
         "env.rewards.slip.weight": -0.3,
         "env.rewards.lift-feet.params.height-m": 0.1,
         "env.terminations.tilted.params.limit": 0.9,
+        "env.terminations.fallen.params.threshold": 0.5,  # a default that the task leaves out
         "env.events.payload.params.factor": [0.8, 1.5],
         "env.events.push.interval-s": [1.0, 2.0],
         "env.curriculum.terrain.initial": [0.0, 1.0],
@@ -82,6 +83,30 @@ def test_the_same_seed_gives_the_same_metrics(task: str, tmp_path: Path) -> None
     assert first != other
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_misspelt_parameter_is_one_line_and_leaves_nothing(dry: bool, tmp_path: Path) -> None:
+    file = tmp_path / "misspelt.py"
+    file.write_text(
+        "from dataclasses import replace\n"
+        "from mjtrain import RewardTerm\n"
+        "from mjtrain.mdp import gait\n"
+        "from mjtrain_tasks.quadruped_velocity import FOOT_CONTACTS, make_flat\n\n\n"
+        "def make_task():\n"
+        "    task = make_flat()\n"
+        "    params = {'contact_sensors': FOOT_CONTACTS, 'velocity_sensor': FOOT_CONTACTS}\n"
+        "    slip = RewardTerm(func=gait.feet_slide, weight=-0.1, params=params)\n"
+        "    return replace(task, env=replace(task.env, rewards={**task.env.rewards, 'slip': slip}))\n"
+    )
+    more = ["--dry-run"] if dry else []
+    done = run(f"{file}:make_task", "--log-root", str(tmp_path / "logs"), *more)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "train: --env.rewards.slip: feet_slide() has no parameter velocity_sensor; it takes contact_sensors, "
+        "velocity_sensors\n"
+    )
+    assert not (tmp_path / "logs").exists()
+
+
 def test_a_new_task_is_a_folder_and_a_line(tmp_path: Path) -> None:
     package = tmp_path / "acme_tasks"
     package.mkdir()
@@ -93,17 +118,17 @@ def test_a_new_task_is_a_folder_and_a_line(tmp_path: Path) -> None:
     (package / "__init__.py").write_text(
         "from pathlib import Path\n"
         "from mjtrain import *\n"
-        "from mjtrain.mdp import events, observations, rewards, terminations\n\n\n"
+        "from mjtrain.mdp import events, observation, observations, reset_event, reward, rewards\n"
+        "from mjtrain.mdp import terminations, truncation\n\n\n"
         "def make_task():\n"
-        "    see = {'place': ObservationTerm(func=observations.joint_pos, params={'joint': 'rail'})}\n"
-        "    where = {'joint': 'rail', 'position': (-1.0, 1.0)}\n"
-        "    start = EventTerm(func=events.add_uniform_joint_offset, params=where)\n"
+        "    see = {'place': observation(observations.joint_pos, joint='rail')}\n"
+        "    start = reset_event(events.reset_joints_by_offset, joint='rail', position=(-1.0, 1.0))\n"
         "    return TaskConfig(\n"
         "        env=EnvConfig(\n"
         "            robot=str(Path(__file__).parent / 'slider.xml'), decimation=5, episode_length_s=1.0,\n"
         "            actions={'push': ActionTerm()}, observations={'actor': see},\n"
-        "            rewards={'home': RewardTerm(func=rewards.alive, weight=1.0)},\n"
-        "            terminations={'time_out': TerminationTerm(func=terminations.time_out, truncates=True)},\n"
+        "            rewards={'home': reward(rewards.is_alive, 1.0)},\n"
+        "            terminations={'time_out': truncation(terminations.time_out)},\n"
         "            events={'start': start},\n"
         "        ),\n"
         "        agent=AgentConfig(obs_groups={'actor': ('actor',), 'critic': ('actor',)}),\n"

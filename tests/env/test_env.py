@@ -14,7 +14,7 @@ from mjtrain.config import EnvConfig, ObservationTerm, RewardTerm
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.mdp.observations import last_action
-from mjtrain.mdp.rewards import action_energy, action_rate, alive
+from mjtrain.mdp.rewards import action_energy, action_rate, is_alive
 from support.envs import NUM_ENVS, TASKS, actions_for, make_env
 
 
@@ -269,7 +269,7 @@ def test_actions_are_clipped_scaled_and_remembered() -> None:
 def test_terms_about_the_action() -> None:
     config = load_task("Cartpole-Balance").env
     rewards = {
-        "alive": RewardTerm(func=alive, weight=50.0),
+        "alive": RewardTerm(func=is_alive, weight=50.0),
         "rate": RewardTerm(func=action_rate, weight=50.0),
         "energy": RewardTerm(func=action_energy, weight=50.0),
     }

@@ -114,7 +114,18 @@ def test_a_height_scan_turns_with_the_body(model_and_ground: tuple[mujoco.MjMode
     assert np.allclose(scan[0].numpy(), rays_down(model, xy), atol=1e-4)
 
 
-def test_the_end_of_the_world_is_known(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_heights_are_finite_everywhere(bad: float, model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
+    _, ground = model_and_ground
+    points = [[bad, 0.5], [0.5, bad], [bad, bad], [0.5, 0.5]]
+    heights = ground.height(torch.tensor(points))
+    assert heights.isfinite().all()
+    assert heights[3] == ground.height(torch.tensor([0.5, 0.5]))
+    pose = torch.tensor([[bad, 0.3, 0.5, 1.0, 0.0, 0.0, 0.0], [0.1, 0.3, 0.5, bad, 0.0, 0.0, 0.0]])
+    assert ground.scan(pose, (0.0, 0.4, 2), (0.0, 0.3, 2)).isfinite().all()
+
+
+def test_the_edge_of_the_ground_is_known(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
     model, ground = model_and_ground
     half_x, half_y = model.hfield_size[0, :2]
     xy = torch.tensor([[0.0, 0.0], [half_x - 0.4, 0.0], [0.0, -half_y + 0.4], [half_x + 1.0, 0.0]])

@@ -101,7 +101,7 @@ def test_observations_of_the_quadruped() -> None:
     env = make_env(QUADRUPED)
     home = env.engine.layout.default_qpos[7:]
     assert torch.allclose(
-        observations.joints_from_home(env, joints=(".*_(hip|thigh|calf)",)),
+        observations.joint_pos_rel(env, joints=(".*_(hip|thigh|calf)",)),
         env.qpos((".*_hip", ".*_thigh", ".*_calf"))[:, _interleave()] - home,
     )
     assert torch.equal(
@@ -216,7 +216,7 @@ def test_levels_follow_tracking_and_only_at_the_end_of_episodes() -> None:
     config = replace(
         CARTPOLE,
         episode_length_s=0.1,
-        rewards={"alive": RewardTerm(func=rewards.alive, weight=1.0)},
+        rewards={"alive": RewardTerm(func=rewards.is_alive, weight=1.0)},
         curriculum={"range": CurriculumTerm(func=velocity.command_level, params=tracking, initial=(0.5, 0.5))},
     )
     env = make_env(config)
@@ -261,7 +261,7 @@ def test_terrain_levels_rise_with_distance_and_fall_without() -> None:
 
 def test_pushes_come_from_time_to_time_and_spare_the_others() -> None:
     push = EventTerm(
-        func=events.push,
+        func=events.push_by_setting_velocity,
         mode="interval",
         interval_s=(0.1, 0.3),
         params={"joint": "base", "linear": 0.5, "angular": 0.2},
@@ -284,7 +284,7 @@ def test_a_push_changes_the_velocity_by_no_more_than_asked() -> None:
     worlds = Worlds(
         mask=torch.ones(300, dtype=torch.bool), qpos=env.state.qpos.clone(), qvel=torch.zeros_like(env.state.qvel)
     )
-    events.push(env, worlds, joint="base", linear=0.5, angular=0.2)
+    events.push_by_setting_velocity(env, worlds, joint="base", linear=0.5, angular=0.2)
     assert 0.45 < worlds.qvel[:, :2].abs().max() <= 0.5
     assert (worlds.qvel[:, 2] == 0).all()
     assert 0.18 < worlds.qvel[:, 3:6].abs().max() <= 0.2
@@ -331,12 +331,12 @@ def test_tracking_is_one_without_error_and_1_over_e_at_the_tolerance() -> None:
     env._commands.values["velocity"][:] = torch.cat([velocity_now[:, :2], turning_now[:, 2:]], dim=1)
     planar = {"command": "velocity", "sensor": "base_velocity", "tolerance": 0.4}
     turn = {"command": "velocity", "sensor": "base_angular_velocity", "tolerance": 0.5}
-    assert torch.allclose(velocity.track_planar(env, **planar), torch.ones(NUM_ENVS))
-    assert torch.allclose(velocity.track_turn(env, **turn), torch.ones(NUM_ENVS))
+    assert torch.allclose(velocity.track_lin_vel_xy(env, **planar), torch.ones(NUM_ENVS))
+    assert torch.allclose(velocity.track_ang_vel_z(env, **turn), torch.ones(NUM_ENVS))
     env._commands.values["velocity"][:, 1] += 0.4
     env._commands.values["velocity"][:, 2] -= 0.5
-    assert torch.allclose(velocity.track_planar(env, **planar), torch.full((NUM_ENVS,), math.exp(-1)))
-    assert torch.allclose(velocity.track_turn(env, **turn), torch.full((NUM_ENVS,), math.exp(-1)))
+    assert torch.allclose(velocity.track_lin_vel_xy(env, **planar), torch.full((NUM_ENVS,), math.exp(-1)))
+    assert torch.allclose(velocity.track_ang_vel_z(env, **turn), torch.full((NUM_ENVS,), math.exp(-1)))
 
 
 def test_the_clock_swings_diagonal_legs_together_and_stops_for_standing() -> None:
@@ -367,15 +367,15 @@ def test_feet_that_stand_when_they_should_keep_step() -> None:
     contacts = tuple(f"{leg}_foot_contact" for leg in LEGS)
     positions = tuple(f"{leg}_foot_position" for leg in LEGS)
     env._commands.values["velocity"][:] = 0.0
-    assert (gait.keep_step(env, contact_sensors=contacts, **step) == 1).all()
+    assert (gait.feet_gait(env, contact_sensors=contacts, **step) == 1).all()
     env._commands.values["velocity"][:] = 0.5
     env.episode_step.fill_(20)  # 0.8 of a stride: two legs should swing, and all stand
-    assert (gait.keep_step(env, contact_sensors=contacts, **step) == 0.5).all()
+    assert (gait.feet_gait(env, contact_sensors=contacts, **step) == 0.5).all()
     heights = gait.foot_heights(env, sensors=positions, radius_m=0.02)
     assert heights.abs().max() < 0.005
     lift = {"position_sensors": positions, "radius_m": 0.02, "height_m": 0.08, "tolerance_m": 0.08}
     expected = math.exp(-2 * (math.sin(math.pi * 0.5) ** 2) ** 2)
-    assert torch.allclose(gait.lift_feet(env, **lift, **step), torch.full((NUM_ENVS,), expected), atol=0.1)
+    assert torch.allclose(gait.feet_clearance(env, **lift, **step), torch.full((NUM_ENVS,), expected), atol=0.1)
 
 
 def test_a_fallen_robot_is_noticed() -> None:
@@ -386,7 +386,7 @@ def test_a_fallen_robot_is_noticed() -> None:
     qpos[1, 3:7] = rotations.from_euler(torch.tensor(1.5), torch.tensor(0.0), torch.tensor(0.3))
     qpos[2, 7:] = torch.tensor([0.0, 2.9, -2.7] * 4)  # legs folded: it will lie on its trunk
     env.engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos, torch.zeros_like(env.state.qvel))
-    tilted = terminations.tilted(env, sensor="up", limit=1.2)
+    tilted = terminations.bad_orientation(env, sensor="up", limit=1.2)
     assert tilted.tolist() == [True, True, False, False, False, False]
     env.engine.step(env.engine.layout.default_ctrl.repeat(NUM_ENVS, 1) * torch.tensor([1.0] * 12), 4)
     for _ in range(40):
@@ -396,7 +396,8 @@ def test_a_fallen_robot_is_noticed() -> None:
     touching = terminations.illegal_contact(env, sensors=("trunk_contact",))
     assert touching[2]
     assert not touching[3:].any()
-    assert terminations.too_low(env, joint="base", height_m=0.15)[2:].tolist() == [True, False, False, False]
+    low = terminations.root_height_below_minimum(env, joint="base", height_m=0.15)
+    assert low[2:].tolist() == [True, False, False, False]
 
 
 def test_penalties_of_the_quadruped() -> None:
@@ -408,7 +409,7 @@ def test_penalties_of_the_quadruped() -> None:
     assert torch.allclose(rewards.sensors_squared(env, sensors=(".*_torque",)), torques.square().sum(dim=1))
     hips = env.qpos((".*_hip",)) - torch.tensor([-0.1, 0.1, -0.1, 0.1])
     assert torch.allclose(rewards.joint_deviation(env, joints=(".*_hip",)), hips.square().sum(dim=1), atol=1e-6)
-    assert torch.equal(velocity.vertical_speed(env, sensor="base_velocity"), env.sensor("base_velocity")[:, 2] ** 2)
+    assert torch.equal(velocity.lin_vel_z(env, sensor="base_velocity"), env.sensor("base_velocity")[:, 2] ** 2)
 
 
 # The arm

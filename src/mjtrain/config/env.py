@@ -1,16 +1,26 @@
 """The MDP: terms and their parameters."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActionTerm:
+class Term:
+    """What all terms have."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values in the named fields, such as `term.replace(noise=0.1)`."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionTerm(Term):
     """Maps a slice of the policy's output onto actuators: ctrl = offset + scale * clip(action)."""
 
     actuators: tuple[str, ...] = (".*",)
-    """Regular expressions over actuator names, matched whole; in the order of the model."""
+    """Regular expressions that match whole actuator names; the order is that of the model."""
 
     scale: float = 1.0
     """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""
@@ -19,17 +29,17 @@ class ActionTerm:
     """Ctrl at action zero, in the actuator's unit."""
 
     from_home: bool = False
-    """Add the controls of the robot's keyframe "home" to the offset: joint targets relative to its stance."""
+    """Add the controls of the keyframe "home" to the offset, so that actions are relative to that pose."""
 
     clip: tuple[float, float] = (-1.0, 1.0)
     """Bounds of the action before it is scaled."""
 
     delay: tuple[int, int] = (0, 0)
-    """Least and most env steps until an action takes effect; drawn for each episode."""
+    """Fewest and most env steps until an action takes effect, drawn for each episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservationTerm:
+class ObservationTerm(Term):
     """One entry of an observation group."""
 
     func: Callable[..., Any]
@@ -45,18 +55,18 @@ class ObservationTerm:
     """Bounds, after scaling."""
 
     noise: float = 0.0
-    """Uniform noise of up to so much to either side, in the unit of the function; off with observation_noise."""
+    """Largest uniform noise to either side, in the unit of the function; off with observation_noise."""
 
     history: int = 1
-    """How many env steps the policy sees at once, oldest first."""
+    """Number of env steps that the policy sees at once, oldest first."""
 
     delay: tuple[int, int] = (0, 0)
-    """Least and most env steps until a reading arrives; drawn for each episode."""
+    """Fewest and most env steps until a reading arrives, drawn for each episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorTerm:
-    """How far worlds are from what a command asks; `play` reports it, training never computes it."""
+class ErrorTerm(Term):
+    """Distance of the worlds from a command. `play` reports it; training never computes it."""
 
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs,), zero where the command is met."""
@@ -72,8 +82,8 @@ class ErrorTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandTerm:
-    """Something the policy is asked to do, drawn anew from time to time."""
+class CommandTerm(Term):
+    """What the policy is commanded to do, drawn at random from time to time."""
 
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs, size): a new draw for every world."""
@@ -82,31 +92,31 @@ class CommandTerm:
     """Keyword arguments of the function."""
 
     resampling_s: tuple[float, float] = (10.0, 10.0)
-    """Bounds of the time until the next draw, in seconds; an episode begins with a draw."""
+    """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
     refine: Callable[..., Any] | None = None
-    """refine(env, drawn, before, **refine_params) -> what terms see as the command, each env step; before is what they
-    saw an env step earlier, zero where an episode begins, None at the very first. None: what was drawn."""
+    """refine(env, drawn, before, **refine_params) -> the command that terms see, computed in each env step. before is
+    that of the env step before, zero where an episode begins, None at the start of the run. None: the draw itself."""
 
     refine_params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of refine."""
 
     errors: dict[str, ErrorTerm] = field(default_factory=dict)
-    """Measures of how well it is met, by name; only `play` asks for them."""
+    """Errors by name; only `play` computes them."""
 
     controls: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """What a user who commands by hand can set in a viewer: bounds by name."""
+    """What can be set by hand in a viewer: bounds by name."""
 
     steer: Callable[..., Any] | None = None
-    """steer(env, values) -> the draw that these values of the controls stand for, shape (num_envs, size); values have
-    the shape (num_controls,). None: nobody can command by hand."""
+    """steer(env, values) -> the draw for these values of the controls, shape (num_envs, size); values have the shape
+    (num_controls,). None: it cannot be commanded by hand."""
 
     is_pose: bool = False
-    """It begins with a position in m and a quaternion (w, x, y, z) in the world's frame, which viewers mark."""
+    """The command begins with a position in m and a quaternion (w, x, y, z) in the world's frame; viewers mark it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardTerm:
+class RewardTerm(Term):
     """One addend of the reward; weight * func * step_dt is summed over the terms."""
 
     func: Callable[..., Any]
@@ -120,8 +130,8 @@ class RewardTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TerminationTerm:
-    """One reason for an episode to end."""
+class TerminationTerm(Term):
+    """A condition that ends an episode."""
 
     func: Callable[..., Any]
     """func(env, **params) -> boolean tensor of shape (num_envs,)."""
@@ -130,12 +140,12 @@ class TerminationTerm:
     """Keyword arguments of the function."""
 
     truncates: bool = False
-    """The end is no fault of the policy (a time limit): the value of the state still counts."""
+    """The end is not a failure (a time limit, for example), so the value of the last state still counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventTerm:
-    """Something that happens to worlds from outside the policy."""
+class EventTerm(Term):
+    """A change of the worlds that does not come from the policy: randomisation, a reset, a push."""
 
     func: Callable[..., Any]
     """func(env, worlds, **params); changes worlds.qpos and worlds.qvel of whole batches, or the model, in place."""
@@ -144,27 +154,27 @@ class EventTerm:
     """Keyword arguments of the function."""
 
     mode: Literal["startup", "reset", "interval"] = "reset"
-    """When it happens: once at the start, when an episode starts, or from time to time."""
+    """When it happens: once at the start of the run, when an episode starts, or from time to time."""
 
     interval_s: tuple[float, float] = (10.0, 15.0)
-    """Mode interval: bounds of the time until it happens next, in seconds, drawn for each world."""
+    """Mode interval: bounds of the time until it happens again, in seconds, drawn for each world."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurriculumTerm:
-    """A level of difficulty that every world has, moved at the end of its episodes."""
+class CurriculumTerm(Term):
+    """A level of difficulty of each world, updated at the end of its episodes."""
 
     func: Callable[..., Any]
-    """func(env, level, **params) -> the next level of every world, shape (num_envs,); read at the end of episodes."""
+    """func(env, level, **params) -> the next level of every world, shape (num_envs,); used where an episode ends."""
 
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
     initial: tuple[float, float] = (0.0, 0.0)
-    """Bounds of the first levels, drawn for each world."""
+    """Bounds of the initial levels, drawn for each world."""
 
     bounds: tuple[float, float] = (0.0, 1.0)
-    """Least and highest level."""
+    """Lowest and highest level."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +185,7 @@ class TerrainConfig:
     """robot: what the MJCF file has; flat: a plane is added; generated: a height field is added."""
 
     kinds: tuple[str, ...] = ("rough", "slope_up", "slope_down", "stairs_up", "stairs_down", "obstacles")
-    """Kinds of generated ground, a column of patches each; these six are known."""
+    """Kinds of generated ground, one column of patches for each. There are no others than these six."""
 
     num_levels: int = 10
     """Patches of rising difficulty per kind."""
@@ -184,7 +194,7 @@ class TerrainConfig:
     """Side of a patch, in m."""
 
     cell_m: float = 0.1
-    """Distance of the height field's points, in m."""
+    """Distance between points of the height field, in m."""
 
     seed: int = 0
     """Seed of the generated ground, the same on every rank."""
@@ -195,16 +205,16 @@ class TerrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NanGuardConfig:
-    """What happens to worlds whose state stops being finite: they start anew and are counted as nan_resets."""
+    """Handling of worlds whose state stops being finite: they are reset and counted as nan_resets."""
 
     max_fraction: float = 0.1
     """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
 
     history_s: float = 2.0
-    """How much of a broken world is written to {run}/nan, in seconds."""
+    """Time before the failure that is written to {run}/nan, in seconds."""
 
     max_dumps: int = 5
-    """Broken worlds written per rank and run."""
+    """Most broken worlds written per rank and run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +222,10 @@ class WarpConfig:
     """Buffer sizes of the warp engine; the native engine needs none."""
 
     nconmax: int | None = None
-    """Contacts per world to make room for. Default: mujoco-warp's guess."""
+    """Most contacts per world. Default: mujoco-warp's guess."""
 
     njmax: int | None = None
-    """Constraint rows per world to make room for. Default: mujoco-warp's guess."""
+    """Most constraint rows per world. Default: mujoco-warp's guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +233,7 @@ class EnvConfig:
     """A batched environment: a robot and the terms that make it a task."""
 
     robot: str
-    """MJCF file of the robot and its surroundings. Its timestep is the physics step."""
+    """MJCF file of the robot and its scene. Its timestep is the physics step."""
 
     decimation: int
     """Physics steps per env step."""
@@ -235,7 +245,7 @@ class EnvConfig:
     """Action terms by name; their sizes add up to the size of the policy's output."""
 
     observations: dict[str, dict[str, ObservationTerm]]
-    """Observation groups by name, each a dictionary of terms, concatenated in order."""
+    """Observation groups by name; the terms of a group are concatenated in order."""
 
     rewards: dict[str, RewardTerm]
     """Reward terms by name."""
@@ -247,7 +257,7 @@ class EnvConfig:
     """Command terms by name."""
 
     events: dict[str, EventTerm] = field(default_factory=dict)
-    """Event terms by name, in the order in which they happen."""
+    """Event terms by name; they happen in this order."""
 
     curriculum: dict[str, CurriculumTerm] = field(default_factory=dict)
     """Curriculum terms by name."""
@@ -259,7 +269,7 @@ class EnvConfig:
     """The ground."""
 
     nan_guard: NanGuardConfig = field(default_factory=NanGuardConfig)
-    """What happens to worlds that break."""
+    """Handling of worlds whose state stops being finite."""
 
     warp: WarpConfig = field(default_factory=WarpConfig)
     """Buffer sizes of the warp engine."""

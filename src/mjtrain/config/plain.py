@@ -60,7 +60,7 @@ def from_plain(kind: Any, value: Any, name: str = "") -> Any:
         kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
         return tuple(from_plain(item_kind, item, name) for item_kind, item in zip(kinds, value, strict=False))
     if origin is Callable or kind is Callable:
-        return _import_function(value, name)
+        return import_function(value, name)
     return _freeze(value)
 
 
@@ -98,7 +98,8 @@ def _freeze(value: Any) -> Any:
     return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _import_function(spec: Any, name: str) -> Any:
+def import_function(spec: Any, name: str) -> Any:
+    """Return what "module:qualified.name" names, or raise a ValueError that says where it stood."""
     module_name, _, qualified_name = str(spec).partition(":")
     try:
         found: Any = importlib.import_module(module_name)

@@ -13,7 +13,7 @@ def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]
     """Decide which engine runs on a device.
 
     Args:
-        name: What was asked for.
+        name: The engine of the request.
         device: Torch device of the rank.
 
     Raises:
@@ -31,7 +31,7 @@ def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]
 def make_engine(
     name: Literal["native", "warp"], config: "EnvConfig", num_envs: int, device: str, num_threads: int
 ) -> "Engine":
-    """Compile the robot's model and put it into an engine.
+    """Compile the model of the robot and create an engine for it.
 
     Args:
         name: Which engine.
@@ -41,7 +41,7 @@ def make_engine(
         num_threads: Threads of the native engine.
 
     Raises:
-        RequestError: The MJCF file is missing or is no valid model.
+        RequestError: The MJCF file is missing or is not a valid model.
     """
     from mjtrain.engines.model import load_model
 

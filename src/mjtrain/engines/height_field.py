@@ -10,12 +10,12 @@ from mjtrain.errors import RequestError
 _PLATFORM_M = 1.5
 _BORDER_M = 3.0
 _RIM_M = 0.5
-"""Width of the flat rim of slopes and stairs. All patches have the same height there, so that no cliff parts them."""
+"""Width of the flat rim of slopes and stairs. All patches have the same height there: no cliffs between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeightField:
-    """Heights over a grid around the origin; between grid points the ground is made of triangles, as in MuJoCo.
+    """Heights over a grid around the origin. Between grid points the ground consists of triangles, as in MuJoCo.
 
     Levels rise along x, kinds of ground lie side by side along y. The world's frame: x right, y up the rows, z height.
     """
@@ -40,7 +40,7 @@ def make_height_field(config: TerrainConfig) -> HeightField:
     """Generate the ground.
 
     Args:
-        config: Which kinds of ground, how many levels, how large.
+        config: Kinds of ground, number of levels, sizes.
 
     Raises:
         RequestError: A kind is unknown, or the patches are too small.
@@ -89,36 +89,36 @@ def _edge(x: np.ndarray) -> float:
 
 
 def _rough(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """Bumps of up to 6 cm to either side, as wide as two cells."""
+    """Bumps and dips of up to 6 cm, two cells wide."""
     coarse = rng.uniform(-1.0, 1.0, ((x.shape[0] + 1) // 2, (x.shape[1] + 1) // 2))
     bumps = np.kron(coarse, np.ones((2, 2)))[: x.shape[0], : x.shape[1]]
     return 0.06 * difficulty * bumps * (_distance(x, y) > 0)
 
 
 def _slope_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    """A pit with walls of up to 0.4 (22 degrees): every way leads up."""
+    """A pit with walls of a slope of up to 0.4 (22 degrees): every direction leads up."""
     rise = np.minimum(_distance(x, y), _edge(x) - _RIM_M)
     return 0.4 * difficulty * (rise - rise.max())
 
 
 def _slope_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """A hill of up to 0.4 (22 degrees): every way leads down."""
+    """A hill of a slope of up to 0.4 (22 degrees): every direction leads down."""
     return -_slope_up(x, y, difficulty, rng)
 
 
 def _stairs_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    """Steps of 40 cm and up to 12 cm: every way leads up."""
+    """Steps 40 cm deep and up to 12 cm high: every direction leads up."""
     steps = np.ceil(np.minimum(_distance(x, y), _edge(x) - _RIM_M) / 0.4 - 1e-9)
     return 0.12 * difficulty * (steps - steps.max())
 
 
 def _stairs_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """Steps of 40 cm and up to 12 cm: every way leads down."""
+    """Steps 40 cm deep and up to 12 cm high: every direction leads down."""
     return -_stairs_up(x, y, difficulty, rng)
 
 
 def _obstacles(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """Blocks of 0.4 to 1 m, up to 15 cm high or deep, anywhere but in the middle and at the rim."""
+    """Blocks of 0.4 to 1 m, up to 15 cm high or deep, anywhere except in the middle and at the rim."""
     patch = np.zeros_like(x)
     half = float(np.abs(x).max())
     for _ in range(round(0.6 * (2 * half) ** 2)):

@@ -1,4 +1,4 @@
-"""Where the parts of a model are, for those who draw it."""
+"""Poses of the parts of a model, for renderers and viewers."""
 
 import mujoco
 import numpy as np
@@ -8,13 +8,13 @@ from mjtrain.engines.model import load_model
 
 
 class Kinematics:
-    """Poses of bodies for positions of joints; one model, as compiled."""
+    """Computes poses of bodies from positions of joints, for the compiled model."""
 
     def __init__(self, config: EnvConfig) -> None:
         """Compile the model.
 
         Raises:
-            RequestError: The MJCF file is missing or is no valid model.
+            RequestError: The MJCF file is missing or is not a valid model.
         """
         self.model, _ = load_model(config)
         """The model, with the ground."""
@@ -29,9 +29,9 @@ class Kinematics:
         self._data = mujoco.MjData(self.model)
         free = mujoco.mjtJoint.mjJNT_FREE
         self.moves_freely = bool(self.model.njnt) and self.model.jnt_type[0] == free
-        """Whether the robot can go where it likes."""
+        """Whether the first joint is a free joint, so that a camera has to follow the robot."""
         self.size_m = self._measure()
-        """Rough size of what moves, in m."""
+        """Approximate size of the moving parts, in m."""
 
     def body_poses(self, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return positions (m) and rotation matrices of all bodies in the world's frame.

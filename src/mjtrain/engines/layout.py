@@ -1,4 +1,4 @@
-"""Names of a model and where they lie in the state."""
+"""Where the named parts of a model are in the state and in the model's fields."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ MODEL_FIELDS = {
     "actuator_biasprm": False,
     "gravity": False,
 }
-"""Fields of the model that may differ between worlds, and whether constants follow from them (`refresh_model`)."""
+"""Fields of the model that may differ between worlds, and whether constants are derived from them (`refresh_model`)."""
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
@@ -46,7 +46,7 @@ def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> lis
 
 
 class Columns(dict[str, slice]):
-    """Columns by name; asking for a name that is not there says which are."""
+    """Columns by name. The error for an unknown name lists the known ones."""
 
     def __init__(self, kind: str, columns: dict[str, slice], device: torch.device | str) -> None:
         super().__init__(columns)
@@ -58,13 +58,13 @@ class Columns(dict[str, slice]):
         raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
 
     def select(self, names: str | Sequence[str]) -> slice | torch.Tensor:
-        """Return what indexes the columns of one name, or of several side by side.
+        """Return an index of the columns of one name, or of several side by side.
 
         Args:
-            names: One name, or several regular expressions, matched whole, in the order that is wanted.
+            names: One name, or several regular expressions that match whole names; columns come in their order.
 
         Returns:
-            A slice where the columns lie side by side, so that indexing copies nothing; else a tensor of indices.
+            A slice where the columns are adjacent, so that indexing copies nothing; else a tensor of indices.
 
         Raises:
             RequestError: A name or a pattern matches nothing.
@@ -120,13 +120,13 @@ class Layout:
     """Range of each slide and hinge that has one, in m or rad."""
 
     nominal: dict[str, torch.Tensor]
-    """Those fields of the compiled model that worlds may have their own values of, by name. float64."""
+    """The fields in MODEL_FIELDS as the model was compiled, by name. float64."""
 
     height_field: HeightField | None
-    """The generated ground, if there is one."""
+    """The generated ground; None without."""
 
     found_rows: dict[tuple[str, tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
-    """What `rows` has found so far."""
+    """Cache of `rows`."""
 
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
         """Return the rows of parts in the fields of the model.
@@ -159,7 +159,7 @@ def make_layout(
     dtype: torch.dtype,
     height_field: HeightField | None = None,
 ) -> Layout:
-    """Read the layout off a compiled model; parts without a name are left out.
+    """Read the layout of a compiled model. Parts without a name are left out.
 
     Raises:
         RequestError: An actuator has no name.

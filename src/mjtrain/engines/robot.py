@@ -1,4 +1,4 @@
-"""Facts about the robot's model for exported policies and other controllers."""
+"""Facts of the model that a controller of the real robot needs."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from mjtrain.engines.model import load_model
 
 
 def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
-    """Return what drives the robot, in plain values, by name in the order of the model.
+    """Describe the actuators of the robot, in plain values, by name in the order of the model.
 
     Returns:
         For each actuator its joint (None where it drives none), kp and kd in N m/rad and N m s/rad (or N/m and N s/m),
@@ -18,7 +18,7 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
         control_range and force_range, None where there is none.
 
     Raises:
-        RequestError: The MJCF file is missing or is no valid model.
+        RequestError: The MJCF file is missing or is not a valid model.
     """
     model, _ = load_model(config)
     found = {}
@@ -42,6 +42,6 @@ def _range(limited: Any, bounds: Any) -> list[float] | None:
 
 
 def save_model(config: EnvConfig, path: Path) -> None:
-    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without any other file."""
+    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files."""
     model, _ = load_model(config)
     mujoco.mj_saveModel(model, str(path), None)

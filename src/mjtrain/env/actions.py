@@ -1,28 +1,24 @@
 """From the policy's output to the actuators."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from mjtrain.config import ActionTerm
 from mjtrain.engines.layout import match_names
+from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.errors import RequestError
 
-if TYPE_CHECKING:
-    from mjtrain.env.env import Env
-
 
 class Actions:
-    """Evaluates the action terms and remembers the last two actions."""
+    """Evaluates the action terms and keeps the last two actions."""
 
-    def __init__(self, terms: dict[str, ActionTerm], env: "Env") -> None:
+    def __init__(self, terms: dict[str, ActionTerm], core: EnvCore) -> None:
         """Find the actuators of each term.
 
         Raises:
             RequestError: A pattern matches no actuator, or two terms claim the same one.
         """
-        layout, num_envs, device = env.engine.layout, env.num_envs, env.device
+        layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         rows: list[tuple[float, float, float, float]] = []
         names, table = list(layout.actuators), []
@@ -32,7 +28,7 @@ class Actions:
             matched = sorted(layout.actuators[hit] for hit in match_names(term.actuators, layout.actuators, "actuator"))
             if term.delay[1]:
                 part = slice(len(columns), len(columns) + len(matched))
-                self._lines[name] = (part, DelayLine(term.delay, len(matched), env))
+                self._lines[name] = (part, DelayLine(term.delay, len(matched), core))
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
             rows += [(term.scale, term.offset + at_home, *term.clip) for at_home in home]
@@ -76,15 +72,15 @@ class Actions:
         values = self._offset + self._scale * torch.clamp(arrived, self._low, self._high)
         return self._ctrl.index_copy_(1, self._columns, values)
 
-    def reset(self, env: "Env", mask: torch.Tensor) -> None:
-        """Forget the actions of the masked worlds."""
+    def reset(self, mask: torch.Tensor) -> None:
+        """Set the remembered actions of the masked worlds to zero. Boolean, shape (num_envs,)."""
         self.current.masked_fill_(mask[:, None], 0.0)
         self.previous.masked_fill_(mask[:, None], 0.0)
         for part, line in self._lines.values():
-            line.begin(mask, self.current[:, part], env)
+            line.begin(mask, self.current[:, part])
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         lines = {
             f"{name}.{key}": tensor
             for name, (_, line) in self._lines.items()

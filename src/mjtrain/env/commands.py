@@ -1,10 +1,11 @@
-"""What the policy is asked to do."""
+"""What the policy is commanded to do."""
 
 from typing import TYPE_CHECKING
 
 import torch
 
 from mjtrain.config import CommandTerm
+from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
 
 if TYPE_CHECKING:
@@ -12,20 +13,27 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """Draws commands and keeps them until their time is over."""
+    """Draws commands and holds each of them until its time is over."""
 
-    def __init__(self, terms: dict[str, CommandTerm], env: "Env") -> None:
+    def __init__(self, terms: dict[str, CommandTerm], core: EnvCore) -> None:
         self._terms = terms
-        self.drawn = {name: term.func(env, **term.params) for name, term in terms.items()}
-        """What was last drawn for each term, before it is refined. Shape (num_envs, size)."""
+        self._core = core
+        self.drawn: dict[str, torch.Tensor] = {}
+        """The last draw of each term, before it is refined. Empty until `start`. Shape (num_envs, size)."""
+        self.values: dict[str, torch.Tensor] = {}
+        """The command of each term. Empty until `start`. Shape (num_envs, size)."""
         self.held: dict[str, torch.Tensor] = {}
-        """What is asked by hand and takes the place of draws, by term. Shape (num_envs, size)."""
-        self._left = {name: draw_steps(term.resampling_s, env) for name, term in terms.items()}
-        self.values = {name: self._refine(name, env, None).clone() for name in terms}
-        """The command of each term. Shape (num_envs, size)."""
+        """Commands given by hand, by term; they replace draws. Shape (num_envs, size)."""
+        self._left: dict[str, torch.Tensor] = {}
+
+    def start(self, env: "Env") -> None:
+        """Draw the first commands."""
+        self.drawn = {name: term.func(env, **term.params) for name, term in self._terms.items()}
+        self._left = {name: draw_steps(self._core, term.resampling_s) for name, term in self._terms.items()}
+        self.values = {name: self._refine(name, env, None).clone() for name in self._terms}
 
     def update(self, env: "Env", fresh: torch.Tensor) -> None:
-        """Let an env step pass.
+        """Advance by an env step.
 
         Args:
             env: The environment.
@@ -37,15 +45,15 @@ class Commands:
             before = self.values[name].masked_fill(fresh[:, None], 0.0)
             self.values[name].copy_(self._refine(name, env, before))
 
-    def begin(self, env: "Env", mask: torch.Tensor) -> None:
-        """Draw new commands for the masked worlds."""
+    def reset(self, env: "Env", mask: torch.Tensor) -> None:
+        """Draw new commands for the masked worlds. Boolean, shape (num_envs,)."""
         for name in self._terms:
             self._draw(name, env, mask)
             begun = self._refine(name, env, torch.zeros_like(self.values[name]))
             self.values[name].copy_(torch.where(mask[:, None], begun, self.values[name]))
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return {
             **{f"{name}.drawn": drawn for name, drawn in self.drawn.items()},
             **{f"{name}.left": left for name, left in self._left.items()},
@@ -57,7 +65,7 @@ class Commands:
         drawn, left = self.drawn[name], self._left[name]
         new = self.held[name] if name in self.held else term.func(env, **term.params)
         drawn.copy_(torch.where(mask[:, None], new, drawn))
-        left.copy_(torch.where(mask, draw_steps(term.resampling_s, env), left))
+        left.copy_(torch.where(mask, draw_steps(self._core, term.resampling_s), left))
 
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:
         term, drawn = self._terms[name], self.drawn[name]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain.config import CurriculumTerm
+from mjtrain.env.core import EnvCore
+from mjtrain.env.sampling import uniform
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -13,16 +15,16 @@ if TYPE_CHECKING:
 class Curriculum:
     """Keeps a level per world and term."""
 
-    def __init__(self, terms: dict[str, CurriculumTerm], env: "Env") -> None:
+    def __init__(self, terms: dict[str, CurriculumTerm], core: EnvCore) -> None:
         self._terms = terms
-        self.levels = {name: _draw(term.initial, env) for name, term in terms.items()}
+        self.levels = {name: uniform(core, term.initial) for name, term in terms.items()}
         """Level of every world by term, within the term's bounds. Shape (num_envs,)."""
 
     def update(self, env: "Env", done: torch.Tensor) -> None:
-        """Move the levels of worlds whose episode ends.
+        """Change the levels of worlds whose episode ends.
 
         Args:
-            env: The environment, its episodes not yet restarted.
+            env: The environment, before those episodes are reset.
             done: Boolean, shape (num_envs,).
         """
         for name, term in self._terms.items():
@@ -30,10 +32,5 @@ class Curriculum:
             level.copy_(torch.where(done, term.func(env, level, **term.params).clamp(*term.bounds), level))
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return self.levels
-
-
-def _draw(bounds: tuple[float, float], env: "Env") -> torch.Tensor:
-    noise = torch.rand(env.num_envs, generator=env.rng, device=env.device)
-    return bounds[0] + (bounds[1] - bounds[0]) * noise

@@ -10,6 +10,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.engines.base import Engine, State
 from mjtrain.env.actions import Actions
 from mjtrain.env.commands import Commands
+from mjtrain.env.core import EnvCore
 from mjtrain.env.curriculum import Curriculum
 from mjtrain.env.events import Events
 from mjtrain.env.ground import Ground
@@ -18,15 +19,16 @@ from mjtrain.env.observations import Observations
 from mjtrain.env.rewards import Rewards
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.env.term_check import check_terms
 from mjtrain.env.terminations import Terminations
 
 
 class Env:
-    """Steps `num_envs` copies of a task at once; worlds whose episode ends start anew within the same step.
+    """Steps `num_envs` copies of a task at once. Worlds whose episode ends are reset within the same step.
 
     Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`, `ground`,
-    `action`, `last_action`, `episode_step`. Every function on the way of a step works on whole batches; nothing waits
-    for the device.
+    `action`, `last_action`, `episode_step`. Every function on the step path works on whole batches. Nothing waits for
+    the device.
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
@@ -38,47 +40,47 @@ class Env:
             seed: Seed of everything random in the environment.
 
         Raises:
-            RequestError: A term names a joint, sensor, actuator, body or geom that the robot does not have.
+            RequestError: The parameters of a term do not fit its function, or a term names a joint, sensor, actuator,
+                body or geom that the robot does not have.
         """
+        check_terms(config)
         check_robot_names(config, engine.layout)
+        core = EnvCore(config, engine, seed)
         self.config = config
         self.engine = engine
-        self.num_envs = engine.num_envs
-        self.device = engine.device
-        self.step_dt = engine.layout.timestep_s * config.decimation
+        self.num_envs = core.num_envs
+        self.device = core.device
+        self.step_dt = core.step_dt
         """Env step, in seconds."""
-        self.max_episode_steps = max(1, round(config.episode_length_s / self.step_dt))
+        self.max_episode_steps = core.max_episode_steps
         """Longest episode, in env steps."""
-        self.rng = torch.Generator(self.device).manual_seed(seed)
+        self.rng = core.rng
         """Source of all randomness of the environment."""
-        self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
+        self.episode_step = core.episode_step
         """Env steps since the episode began. Shape (num_envs,)."""
         self.terminated = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         """Worlds whose episode this step ended, by failing. Boolean, shape (num_envs,)."""
         self.reward_terms = torch.zeros(self.num_envs, len(config.rewards), device=self.device)
-        """What each reward term gave in this step, in the order of the config. Shape (num_envs, num_rewards)."""
+        """Reward of each term in this step, in the order of the config. Shape (num_envs, num_rewards)."""
         self.causes = torch.zeros(self.num_envs, len(config.terminations), dtype=torch.bool, device=self.device)
-        """What each termination term said in this step. Boolean, shape (num_envs, num_terminations)."""
+        """Result of each termination term in this step. Boolean, shape (num_envs, num_terminations)."""
         self.start_qpos = engine.state.qpos.clone()
-        """Where the running episode began. Shape (num_envs, nq)."""
+        """Positions in which the running episode began. Shape (num_envs, nq)."""
         self.ground = Ground(engine.layout.height_field, self.device)
         """Heights of the ground."""
-
-        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        self._actions = Actions(config.actions, self)
-        self._rewards = Rewards(config.rewards, self)
-        self._terminations = Terminations(config.terminations)
-        self._events = Events(config.events, self)
-        self._curriculum = Curriculum(config.curriculum, self)
-        self._nan_guard = NanGuard(config.nan_guard, self)
+        self._actions = Actions(config.actions, core)
+        self._rewards = Rewards(config.rewards, core)
+        self._terminations = Terminations(config.terminations, core)
+        self._events = Events(config.events, core)
+        self._curriculum = Curriculum(config.curriculum, core)
+        self._commands = Commands(config.commands, core)
+        self._observations = Observations(config.observations, core, noise=config.observation_noise)
+        self._nan_guard = NanGuard(config.nan_guard, core, config.robot)
         self.statistics = EpisodeStatistics(
             tuple(config.rewards), tuple(config.terminations), self.num_envs, self.device, self._curriculum.levels
         )
-        self._events.start(self)
-        self._begin_episodes(everywhere)
-        self._commands = Commands(config.commands, self)
-        self._observations = Observations(config.observations, self)
-        self._seen = self._observations.compute(self, everywhere)
+        """Sums over finished episodes, and returns of the running ones."""
+        self._seen = self._start()
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance every world by one env step.
@@ -90,7 +92,7 @@ class Env:
             Observations by group, each of shape (num_envs, size), of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
         """
-        self._events.pass_time(self)
+        self._events.apply_interval(self)
         self.engine.step(self._actions.apply(action), self.config.decimation)
         self.episode_step += 1
         broken = self._nan_guard.check(self.state)
@@ -114,7 +116,7 @@ class Env:
             mask: Boolean, shape (num_envs,).
         """
         self._begin_episodes(mask)
-        self._commands.begin(self, mask)
+        self._commands.reset(self, mask)
         begun = self._observations.compute(self, mask, advance=False)
         self._seen = {name: torch.where(mask[:, None], begun[name], seen) for name, seen in self._seen.items()}
 
@@ -125,7 +127,7 @@ class Env:
     def stagger(self) -> None:
         """Let the running episodes end at different times, as if they had begun at random moments.
 
-        Those first, shortened episodes do not count in the statistics.
+        These first, shortened episodes do not count in the statistics.
         """
         self.episode_step.random_(self.max_episode_steps, generator=self.rng)
         self.statistics.skip_running()
@@ -167,7 +169,7 @@ class Env:
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
-        return self._nan_guard.dump(folder, name, self)
+        return self._nan_guard.dump(folder, name)
 
     @property
     def num_actions(self) -> int:
@@ -176,7 +178,7 @@ class Env:
 
     @property
     def action_table(self) -> list[dict[str, Any]]:
-        """What each column of an action does: its actuator, and scale, offset, clip and delay as in `ActionTerm`."""
+        """Meaning of each column of an action: its actuator, and scale, offset, clip and delay as in `ActionTerm`."""
         return self._actions.table
 
     def observation_widths(self, group: str) -> dict[str, int]:
@@ -221,15 +223,15 @@ class Env:
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
 
     def command(self, name: str) -> torch.Tensor:
-        """What a command term asks for now. Shape (num_envs, size)."""
+        """Current command of a term. Shape (num_envs, size)."""
         return self._commands.values[name]
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
-        """Command all worlds by hand from now on, or no more.
+        """Command all worlds by hand, or stop doing so.
 
         Args:
             name: A command term that has controls.
-            values: One for each of its controls; None goes back to draws, when the next is due.
+            values: One for each of its controls; None returns to draws, starting with the next one that is due.
         """
         if values is None:
             self._commands.held.pop(name, None)
@@ -241,27 +243,39 @@ class Env:
         self._commands.drawn[name].copy_(drawn)
 
     def command_error(self, name: str, error: str) -> torch.Tensor:
-        """How far the worlds are now from what a command term asks, by one of its errors. Shape (num_envs,)."""
+        """Distance of the worlds from a command, by one of the errors of its term. Shape (num_envs,)."""
         term = self.config.commands[name].errors[error]
         return term.func(self, **term.params)
 
     def drawn_command(self, name: str) -> torch.Tensor:
-        """What was last drawn for a command term, before its refinement. Shape (num_envs, size of the draw)."""
+        """Last draw of a command term, before it was refined. Shape (num_envs, size of the draw)."""
         return self._commands.drawn[name]
 
     def level(self, name: str) -> torch.Tensor:
         """Level of a curriculum term. Shape (num_envs,)."""
         return self._curriculum.levels[name]
 
+    def _start(self) -> dict[str, torch.Tensor]:
+        """Randomise and start every world, and return the first observations.
+
+        Term functions are called here for the first time. All evaluators exist by then.
+        """
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self._events.start(self)
+        self._begin_episodes(everywhere)
+        self._commands.start(self)
+        self._observations.start(self)
+        return self._observations.compute(self, everywhere)
+
     def _begin_episodes(self, mask: torch.Tensor) -> None:
         qpos, qvel = self._events.sample_start(self, mask)
         self.engine.reset(mask, qpos, qvel)
         self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
-        self._actions.reset(self, mask)
+        self._actions.reset(mask)
         self.episode_step.masked_fill_(mask, 0)
 
     def _buffers(self) -> dict[str, torch.Tensor]:
-        """Return every tensor that lives from step to step, by name."""
+        """Return every tensor that persists from step to step, by name."""
         own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos, "terminated": self.terminated}
         parts = {
             "actions": self._actions,

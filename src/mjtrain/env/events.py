@@ -1,4 +1,4 @@
-"""What happens to worlds from outside the policy."""
+"""What happens to worlds apart from the policy: randomisation, resets, pushes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain.config import EventTerm
+from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
 
 if TYPE_CHECKING:
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Worlds:
-    """The worlds that an event happens to; event terms change qpos and qvel of whole batches in place.
+    """The worlds that an event changes. Event terms change qpos and qvel of whole batches in place.
 
-    Only the masked worlds are read afterwards. When an episode starts, qpos and qvel are where it will; in mode
-    interval they are the running ones, of which only qvel may change.
+    Only the masked worlds are read afterwards. In mode reset, qpos and qvel are the state in which the episode will
+    start. In mode interval they are the present state, of which only qvel may change.
     """
 
     mask: torch.Tensor
@@ -33,15 +34,16 @@ class Worlds:
 class Events:
     """Evaluates the event terms."""
 
-    def __init__(self, terms: dict[str, EventTerm], env: "Env") -> None:
+    def __init__(self, terms: dict[str, EventTerm], core: EnvCore) -> None:
+        self._core = core
         self._by_mode = {
             mode: {name: term for name, term in terms.items() if term.mode == mode}
             for mode in ("startup", "reset", "interval")
         }
-        self._left = {name: draw_steps(term.interval_s, env) for name, term in self._by_mode["interval"].items()}
+        self._left = {name: draw_steps(core, term.interval_s) for name, term in self._by_mode["interval"].items()}
 
     def start(self, env: "Env") -> None:
-        """Let the events of mode startup happen, once, to every world."""
+        """Apply the events of mode startup to every world."""
         if self._by_mode["startup"]:
             everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
             worlds = Worlds(mask=everywhere, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
@@ -49,7 +51,7 @@ class Events:
                 term.func(env, worlds, **term.params)
 
     def sample_start(self, env: "Env", mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw a start for every world, from the robot's default pose and the reset events.
+        """Draw an initial state for every world, from the robot's default pose and the reset events.
 
         Args:
             env: The environment.
@@ -68,16 +70,16 @@ class Events:
             term.func(env, worlds, **term.params)
         return worlds.qpos, worlds.qvel
 
-    def pass_time(self, env: "Env") -> None:
-        """Let an env step pass, and the events of mode interval happen where they are due."""
+    def apply_interval(self, env: "Env") -> None:
+        """Advance by an env step, and apply the events of mode interval to the worlds where they are due."""
         for name, term in self._by_mode["interval"].items():
             left = self._left[name]
             due = left <= 1
-            left.copy_(torch.where(due, draw_steps(term.interval_s, env), left - 1))
+            left.copy_(torch.where(due, draw_steps(self._core, term.interval_s), left - 1))
             worlds = Worlds(mask=due, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
             term.func(env, worlds, **term.params)
             env.engine.set_qvel(due, worlds.qvel)
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return {f"{name}.left": left for name, left in self._left.items()}

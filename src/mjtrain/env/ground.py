@@ -7,7 +7,7 @@ from mjtrain.engines.height_field import HeightField
 
 
 class Ground:
-    """Answers how high the ground is; without a height field it is the plane z = 0."""
+    """Height of the ground. Without a height field it is the plane z = 0."""
 
     def __init__(self, field: HeightField | None, device: torch.device) -> None:
         self._device = device
@@ -22,17 +22,18 @@ class Ground:
     def height(self, xy: torch.Tensor) -> torch.Tensor:
         """Height of the ground at points of the world's xy plane, in m; beyond the field, that of its edge.
 
-        Between grid points the ground is two triangles per cell, parted by the diagonal from low x and y to high x and
-        y, as MuJoCo has it.
+        Between grid points the ground is two triangles per cell, divided by the diagonal from low x and y to high x
+        and y, as in MuJoCo.
 
         Args:
-            xy: In m. Shape (..., 2).
+            xy: In m. A coordinate that is not a number counts as 0: such a world is about to be reset. Shape (..., 2).
 
         Returns:
             Shape (...).
         """
         if self._heights is None:
             return torch.zeros_like(xy[..., 0])
+        xy = xy.nan_to_num()  # as an index, NaN would be out of range, which on CUDA ends the process
         rows, columns = self._heights.shape
         column = ((xy[..., 0] + self._half_x_m) / self._cell_m).clamp(0.0, columns - 1.001)
         row = ((xy[..., 1] + self._half_y_m) / self._cell_m).clamp(0.0, rows - 1.001)
@@ -65,7 +66,7 @@ class Ground:
         return self.height(torch.stack([world_x, world_y], dim=-1))
 
     def spawn(self, level: torch.Tensor) -> torch.Tensor:
-        """Centre of the patch of each world's level, in m; the kinds of ground take turns over the worlds.
+        """Centre of the patch of each world's level, in m; neighbouring worlds get different kinds of ground.
 
         Args:
             level: Rounded down to whole levels. Shape (num_envs,).
@@ -80,7 +81,7 @@ class Ground:
         return self._spawns[level.long().clamp(0, num_levels - 1), kind]
 
     def outside(self, xy: torch.Tensor, margin_m: float) -> torch.Tensor:
-        """Tell whether points are within a margin (m) of the field's edge, or beyond. Shape (..., 2) to (...)."""
+        """Whether points are within a margin (m) of the field's edge, or beyond. Shape (..., 2) to (...)."""
         if self._heights is None:
             return torch.zeros_like(xy[..., 0], dtype=torch.bool)
         return (xy[..., 0].abs() > self._half_x_m - margin_m) | (xy[..., 1].abs() > self._half_y_m - margin_m)

@@ -1,33 +1,40 @@
 """Detects worlds whose state is no longer finite, and dumps their last seconds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from mjtrain.config import NanGuardConfig
 from mjtrain.engines.base import State
-
-if TYPE_CHECKING:
-    from mjtrain.env.env import Env
+from mjtrain.env.core import EnvCore
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
 
 class NanGuard:
-    """Finds worlds with NaN or infinite values, and records the last seconds of every world for a dump."""
+    """Finds worlds whose state is not finite, and records the last seconds of every world for dumps."""
 
-    def __init__(self, config: NanGuardConfig, env: "Env") -> None:
+    def __init__(self, config: NanGuardConfig, core: EnvCore, robot: str) -> None:
+        """Prepare to record.
+
+        Args:
+            config: How much is recorded and written.
+            core: The worlds.
+            robot: Path of the MJCF file, which dumps name.
+        """
+        self._robot = robot
+        self._step_dt = core.step_dt
         self._dumps_left = config.max_dumps
-        self._num_steps = max(1, round(config.history_s / env.step_dt))
-        tensors = [getattr(env.state, field) for field in _FIELDS]
+        self._num_steps = max(1, round(config.history_s / core.step_dt))
+        tensors = [getattr(core.state, field) for field in _FIELDS]
         self._widths = [tensor.shape[1] for tensor in tensors]
-        self._device = env.device
+        self._device = core.device
         self._ring = torch.zeros(0)
-        self._shape = (env.num_envs, sum(self._widths))
-        self._step = torch.zeros((), dtype=torch.long, device=env.device)
-        self._broke_at = torch.full((env.num_envs,), -1, dtype=torch.long, device=env.device)
+        self._shape = (core.num_envs, sum(self._widths))
+        self._step = torch.zeros((), dtype=torch.long, device=core.device)
+        self._broke_at = torch.full((core.num_envs,), -1, dtype=torch.long, device=core.device)
 
     def check(self, state: State) -> torch.Tensor:
         """Record an env step.
@@ -49,8 +56,8 @@ class NanGuard:
         self._step += 1
         return broken
 
-    def dump(self, folder: Path, name: str, env: "Env") -> list[Path]:
-        """Write the last seconds of worlds that broke since the last call, as far as they are still recorded.
+    def dump(self, folder: Path, name: str) -> list[Path]:
+        """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
 
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
         after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the name of its MJCF
@@ -59,7 +66,6 @@ class NanGuard:
         Args:
             folder: Where to write; created if it is missing.
             name: Beginning of the files' names.
-            env: The environment.
 
         Returns:
             The files.
@@ -82,9 +88,9 @@ class NanGuard:
                 files[-1],
                 allow_pickle=False,
                 **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
-                step_dt=env.step_dt,
+                step_dt=self._step_dt,
                 world=world,
-                robot=Path(env.config.robot).name,
+                robot=Path(self._robot).name,
             )
             self._dumps_left -= 1
         return files

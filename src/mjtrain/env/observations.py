@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mjtrain.config import ObservationTerm
+from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.errors import RequestError
 
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 
 class Observations:
-    """Evaluates the observation groups; a function that several groups share is asked once per env step."""
+    """Evaluates the observation groups. A function that several groups share is called once per env step."""
 
-    def __init__(self, groups: dict[str, dict[str, ObservationTerm]], env: "Env") -> None:
-        """Measure the terms.
+    def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
+        """Check the terms.
+
+        Args:
+            groups: Terms by group and name.
+            core: The worlds.
+            noise: Whether observations carry the noise of their terms.
 
         Raises:
-            RequestError: A history or a delay makes no sense.
+            RequestError: A history or a delay is out of range.
         """
         for name, terms in groups.items():
             for term_name, term in terms.items():
@@ -28,8 +34,13 @@ class Observations:
                 check_delay(f"{flag}.delay", term.delay)
                 if term.history < 1:
                     raise RequestError(f"{flag}.history {term.history}: give at least 1")
+        self._groups = {name: _Group(terms, core, noise) for name, terms in groups.items()}
+
+    def start(self, env: "Env") -> None:
+        """Call each function once to find out how many columns it has."""
         cache: dict[Any, torch.Tensor] = {}
-        self._groups = {name: _Group(terms, env, cache) for name, terms in groups.items()}
+        for group in self._groups.values():
+            group.start(env, cache)
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool = True) -> dict[str, torch.Tensor]:
         """Observe.
@@ -37,7 +48,7 @@ class Observations:
         Args:
             env: The environment.
             fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
-            advance: Whether an env step has passed for the others.
+            advance: Whether an env step has passed for the other worlds.
 
         Returns:
             One tensor per group, its terms side by side in order. Shape (num_envs, size) each.
@@ -50,43 +61,43 @@ class Observations:
         return self._groups[group].widths()
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return {
             f"{name}.{key}": tensor for name, group in self._groups.items() for key, tensor in group.buffers().items()
         }
 
 
 class _Group:
-    """Terms side by side: noise, scale and clip are applied to all of them at once."""
+    """Terms side by side. Noise, scale and clip are applied to all of them at once."""
 
-    def __init__(self, terms: dict[str, ObservationTerm], env: "Env", cache: dict[Any, torch.Tensor]) -> None:
+    def __init__(self, terms: dict[str, ObservationTerm], core: EnvCore, noise: bool) -> None:
+        self._terms = terms
+        self._core = core
+        self._with_noise = noise
         self._sources = [_Source(term) for term in terms.values()]
-        widths = [source.read(env, cache).shape[1] for source in self._sources]
+        self._widths: list[int] = []
+        self._lines: dict[str, DelayLine] = {}
 
-        def row(values: list[float]) -> torch.Tensor:
-            columns = [value for value, width in zip(values, widths, strict=True) for _ in range(width)]
-            return torch.tensor(columns, device=env.device)
-
-        all_terms = list(terms.values())
-        noise = row([term.noise for term in all_terms])
-        scale = row([term.scale for term in all_terms])
-        self._noise = noise if env.config.observation_noise and noise.any() else None
+    def start(self, env: "Env", cache: dict[Any, torch.Tensor]) -> None:
+        terms = list(self._terms.values())
+        self._widths = [source.read(env, cache).shape[1] for source in self._sources]
+        noise = self._row([term.noise for term in terms])
+        scale = self._row([term.scale for term in terms])
+        self._noise = noise if self._with_noise and noise.any() else None
         self._scale = scale if (scale != 1.0).any() else None
-        bounds = [term.clip or (-torch.inf, torch.inf) for term in all_terms]
-        self._clips = any(term.clip for term in all_terms)
-        self._low, self._high = (row([bound[side] for bound in bounds]) for side in (0, 1))
-        self._widths = widths
+        bounds = [term.clip or (-torch.inf, torch.inf) for term in terms]
+        self._clips = any(term.clip for term in terms)
+        self._low, self._high = (self._row([bound[side] for bound in bounds]) for side in (0, 1))
         self._lines = {
-            name: DelayLine(term.delay, width, env, history=term.history)
-            for (name, term), width in zip(terms.items(), widths, strict=True)
+            name: DelayLine(term.delay, width, self._core, history=term.history)
+            for (name, term), width in zip(self._terms.items(), self._widths, strict=True)
             if term.delay[1] or term.history > 1
         }
-        self._names = list(terms)
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         value = torch.cat([source.read(env, cache) for source in self._sources], dim=1)
         if self._noise is not None:
-            noise = torch.rand(value.shape, generator=env.rng, device=env.device)
+            noise = torch.rand(value.shape, generator=self._core.rng, device=self._core.device)
             value = value + self._noise * (2 * noise - 1)
         if self._scale is not None:
             value = value * self._scale
@@ -94,15 +105,20 @@ class _Group:
             value = value.clamp(self._low, self._high)
         if not self._lines:
             return value
-        parts = dict(zip(self._names, value.split(self._widths, dim=1), strict=True))
+        parts = dict(zip(self._terms, value.split(self._widths, dim=1), strict=True))
         for name, line in self._lines.items():
-            line.begin(fresh, parts[name], env)
+            line.begin(fresh, parts[name])
             parts[name] = line.push(parts[name], advance)
         return torch.cat(list(parts.values()), dim=1)
 
+    def _row(self, values: list[float]) -> torch.Tensor:
+        """Repeat the value of each term over its columns. Shape (num_columns,)."""
+        columns = [value for value, width in zip(values, self._widths, strict=True) for _ in range(width)]
+        return torch.tensor(columns, device=self._core.device)
+
     def widths(self) -> dict[str, int]:
-        times = [self._lines[name].history if name in self._lines else 1 for name in self._names]
-        return {name: width * time for name, width, time in zip(self._names, self._widths, times, strict=True)}
+        times = [self._lines[name].history if name in self._lines else 1 for name in self._terms]
+        return {name: width * time for name, width, time in zip(self._terms, self._widths, times, strict=True)}
 
     def buffers(self) -> dict[str, torch.Tensor]:
         return {

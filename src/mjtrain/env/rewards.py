@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain.config import RewardTerm
+from mjtrain.env.core import EnvCore
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 class Rewards:
     """Evaluates the reward terms."""
 
-    def __init__(self, terms: dict[str, RewardTerm], env: "Env") -> None:
+    def __init__(self, terms: dict[str, RewardTerm], core: EnvCore) -> None:
         self._terms = [(term.func, term.params) for term in terms.values()]
-        self._weights = torch.tensor([term.weight * env.step_dt for term in terms.values()], device=env.device)
+        self._weights = torch.tensor([term.weight * core.step_dt for term in terms.values()], device=core.device)
 
     def compute(self, env: "Env") -> torch.Tensor:
         """Return weight * func * step_dt of every term, in order. Shape (num_envs, num_terms)."""

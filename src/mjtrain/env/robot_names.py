@@ -1,10 +1,10 @@
-"""Whether a robot has all that a task talks about."""
+"""Whether a robot has all the parts that a task names."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from mjtrain.config import EnvConfig
 from mjtrain.engines.layout import Layout, match_names
+from mjtrain.env.term_check import list_functions
 from mjtrain.errors import RequestError
 
 _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
@@ -20,11 +20,11 @@ _PLURALS = {"joints": "joint", "sensors": "sensor", "actuators": "actuator", "bo
 def check_robot_names(config: EnvConfig, layout: Layout) -> None:
     """Compare the names in the parameters of all terms with those of the robot.
 
-    A parameter called joint, sensor, actuator, body or geom holds a name; joints, sensors, actuators, bodies or geoms
-    hold regular expressions, matched whole. So do names that end so, as in foot_sensors.
+    A parameter called joint, sensor, actuator, body or geom holds a name. One called joints, sensors, actuators, bodies
+    or geoms holds regular expressions, matched whole. The last word of the parameter's name counts, as in foot_sensors.
 
     Raises:
-        RequestError: Some are missing; the message lists all of them and who asks for them.
+        RequestError: Some are missing; the message lists all of them and the terms that name them.
     """
     missing: dict[str, dict[str, list[str]]] = {}
     for term, kind, wanted, is_pattern in _wanted(config):
@@ -48,24 +48,15 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
 
 
 def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield who asks, for what kind of part, by which name or pattern."""
+    """Yield the term, the kind of part, the name or pattern, and whether it is a pattern."""
     for name, term in config.actions.items():
         for pattern in term.actuators:
             yield f"actions.{name}", "actuator", pattern, True
-    groups: dict[str, dict[str, Any]] = {
-        **{f"observations.{name}": dict(terms) for name, terms in config.observations.items()},
-        **{
-            kind: dict(getattr(config, kind))
-            for kind in ("rewards", "terminations", "commands", "events", "curriculum")
-        },
-        **{f"commands.{name}.errors": dict(term.errors) for name, term in config.commands.items()},
-    }
-    for group, terms in groups.items():
-        for name, term in terms.items():
-            for key, value in {**term.params, **getattr(term, "refine_params", {})}.items():
-                last = key.rsplit("_", 1)[-1]
-                if last in _KINDS and isinstance(value, str):
-                    yield f"{group}.{name}", last, value, False
-                elif last in _PLURALS:
-                    for pattern in value:
-                        yield f"{group}.{name}", _PLURALS[last], pattern, True
+    for function in list_functions(config):
+        for key, value in function.params.items():
+            last = key.rsplit("_", 1)[-1]
+            if last in _KINDS and isinstance(value, str):
+                yield function.name, last, value, False
+            elif last in _PLURALS:
+                for pattern in value:
+                    yield function.name, _PLURALS[last], pattern, True

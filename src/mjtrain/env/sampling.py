@@ -1,20 +1,38 @@
 """Random numbers for every world, from the generator of the environment."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from mjtrain.env.env import Env
+from mjtrain.env.core import EnvCore
 
 
-def uniform(env: "Env", bounds: tuple[float, float], *size: int) -> torch.Tensor:
+class RandomSource(Protocol):
+    """What drawing needs. `Env` and `EnvCore` both have it."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of worlds."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the worlds live."""
+        ...
+
+    @property
+    def rng(self) -> torch.Generator:
+        """Source of all randomness of the environment."""
+        ...
+
+
+def uniform(env: RandomSource, bounds: tuple[float, float], *size: int) -> torch.Tensor:
     """Draw from bounds[0] to bounds[1] for every world. Shape (num_envs, *size)."""
     noise = torch.rand(env.num_envs, *size, generator=env.rng, device=env.device)
     return bounds[0] + (bounds[1] - bounds[0]) * noise
 
 
-def draw_steps(bounds_s: tuple[float, float], env: "Env") -> torch.Tensor:
-    """Draw a number of env steps for every world. Shape (num_envs,)."""
-    low, high = (max(1, round(bound_s / env.step_dt)) for bound_s in bounds_s)
-    return torch.randint(low, max(high, low) + 1, (env.num_envs,), generator=env.rng, device=env.device)
+def draw_steps(core: EnvCore, bounds_s: tuple[float, float]) -> torch.Tensor:
+    """Draw a duration between bounds in seconds for every world, in env steps, at least 1. Shape (num_envs,)."""
+    low, high = (max(1, round(bound_s / core.step_dt)) for bound_s in bounds_s)
+    return torch.randint(low, max(high, low) + 1, (core.num_envs,), generator=core.rng, device=core.device)

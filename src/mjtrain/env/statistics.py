@@ -4,7 +4,7 @@ import torch
 
 
 class EpisodeStatistics:
-    """Adds up returns, lengths and causes of finished episodes, without a host sync.
+    """Sums returns, lengths and causes of finished episodes, without waiting for the device.
 
     The totals are sums and counts, so totals of several ranks can simply be added. Episodes that began before
     `skip_running` are left out.
@@ -44,9 +44,9 @@ class EpisodeStatistics:
 
         Args:
             rewards: Reward of every term. Shape (num_envs, num_rewards).
-            causes: What every termination term said. Shape (num_envs, num_terminations).
+            causes: Result of every termination term. Shape (num_envs, num_terminations).
             done: Episodes that end with this step. Boolean, shape (num_envs,).
-            broken: Those among them that end because their world broke. Boolean, shape (num_envs,).
+            broken: Those of them that end because their state is not finite. Boolean, shape (num_envs,).
         """
         if broken is not None:
             self._broken += broken.sum()
@@ -58,7 +58,7 @@ class EpisodeStatistics:
         self._counted.logical_or_(done)
 
     def skip_running(self) -> None:
-        """Leave the episodes that are under way out of the totals."""
+        """Leave the running episodes out of the totals."""
         self._counted.zero_()
 
     def episode_return(self, reward: str) -> torch.Tensor:
@@ -66,11 +66,11 @@ class EpisodeStatistics:
         return self._running[:, self._rewards.index(reward)]
 
     def episode_steps(self) -> torch.Tensor:
-        """Env steps of the running episode so far, those skipped by `Env.stagger` left out. Shape (num_envs,)."""
+        """Env steps of the running episode so far, without those skipped by `Env.stagger`. Shape (num_envs,)."""
         return self._running[:, -1]
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return what lives from step to step."""
+        """Return the tensors that persist from step to step."""
         return {
             "running": self._running,
             "counted": self._counted,
@@ -91,9 +91,9 @@ class EpisodeStatistics:
         """Turn totals, of one rank or added over ranks, into means per finished episode.
 
         Returns:
-            nan_resets, worlds that broke; curriculum/NAME, mean level over all worlds; and where an episode finished,
+            nan_resets, worlds that broke; curriculum/NAME, mean level over all worlds; and if an episode finished,
             mean_reward (return of an episode), mean_episode_length (env steps), reward/NAME (the term's part of the
-            return) and termination/NAME (fraction of episodes in which the term said so).
+            return) and termination/NAME (fraction of episodes in which the term was true).
         """
         num_levels = len(self._levels)
         *totals, worlds, broken = totals

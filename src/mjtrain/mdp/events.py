@@ -1,4 +1,4 @@
-"""What happens to worlds from outside the policy; for `event` terms."""
+"""Resets and pushes, for event terms."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
-def add_uniform_joint_offset(
+def reset_joints_by_offset(
     env: "Env",
     worlds: Worlds,
     *,
@@ -20,13 +20,13 @@ def add_uniform_joint_offset(
     position: tuple[float, float],
     velocity: tuple[float, float] = (0.0, 0.0),
 ) -> None:
-    """Move a slide or hinge away from its default by a uniformly random amount.
+    """Offset the position and velocity of a slide or hinge from their defaults by uniformly random amounts.
 
     Args:
         env: The environment.
-        worlds: What is changed.
+        worlds: The worlds to change.
         joint: Name of the joint.
-        position: Bounds of the offset, in m or rad.
+        position: Bounds of the position's offset, in m or rad.
         velocity: Bounds of the velocity's offset, in m/s or rad/s.
     """
     layout = env.engine.layout
@@ -35,21 +35,21 @@ def add_uniform_joint_offset(
     worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
 
 
-def scale_joint_positions(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
-    """Multiply each joint's default position by a factor of its own.
+def reset_joints_by_scale(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+    """Multiply the default position of each joint by a uniformly random factor.
 
     Args:
         env: The environment.
-        worlds: What is changed.
+        worlds: The worlds to change.
         joints: Regular expressions over slides and hinges.
-        factor: Bounds of the factor.
+        factor: Bounds of the factor, drawn for each joint.
     """
     columns = env.engine.layout.qpos.select(joints)
     positions = worlds.qpos[:, columns]
     worlds.qpos[:, columns] = positions * uniform(env, factor, positions.shape[1])
 
 
-def random_base_pose(
+def reset_root_state_uniform(
     env: "Env",
     worlds: Worlds,
     *,
@@ -60,15 +60,15 @@ def random_base_pose(
     linear_velocity: tuple[float, float] = (0.0, 0.0),
     angular_velocity: tuple[float, float] = (0.0, 0.0),
 ) -> None:
-    """Place a free body at random around its default.
+    """Offset the pose and velocity of a free body from their defaults by uniformly random amounts.
 
     Args:
         env: The environment.
-        worlds: What is changed.
+        worlds: The worlds to change.
         joint: Name of the free joint.
         xy: Bounds of the offset along x and along y, in m.
-        z: Bounds of the offset upwards, in m.
-        yaw: Bounds of the turn about the world's z, in rad.
+        z: Bounds of the offset along the world's z, in m.
+        yaw: Bounds of the rotation about the world's z, in rad.
         linear_velocity: Bounds of each component, in m/s, in the world's frame.
         angular_velocity: Bounds of each component, in rad/s, in the body's frame.
     """
@@ -84,24 +84,24 @@ def random_base_pose(
 
 
 def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -> None:
-    """Move a free body onto the patch of its level, worlds spread evenly over the kinds of ground.
+    """Move a free body to the terrain patch of its level. Worlds are spread evenly over the kinds of ground.
 
     Args:
         env: The environment; its ground must be generated.
-        worlds: What is changed.
+        worlds: The worlds to change.
         joint: Name of the free joint.
-        curriculum: Name of the curriculum term whose level counts, rounded down.
+        curriculum: Name of the curriculum term that holds the level, which is rounded down.
     """
     start = env.engine.layout.qpos[joint].start
     worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
 
 
-def push(env: "Env", worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
-    """Give a free body a kick; for mode interval.
+def push_by_setting_velocity(env: "Env", worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
+    """Push a free body by changing its velocity at once; for mode interval.
 
     Args:
         env: The environment.
-        worlds: What is changed.
+        worlds: The worlds to change.
         joint: Name of the free joint.
         linear: Largest change of the velocity along x and along y, in m/s.
         angular: Largest change of the angular velocity about each axis, in rad/s.

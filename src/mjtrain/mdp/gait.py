@@ -1,8 +1,8 @@
-"""Walking in step with a clock: each foot has a time to stand and a time to swing.
+"""Walking to a contact schedule: each foot has a stance phase and a swing phase.
 
-A foot's phase runs from 0 to 1 once per stride; it stands while its phase is below the duty factor, and then swings.
-Rewarding feet for keeping to such a schedule: Siekmann et al., "Sim-to-Real Learning of All Common Bipedal Gaits via
-Periodic Reward Composition", ICRA 2021. Without a command to move, all feet stand.
+The phase of a foot runs from 0 to 1 once per stride. The foot stands while its phase is below the duty factor, and then
+swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Learning of All Common Bipedal Gaits via
+Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand.
 """
 
 from typing import TYPE_CHECKING
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def clock(env: "Env", *, frequency_hz: float, command: str) -> torch.Tensor:
-    """Observe sine and cosine of the stride's phase; zero while the command is to stand. Shape (num_envs, 2)."""
+    """Sine and cosine of the phase of the stride, zero while the command is to stand. Shape (num_envs, 2)."""
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     return torch.stack([angle.sin(), angle.cos()], dim=1) * moving(env, command)[:, None]
 
 
 def swing(env: "Env", *, frequency_hz: float, offsets: tuple[float, ...], duty: float, command: str) -> torch.Tensor:
-    """How far each foot is through its swing: 0 while it should stand, else from 0 to 1.
+    """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
 
     Args:
         env: The environment.
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
-        duty: Part of a stride that a foot stands.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
 
     Returns:
@@ -40,12 +40,12 @@ def swing(env: "Env", *, frequency_hz: float, offsets: tuple[float, ...], duty: 
 
 
 def foot_heights(env: "Env", *, sensors: tuple[str, ...], radius_m: float = 0.0) -> torch.Tensor:
-    """Height of feet above the ground under them, in m.
+    """Heights of feet above the ground under them, in m.
 
     Args:
         env: The environment.
         sensors: Their framepos sensors, in the world's frame.
-        radius_m: Subtracted: from the centre of a foot to its sole.
+        radius_m: Distance from the centre of a foot to its sole, which is subtracted.
 
     Returns:
         Shape (num_envs, num_feet).
@@ -54,7 +54,7 @@ def foot_heights(env: "Env", *, sensors: tuple[str, ...], radius_m: float = 0.0)
     return positions[..., 2] - radius_m - env.ground.height(positions[..., :2])
 
 
-def keep_step(
+def feet_gait(
     env: "Env",
     *,
     contact_sensors: tuple[str, ...],
@@ -63,7 +63,7 @@ def keep_step(
     duty: float,
     command: str,
 ) -> torch.Tensor:
-    """Part of the feet that touch the ground just when they should.
+    """Fraction of the feet that are in contact, or not, as the schedule says.
 
     Args:
         env: The environment.
@@ -81,7 +81,7 @@ def keep_step(
     return (swings != touches).float().mean(dim=1)
 
 
-def lift_feet(
+def feet_clearance(
     env: "Env",
     *,
     position_sensors: tuple[str, ...],
@@ -93,14 +93,14 @@ def lift_feet(
     duty: float,
     command: str,
 ) -> torch.Tensor:
-    """One where the feet swing as high as they should: half a wave that rises to height_m in mid-swing.
+    """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
 
     Args:
         env: The environment.
         position_sensors: framepos sensors of the feet, in the world's frame.
-        radius_m: From the centre of a foot to its sole, in m.
+        radius_m: Distance from the centre of a foot to its sole, in m.
         height_m: Height of the sole in mid-swing, in m.
-        tolerance_m: Error, over all feet, at which 1/e is left, in m.
+        tolerance_m: Error over all feet at which the value is 1/e, in m.
         frequency_hz: See `swing`.
         offsets: See `swing`.
         duty: See `swing`.
@@ -115,8 +115,8 @@ def lift_feet(
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
-def slip(env: "Env", *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:
-    """Squared planar velocity of feet that touch the ground, summed, in (m/s)^2.
+def feet_slide(env: "Env", *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:
+    """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
 
     Args:
         env: The environment.

@@ -1,4 +1,4 @@
-"""What the policy can see; for `observation` terms."""
+"""Readings of the worlds, for observation terms."""
 
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,13 @@ def joint_vel(env: "Env", *, joint: str) -> torch.Tensor:
 
 
 def joint_cos_sin(env: "Env", *, joint: str) -> torch.Tensor:
-    """Cosine and sine of a hinge's angle, which do not jump where the angle wraps. Shape (num_envs, 2)."""
+    """Cosine and sine of the angle of a hinge, which are continuous where the angle wraps. Shape (num_envs, 2)."""
     angle = env.qpos(joint)
     return torch.cat([angle.cos(), angle.sin()], dim=1)
 
 
-def joints_from_home(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Positions of slides and hinges relative to the robot's home, in m or rad. Shape (num_envs, num_joints)."""
+def joint_pos_rel(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Positions of slides and hinges relative to the default pose, in m or rad. Shape (num_envs, num_joints)."""
     return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
 
 
@@ -45,26 +45,26 @@ def sensors(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
 
 
 def command(env: "Env", *, command: str) -> torch.Tensor:
-    """What a command term asks for. Shape (num_envs, size)."""
+    """Present value of a command term. Shape (num_envs, size)."""
     return env.command(command)
 
 
 def last_action(env: "Env") -> torch.Tensor:
-    """The policy's output of the step that led here, zero at the start. Shape (num_envs, num_actions)."""
+    """Last output of the policy, zero when an episode starts. Shape (num_envs, num_actions)."""
     return env.action
 
 
 def height_scan(
     env: "Env", *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], offset: float
 ) -> torch.Tensor:
-    """Height of a free body above points of the ground around it, less an offset, in m.
+    """Height of a free body above points of the ground around it, minus an offset, in m.
 
     Args:
         env: The environment.
         joint: Name of the free joint.
-        x: First and last point ahead of the body in m, and how many; the grid turns with the body's heading.
-        y: First and last point to its left, likewise.
-        offset: Subtracted, in m; the height of the standing body makes flat ground read zero.
+        x: First and last point ahead of the body in m, and the number of points. The grid turns with the heading.
+        y: First and last point to the left of the body, likewise.
+        offset: In m. With the height of the standing body, flat ground reads zero.
 
     Returns:
         Shape (num_envs, x[2] * y[2]), rows of equal y.

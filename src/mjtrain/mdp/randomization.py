@@ -1,8 +1,8 @@
-"""Domain randomisation: every world gets a robot of its own, on both engines.
+"""Domain randomisation: each world gets its own values in fields of the model, on both engines.
 
-For events of mode startup or reset. Factors and offsets are relative to the model as it was compiled, so they do not
-add up over episodes. Masses, inertias, centres of mass and armature change constants that follow from them, which costs
-a computation per changed world: better at startup than at every reset.
+For events of mode startup or reset. Factors and offsets are relative to the compiled model, so they do not accumulate
+over episodes. After changes of masses, inertias, centres of mass and armature, derived constants are computed again for
+each changed world: do those at startup rather than at every reset.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
-    """Scale the masses of bodies, and their inertias with them.
+    """Scale the masses and inertias of bodies by the same factors.
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
@@ -34,11 +34,11 @@ def mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[f
 
 
 def inertia(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
-    """Scale the principal inertias of bodies and leave their masses; one factor per body, so they stay physical.
+    """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
@@ -52,7 +52,7 @@ def center_of_mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], offse
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         offset_m: Bounds of the offset along each axis of the body, in m.
     """
@@ -62,13 +62,13 @@ def center_of_mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], offse
 
 
 def friction(env: "Env", worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple[float, float]) -> None:
-    """Set the sliding friction of geoms, one value for all of them in a world.
+    """Set the sliding friction of geoms to one value in each world.
 
-    MuJoCo takes the larger friction of two touching geoms, unless one has a higher priority.
+    MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         geoms: Regular expressions over geoms.
         sliding: Bounds of the coefficient.
     """
@@ -83,12 +83,11 @@ def armature(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tup
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         joints: Regular expressions over joints.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
-    rows = env.engine.layout.rows("dof", joints)
-    _scale(env, worlds, "dof_armature", rows, uniform(env, factor, len(rows)))
+    _scale_dofs(env, worlds, "dof_armature", joints, factor)
     _refresh(env, worlds, "dof_armature")
 
 
@@ -97,20 +96,19 @@ def damping(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tupl
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         joints: Regular expressions over joints.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
-    rows = env.engine.layout.rows("dof", joints)
-    _scale(env, worlds, "dof_damping", rows, uniform(env, factor, len(rows)))
+    _scale_dofs(env, worlds, "dof_damping", joints, factor)
 
 
 def actuator_gains(env: "Env", worlds: Worlds, *, actuators: tuple[str, ...], factor: tuple[float, float]) -> None:
-    """Scale what actuators give for a control and for a state: kp and kv of position actuators, gear of none.
+    """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
         env: The environment.
-        worlds: Which ones.
+        worlds: The worlds to change.
         actuators: Regular expressions over actuators.
         factor: Bounds of the factor, drawn for each actuator.
     """
@@ -121,12 +119,12 @@ def actuator_gains(env: "Env", worlds: Worlds, *, actuators: tuple[str, ...], fa
 
 
 def gravity(env: "Env", worlds: Worlds, *, offset: tuple[float, float]) -> None:
-    """Change gravity.
+    """Add a random offset to gravity.
 
     Args:
         env: The environment.
-        worlds: Which ones.
-        offset: Bounds of what is added to each component, in m/s^2, in the world's frame.
+        worlds: The worlds to change.
+        offset: Bounds of the offset of each component, in m/s^2, in the world's frame.
     """
     values = env.engine.expand("gravity")
     changed = _nominal(env, "gravity") + uniform(env, offset, 3)
@@ -134,12 +132,18 @@ def gravity(env: "Env", worlds: Worlds, *, offset: tuple[float, float]) -> None:
 
 
 def _nominal(env: "Env", field: str) -> torch.Tensor:
-    """Return a field as the model was compiled, without the axis of worlds."""
+    """Return a field of the compiled model, without the axis of worlds."""
     return env.engine.layout.nominal[field]
 
 
 def _scale(env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, factors: torch.Tensor) -> None:
     _write(env, worlds, field, rows, _nominal(env, field)[rows] * factors)
+
+
+def _scale_dofs(env: "Env", worlds: Worlds, field: str, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+    """Scale a field of degrees of freedom by a factor drawn for each of them."""
+    rows = env.engine.layout.rows("dof", joints)
+    _scale(env, worlds, field, rows, uniform(env, factor, len(rows)))
 
 
 def _write(env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, values: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Bringing a tool to a pose: the command and how well it is met.
+"""Moving a tool to a pose: the command, and the errors of the tool.
 
 The command is a position in m and a quaternion (w, x, y, z), both in the world's frame.
 """
@@ -24,16 +24,16 @@ def pose_command(
     pitch: tuple[float, float],
     yaw: tuple[float, float],
 ) -> torch.Tensor:
-    """Draw poses in a box.
+    """Draw poses from a box.
 
     Args:
         env: The environment.
         x: Bounds, in m.
         y: Bounds, in m.
         z: Bounds, in m.
-        roll: Bounds of the turn about x, which comes first, in rad.
-        pitch: Bounds of the turn about the world's y, in rad.
-        yaw: Bounds of the turn about the world's z, which comes last, in rad.
+        roll: Bounds of the rotation about x, which is applied first, in rad.
+        pitch: Bounds of the rotation about the world's y, in rad.
+        yaw: Bounds of the rotation about the world's z, which is applied last, in rad.
 
     Returns:
         Shape (num_envs, 7).
@@ -49,12 +49,12 @@ def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
 
 
 def position_error(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
-    """From the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
+    """Vector from the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return env.command(command)[:, :3] - env.sensor(position_sensor)
 
 
 def orientation_error(env: "Env", *, command: str, orientation_sensor: str) -> torch.Tensor:
-    """Turn from the tool to the commanded orientation as axis times angle, in rad, in the world's frame.
+    """Rotation from the tool to the commanded orientation as axis times angle, in rad, in the world's frame.
 
     Shape (num_envs, 3).
     """

@@ -1,4 +1,4 @@
-"""What is rewarded in any task; for `reward` terms."""
+"""Quantities that many tasks reward or penalise, for reward terms."""
 
 from typing import TYPE_CHECKING
 
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
-def alive(env: "Env") -> torch.Tensor:
+def is_alive(env: "Env") -> torch.Tensor:
     """One, always. Shape (num_envs,)."""
     return torch.ones(env.num_envs, device=env.device)
 
 
-def failed(env: "Env") -> torch.Tensor:
-    """One in the step that ends an episode by a termination term that does not truncate. Shape (num_envs,)."""
+def is_terminated(env: "Env") -> torch.Tensor:
+    """One in the step in which a termination term that does not truncate ends the episode. Shape (num_envs,)."""
     return env.terminated.float()
 
 
@@ -34,16 +34,16 @@ def joint_speed(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
 
 
 def sensors_squared(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
-    """Squared readings, summed over sensors: torques, say. Shape (num_envs,)."""
+    """Squared readings, for example torques, summed over sensors. Shape (num_envs,)."""
     return env.sensor(sensors).square().sum(dim=1)
 
 
 def joint_deviation(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared distance from the robot's home, summed over joints, in rad^2. Shape (num_envs,)."""
+    """Squared distance from the default pose, summed over joints, in rad^2. Shape (num_envs,)."""
     columns = env.engine.layout.qpos.select(joints)
     return (env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]).square().sum(dim=1)
 
 
-def contacts(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
-    """How many of the touch or contact sensors read more than zero. Shape (num_envs,)."""
+def undesired_contacts(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+    """Number of touch or contact sensors that read more than zero. Shape (num_envs,)."""
     return (env.sensor(sensors) > 0).float().sum(dim=1)

@@ -1,4 +1,4 @@
-"""Reasons for an episode to end; for `termination` terms."""
+"""Conditions that end an episode, for termination terms."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def time_out(env: "Env") -> torch.Tensor:
-    """The episode is as long as episode_length_s allows. Shape (num_envs,)."""
+    """The episode has lasted episode_length_s. Shape (num_envs,)."""
     return env.episode_step >= env.max_episode_steps
 
 
@@ -18,12 +18,12 @@ def joint_out_of_range(env: "Env", *, joint: str, limit: float) -> torch.Tensor:
     return env.qpos(joint)[:, 0].abs() > limit
 
 
-def tilted(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
-    """A body leans by more than limit (rad).
+def bad_orientation(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
+    """A body is tilted by more than a limit.
 
     Args:
         env: The environment.
-        sensor: A framezaxis sensor: the world's z axis seen from the body, or the body's from the world.
+        sensor: A framezaxis sensor: the world's z axis in the frame of the body, or the reverse.
         limit: Angle between the two, in rad.
 
     Returns:
@@ -37,12 +37,12 @@ def illegal_contact(env: "Env", *, sensors: tuple[str, ...], threshold: float = 
     return (env.sensor(sensors) > threshold).any(dim=1)
 
 
-def out_of_bounds(env: "Env", *, joint: str, margin_m: float) -> torch.Tensor:
+def terrain_out_of_bounds(env: "Env", *, joint: str, margin_m: float) -> torch.Tensor:
     """A free body is nearer than margin_m to the edge of the generated ground. Shape (num_envs,)."""
     return env.ground.outside(env.qpos(joint)[:, :2], margin_m)
 
 
-def too_low(env: "Env", *, joint: str, height_m: float) -> torch.Tensor:
+def root_height_below_minimum(env: "Env", *, joint: str, height_m: float) -> torch.Tensor:
     """A free body is less than height_m above the ground. Shape (num_envs,)."""
     pose = env.qpos(joint)
     return pose[:, 2] - env.ground.height(pose[:, :2]) < height_m

@@ -1,6 +1,7 @@
-"""Following a velocity: the command, its tracking, and the curricula that go with it.
+"""Following a velocity: the command, rewards for tracking it, and curricula.
 
-The command is (ahead, left, turn): the body's velocity along its x and y in m/s, and its turning rate about z in rad/s.
+The command is (ahead, left, turn): the body's velocity along its x and y in m/s, and its angular velocity about z in
+rad/s.
 """
 
 from typing import TYPE_CHECKING
@@ -27,16 +28,16 @@ def velocity_command(
 
     Args:
         env: The environment.
-        speed: Largest planar speed, in m/s; directions are uniform, speeds too.
-        turn: Largest turning rate, in rad/s.
+        speed: Largest planar speed, in m/s. Directions and speeds are uniform.
+        turn: Largest angular velocity, in rad/s.
         standing_fraction: Fraction of commands that are zero.
-        heading_fraction: Fraction of the others that hold a random heading instead of a turning rate.
-        curriculum: Name of a curriculum term whose level scales speed and turn from `least` of them (level 0) to all
-            (level 1); empty for all of them always.
+        heading_fraction: Fraction of the others that hold a random heading instead of an angular velocity.
+        curriculum: Name of a curriculum term whose level scales speed and turn, from the factor `least` at level 0 to
+            1 at level 1; empty for the factor 1.
         least: See curriculum.
 
     Returns:
-        Ahead, left, turn, heading in rad, and 1 where the heading counts. Shape (num_envs, 5).
+        Ahead, left, turn, heading in rad, and 1 where the heading is held, else 0. Shape (num_envs, 5).
     """
     noise = torch.rand(env.num_envs, 6, generator=env.rng, device=env.device)
     direction, size, turning, heading, stands, heads = noise.unbind(dim=1)
@@ -74,17 +75,17 @@ def approach(
     acceleration: float,
     turn_acceleration: float,
 ) -> torch.Tensor:
-    """Turn towards the heading where one was drawn, and change speed no faster than a body can.
+    """Turn towards the heading where one was drawn, and limit the acceleration of the command.
 
     Args:
         env: The environment.
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
         before: The command an env step earlier. Shape (num_envs, 3).
         joint: Name of the free joint.
-        gain: Turning rate per rad of heading error, in 1/s.
-        turn: Largest turning rate towards a heading, in rad/s.
+        gain: Angular velocity per rad of heading error, in 1/s.
+        turn: Largest angular velocity towards a heading, in rad/s.
         acceleration: Largest change of the planar velocity, in m/s^2.
-        turn_acceleration: Largest change of the turning rate, in rad/s^2.
+        turn_acceleration: Largest change of the angular velocity, in rad/s^2.
 
     Returns:
         Ahead, left, turn. Shape (num_envs, 3).
@@ -103,18 +104,18 @@ def approach(
 
 
 def moving(env: "Env", command: str, threshold: float = 0.05) -> torch.Tensor:
-    """Whether a velocity command asks for motion at all. Boolean, shape (num_envs,)."""
+    """Whether a velocity command is not to stand. Boolean, shape (num_envs,)."""
     return env.command(command).square().sum(dim=1) > threshold**2
 
 
-def track_planar(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
-    """One at the commanded planar velocity, falling off with the squared error.
+def track_lin_vel_xy(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+    """exp(-error^2 / tolerance^2) of the planar velocity against the command.
 
     Args:
         env: The environment.
         command: Name of the velocity command.
         sensor: A velocimeter on the body, in m/s.
-        tolerance: Error at which 1/e is left, in m/s.
+        tolerance: Error at which the value is 1/e, in m/s.
 
     Returns:
         Shape (num_envs,).
@@ -123,14 +124,14 @@ def track_planar(env: "Env", *, command: str, sensor: str, tolerance: float) -> 
     return torch.exp(-error / tolerance**2)
 
 
-def track_turn(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
-    """One at the commanded turning rate, falling off with the squared error.
+def track_ang_vel_z(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+    """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command.
 
     Args:
         env: The environment.
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
-        tolerance: Error at which 1/e is left, in rad/s.
+        tolerance: Error at which the value is 1/e, in rad/s.
 
     Returns:
         Shape (num_envs,).
@@ -139,8 +140,8 @@ def track_turn(env: "Env", *, command: str, sensor: str, tolerance: float) -> to
     return torch.exp(-error / tolerance**2)
 
 
-def planar_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
-    """Distance of the planar velocity from the one that was drawn, in m/s; `approach` makes no allowance here.
+def lin_vel_xy_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+    """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
     Args:
         env: The environment.
@@ -153,8 +154,8 @@ def planar_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
     return (env.drawn_command(command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
 
-def turn_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
-    """Distance of the turning rate from the commanded one, in rad/s.
+def ang_vel_z_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+    """Distance of the angular velocity about the body's z from the command, in rad/s.
 
     Args:
         env: The environment.
@@ -167,17 +168,17 @@ def turn_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
     return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
 
-def vertical_speed(env: "Env", *, sensor: str) -> torch.Tensor:
+def lin_vel_z(env: "Env", *, sensor: str) -> torch.Tensor:
     """Squared velocity along the body's z, in (m/s)^2, from a velocimeter. Shape (num_envs,)."""
     return env.sensor(sensor)[:, 2].square()
 
 
-def rocking(env: "Env", *, sensor: str) -> torch.Tensor:
-    """Squared turning rate about the body's x and y, in (rad/s)^2, from a gyro. Shape (num_envs,)."""
+def ang_vel_xy(env: "Env", *, sensor: str) -> torch.Tensor:
+    """Squared angular velocity about the body's x and y, in (rad/s)^2, from a gyro. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
 
-def leaning(env: "Env", *, sensor: str) -> torch.Tensor:
+def flat_orientation(env: "Env", *, sensor: str) -> torch.Tensor:
     """Squared sine of the angle between a body's z and the world's, from a framezaxis sensor. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
@@ -185,15 +186,15 @@ def leaning(env: "Env", *, sensor: str) -> torch.Tensor:
 def command_level(
     env: "Env", level: torch.Tensor, *, reward: str, full: float, share: float, step: float
 ) -> torch.Tensor:
-    """Curriculum: widen the commands of worlds that follow them.
+    """Widen the commands of worlds that track them well; for a curriculum.
 
     Args:
         env: The environment.
         level: From 0 to 1. Shape (num_envs,).
         reward: Name of the tracking reward.
-        full: That reward per second when tracking is perfect: its weight.
-        share: Part of it above which the level rises.
-        step: How much it rises; after an episode below half of share it falls by half as much.
+        full: Reward per second when tracking is perfect: the weight of the term.
+        share: Fraction of it above which the level rises.
+        step: Rise of the level. After an episode below half of share, it falls by half of step.
 
     Returns:
         Shape (num_envs,).
@@ -204,14 +205,14 @@ def command_level(
 
 
 def terrain_level(env: "Env", level: torch.Tensor, *, joint: str, command: str, far_m: float) -> torch.Tensor:
-    """Curriculum: up a level for who left its patch, down for who did not walk half of what was asked.
+    """Up a level where the robot left its patch, down where it walked less than half of the commanded distance.
 
     Args:
         env: The environment; its ground must be generated.
         level: Shape (num_envs,).
         joint: Name of the free joint.
         command: Name of the velocity command.
-        far_m: Distance from the start that counts as having left, in m.
+        far_m: Distance from the start at which it has left its patch, in m.
 
     Returns:
         Shape (num_envs,).

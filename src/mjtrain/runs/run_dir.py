@@ -14,6 +14,7 @@ import yaml
 
 from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import TrainConfig
+from mjtrain.config.functions import with_default_params
 from mjtrain.errors import RequestError
 from mjtrain.runs.upgrade import upgrade_params
 
@@ -206,7 +207,8 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
     for name, content in params.items():
         before = read_params(run_dir, name)
         if before:
-            changes += _compare(name, before, yaml.safe_load(yaml.safe_dump(content)))
+            now = yaml.safe_load(yaml.safe_dump(content))
+            changes += _compare(name, with_default_params(before), with_default_params(now))
     return changes
 
 

@@ -1,21 +1,19 @@
 """Arm-Reach: bring the tool of a six-joint arm to commanded poses."""
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    CommandTerm,
-    DistributionConfig,
-    EnvConfig,
-    ErrorTerm,
-    EventTerm,
-    ModelConfig,
-    ObservationTerm,
-    PpoConfig,
-    RewardTerm,
-    TaskConfig,
-    TerminationTerm,
+from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain.mdp import (
+    command,
+    error,
+    events,
+    observation,
+    observations,
+    reach,
+    reset_event,
+    reward,
+    rewards,
+    terminations,
+    truncation,
 )
-from mjtrain.mdp import events, observations, reach, rewards, terminations
 from mjtrain_tasks.models import ARM
 
 JOINTS = (".*",)
@@ -40,53 +38,43 @@ def make_task() -> TaskConfig:
 
 
 def make_env() -> EnvConfig:
-    """The MDP: 50 decisions a second; an episode is two poses of 3 s, and only time ends it."""
+    """The MDP: 50 env steps per second; an episode is two poses of 3 s, and only time ends it."""
     return EnvConfig(
         robot=str(ARM),
         decimation=4,
         episode_length_s=6.0,
         actions={"joints": ActionTerm(actuators=JOINTS, scale=0.5, from_home=True, clip=(-6.0, 6.0))},
         commands={
-            "pose": CommandTerm(
-                func=reach.pose_command,
-                params=dict(POSES),
+            "pose": command(reach.pose_command, **POSES).replace(
                 resampling_s=(3.0, 3.0),
                 errors={
-                    "distance": ErrorTerm(func=reach.distance, params=TOOL_POSITION, unit="m", settling_s=2.5),
-                    "angle": ErrorTerm(func=reach.angle, params=TOOL_ORIENTATION, unit="rad", settling_s=2.5),
+                    "distance": error(reach.distance, "m", **TOOL_POSITION).replace(settling_s=2.5),
+                    "angle": error(reach.angle, "rad", **TOOL_ORIENTATION).replace(settling_s=2.5),
                 },
-                controls=dict(POSES),
+                controls=POSES,
                 steer=reach.steer,
                 is_pose=True,
             )
         },
         observations={
             "actor": {
-                "joint_positions": ObservationTerm(
-                    func=observations.joints_from_home, params={"joints": JOINTS}, noise=0.005
-                ),
-                "joint_velocities": ObservationTerm(
-                    func=observations.joint_velocities, params={"joints": JOINTS}, noise=0.02
-                ),
-                "pose": ObservationTerm(func=observations.command, params={"command": "pose"}),
-                "position_error": ObservationTerm(func=reach.position_error, params=TOOL_POSITION),
-                "orientation_error": ObservationTerm(func=reach.orientation_error, params=TOOL_ORIENTATION),
-                "last_action": ObservationTerm(func=observations.last_action),
+                "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.005),
+                "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.02),
+                "pose": observation(observations.command, command="pose"),
+                "position_error": observation(reach.position_error, **TOOL_POSITION),
+                "orientation_error": observation(reach.orientation_error, **TOOL_ORIENTATION),
+                "last_action": observation(observations.last_action),
             }
         },
         rewards={
-            "near": RewardTerm(func=reach.near_position, weight=1.0, params={**TOOL_POSITION, "tolerance_m": 0.2}),
-            "exact": RewardTerm(func=reach.near_position, weight=2.0, params={**TOOL_POSITION, "tolerance_m": 0.03}),
-            "orientation": RewardTerm(
-                func=reach.near_orientation, weight=1.0, params={**TOOL_ORIENTATION, "tolerance": 0.5}
-            ),
-            "action_rate": RewardTerm(func=rewards.action_rate, weight=-0.02),
-            "speed": RewardTerm(func=rewards.joint_speed, weight=-0.005, params={"joints": JOINTS}),
+            "near": reward(reach.near_position, 1.0, **TOOL_POSITION, tolerance_m=0.2),
+            "exact": reward(reach.near_position, 2.0, **TOOL_POSITION, tolerance_m=0.03),
+            "orientation": reward(reach.near_orientation, 1.0, **TOOL_ORIENTATION, tolerance=0.5),
+            "action_rate": reward(rewards.action_rate, -0.02),
+            "speed": reward(rewards.joint_speed, -0.005, joints=JOINTS),
         },
-        terminations={"time_out": TerminationTerm(func=terminations.time_out, truncates=True)},
-        events={
-            "joints": EventTerm(func=events.scale_joint_positions, params={"joints": JOINTS, "factor": (0.8, 1.2)}),
-        },
+        terminations={"time_out": truncation(terminations.time_out)},
+        events={"joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.8, 1.2))},
     )
 
 

@@ -1,19 +1,8 @@
 """Cartpole-Balance: keep a pole upright by pushing the cart under it."""
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    DistributionConfig,
-    EnvConfig,
-    EventTerm,
-    ModelConfig,
-    ObservationTerm,
-    PpoConfig,
-    RewardTerm,
-    TaskConfig,
-    TerminationTerm,
-)
-from mjtrain.mdp.events import add_uniform_joint_offset
+from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain.mdp import observation, reset_event, reward, termination, truncation
+from mjtrain.mdp.events import reset_joints_by_offset
 from mjtrain.mdp.observations import joint_pos, joint_vel
 from mjtrain.mdp.rewards import action_energy
 from mjtrain.mdp.terminations import joint_out_of_range, time_out
@@ -30,7 +19,7 @@ def make_task() -> TaskConfig:
 
 
 def make_env() -> EnvConfig:
-    """The MDP: 50 decisions a second, 10 s an episode, over early when pole or cart go too far."""
+    """The MDP: 50 env steps per second, 10 s per episode; it ends early when pole or cart go too far."""
     return EnvConfig(
         robot=str(CARTPOLE),
         decimation=5,
@@ -38,30 +27,28 @@ def make_env() -> EnvConfig:
         actions={"push": ActionTerm(actuators=("push",))},
         observations={
             "actor": {
-                "cart_position": ObservationTerm(func=joint_pos, params={"joint": "slider"}),
-                "pole_angle": ObservationTerm(func=joint_pos, params={"joint": "hinge"}),
-                "cart_velocity": ObservationTerm(func=joint_vel, params={"joint": "slider"}),
-                "pole_velocity": ObservationTerm(func=joint_vel, params={"joint": "hinge"}),
+                "cart_position": observation(joint_pos, joint="slider"),
+                "pole_angle": observation(joint_pos, joint="hinge"),
+                "cart_velocity": observation(joint_vel, joint="slider"),
+                "pole_velocity": observation(joint_vel, joint="hinge"),
             }
         },
         rewards={
-            "upright": RewardTerm(func=rewards.upright, weight=1.0, params={"sensor": "pole_axis"}),
-            "centered": RewardTerm(func=rewards.centered, weight=0.5, params={"joint": "slider", "width": 0.5}),
-            "effort": RewardTerm(func=action_energy, weight=-0.05),
+            "upright": reward(rewards.upright, 1.0, sensor="pole_axis"),
+            "centered": reward(rewards.centered, 0.5, joint="slider", width=0.5),
+            "effort": reward(action_energy, -0.05),
         },
         terminations={
-            "time_out": TerminationTerm(func=time_out, truncates=True),
-            "pole_fell": TerminationTerm(func=joint_out_of_range, params={"joint": "hinge", "limit": 0.5}),
-            "cart_left": TerminationTerm(func=joint_out_of_range, params={"joint": "slider", "limit": 1.8}),
+            "time_out": truncation(time_out),
+            "pole_fell": termination(joint_out_of_range, joint="hinge", limit=0.5),
+            "cart_left": termination(joint_out_of_range, joint="slider", limit=1.8),
         },
         events={
-            "start_cart": EventTerm(
-                func=add_uniform_joint_offset,
-                params={"joint": "slider", "position": (-0.5, 0.5), "velocity": (-0.2, 0.2)},
+            "start_cart": reset_event(
+                reset_joints_by_offset, joint="slider", position=(-0.5, 0.5), velocity=(-0.2, 0.2)
             ),
-            "start_pole": EventTerm(
-                func=add_uniform_joint_offset,
-                params={"joint": "hinge", "position": (-0.1, 0.1), "velocity": (-0.1, 0.1)},
+            "start_pole": reset_event(
+                reset_joints_by_offset, joint="hinge", position=(-0.1, 0.1), velocity=(-0.1, 0.1)
             ),
         },
     )

@@ -19,7 +19,7 @@ def upright(env: "Env", *, sensor: str) -> torch.Tensor:
 
 
 def centered(env: "Env", *, joint: str, width: float) -> torch.Tensor:
-    """How near the cart is to the middle of its rail, 1 there and 1/e at the width. Shape (num_envs,).
+    """Closeness of the cart to the middle of its rail: 1 there, 1/e at the width. Shape (num_envs,).
 
     Args:
         env: The environment.

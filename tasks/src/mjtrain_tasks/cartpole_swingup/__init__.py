@@ -1,19 +1,8 @@
 """Cartpole-Swingup: swing a hanging pole up by pushing the cart, and keep it there."""
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    DistributionConfig,
-    EnvConfig,
-    EventTerm,
-    ModelConfig,
-    ObservationTerm,
-    PpoConfig,
-    RewardTerm,
-    TaskConfig,
-    TerminationTerm,
-)
-from mjtrain.mdp.events import add_uniform_joint_offset
+from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain.mdp import observation, reset_event, reward, truncation
+from mjtrain.mdp.events import reset_joints_by_offset
 from mjtrain.mdp.observations import joint_cos_sin, joint_pos, joint_vel
 from mjtrain.mdp.rewards import action_energy
 from mjtrain.mdp.terminations import time_out
@@ -32,7 +21,7 @@ def make_task() -> TaskConfig:
 
 
 def make_env() -> EnvConfig:
-    """The MDP: 50 decisions a second, 10 s an episode, which only time ends."""
+    """The MDP: 50 env steps per second, 10 s per episode; only time ends it."""
     return EnvConfig(
         robot=str(CARTPOLE),
         decimation=5,
@@ -40,39 +29,28 @@ def make_env() -> EnvConfig:
         actions={"push": ActionTerm(actuators=("push",))},
         observations={
             "actor": {
-                "cart_position": ObservationTerm(func=joint_pos, params={"joint": "slider"}),
-                "pole_direction": ObservationTerm(func=joint_cos_sin, params={"joint": "hinge"}),
-                "cart_velocity": ObservationTerm(func=joint_vel, params={"joint": "slider"}),
-                "pole_velocity": ObservationTerm(func=joint_vel, params={"joint": "hinge"}),
+                "cart_position": observation(joint_pos, joint="slider"),
+                "pole_direction": observation(joint_cos_sin, joint="hinge"),
+                "cart_velocity": observation(joint_vel, joint="slider"),
+                "pole_velocity": observation(joint_vel, joint="hinge"),
             }
         },
-        # A spinning pole is up half of the time, so most of the reward is for being up and slow.
+        # A spinning pole is upright half of the time, so most of the reward is for being upright and slow.
         rewards={
-            "upright": RewardTerm(
-                func=rewards.upright_and_centered,
-                weight=0.2,
-                params={"sensor": "pole_axis", "joint": "slider", "width": 1.0},
-            ),
-            "still": RewardTerm(
-                func=rewards.still_when_upright,
-                weight=1.0,
-                params={"sensor": "pole_axis", "joint": "hinge", "width": 4.0},
-            ),
-            "effort": RewardTerm(func=action_energy, weight=-0.02),
+            "upright": reward(rewards.upright_and_centered, 0.2, sensor="pole_axis", joint="slider", width=1.0),
+            "still": reward(rewards.still_when_upright, 1.0, sensor="pole_axis", joint="hinge", width=4.0),
+            "effort": reward(action_energy, -0.02),
         },
-        terminations={"time_out": TerminationTerm(func=time_out, truncates=True)},
+        terminations={"time_out": truncation(time_out)},
         events={
-            "start_cart": EventTerm(
-                func=add_uniform_joint_offset,
-                params={"joint": "slider", "position": (-0.5, 0.5), "velocity": (-0.2, 0.2)},
+            "start_cart": reset_event(
+                reset_joints_by_offset, joint="slider", position=(-0.5, 0.5), velocity=(-0.2, 0.2)
             ),
-            "start_pole": EventTerm(
-                func=add_uniform_joint_offset,
-                params={
-                    "joint": "hinge",
-                    "position": (HANGING_RAD - 0.2, HANGING_RAD + 0.2),
-                    "velocity": (-0.1, 0.1),
-                },
+            "start_pole": reset_event(
+                reset_joints_by_offset,
+                joint="hinge",
+                position=(HANGING_RAD - 0.2, HANGING_RAD + 0.2),
+                velocity=(-0.1, 0.1),
             ),
         },
     )

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
-    """Height of the pole, from 0 hanging to 1 upright, less the further the cart is from the middle. Shape (num_envs,).
+    """Height of the pole, from 0 hanging to 1 upright, reduced away from the middle of the rail. Shape (num_envs,).
 
     Args:
         env: The environment.
         sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
         joint: The cart's slide.
-        width: Distance from the middle, in m, at which a factor of 1/2 + 1/(2e) is left.
+        width: Distance from the middle at which the height is multiplied by 1/2 + 1/(2e), in m.
     """
     height = (1.0 + env.sensor(sensor)[:, 2]) / 2
     near = torch.exp(-(env.qpos(joint)[:, 0] / width).square())
@@ -23,13 +23,13 @@ def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -
 
 
 def still_when_upright(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
-    """Height of the pole, less the faster it turns. Shape (num_envs,).
+    """Height of the pole, from 0 hanging to 1 upright, reduced where it turns fast. Shape (num_envs,).
 
     Args:
         env: The environment.
         sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
         joint: The pole's hinge.
-        width: Angular speed, in rad/s, at which 1/e is left.
+        width: Angular speed at which the height is multiplied by 1/e, in rad/s.
     """
     height = (1.0 + env.sensor(sensor)[:, 2]) / 2
     return height * torch.exp(-(env.qvel(joint)[:, 0] / width).square())

@@ -1,0 +1,57 @@
+"""Parameters of term functions, read from their signatures."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from mjtrain.config.plain import import_function
+
+
+def default_params(func: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a function's parameters that can be recorded and set by flags, in order.
+
+    These are numbers, strings, booleans and tuples of them.
+    """
+    try:
+        parameters = inspect.signature(func).parameters
+    except (TypeError, ValueError):  # not a function, or a built-in one that does not say
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items() if _is_plain(parameter.default)}
+
+
+def with_default_params(record: Any) -> Any:
+    """Complete the parameters of all terms in a recorded config with the defaults of their functions.
+
+    Two records of the same run are then equal, whether or not they spell the defaults out.
+
+    Args:
+        record: What `to_plain` gave. Functions that cannot be imported keep the parameters that are there.
+    """
+    if isinstance(record, list):
+        return [with_default_params(item) for item in record]
+    if not isinstance(record, dict):
+        return record
+    completed = {key: with_default_params(item) for key, item in record.items()}
+    for func, params in (("func", "params"), ("refine", "refine_params")):
+        if isinstance(completed.get(func), str) and isinstance(completed.get(params), dict):
+            completed[params] = _recorded_defaults(completed[func]) | completed[params]
+    return completed
+
+
+def _recorded_defaults(spec: str) -> dict[str, Any]:
+    try:
+        function = import_function(spec, "func")
+    except ValueError:
+        return {}
+    return {name: _listed(default) for name, default in default_params(function).items()}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, bool | int | float | str)
+
+
+def _listed(value: Any) -> Any:
+    """Turn tuples into lists, as in a record."""
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,161 @@
+"""A parameter that does not fit its function is one line, before anything starts, for every kind of term."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mjtrain.catalog import load_task
+from mjtrain.config import (
+    CommandTerm,
+    CurriculumTerm,
+    EnvConfig,
+    ErrorTerm,
+    EventTerm,
+    ObservationTerm,
+    RewardTerm,
+    TerminationTerm,
+)
+from mjtrain.env.env import Env
+from mjtrain.env.term_check import check_terms
+from mjtrain.errors import RequestError
+from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
+from support.envs import TASKS, make_env
+
+CARTPOLE = load_task("Cartpole-Balance").env
+FEET = ("foot_contact",)
+
+
+def with_term(kind: str, term: Any) -> EnvConfig:
+    if kind == "observations":
+        return replace(CARTPOLE, observations={"actor": {"x": term}})
+    return replace(CARTPOLE, **{kind: {"x": term}})
+
+
+def takes_anything(env: Env, *, scale: float = 1.0, **others: float) -> torch.Tensor:
+    return torch.full((env.num_envs,), scale * len(others))
+
+
+SLIP = {"contact_sensors": FEET, "velocity_sensor": FEET}
+COMMAND = {"speed": 1.0, "turn": 1.0}
+BAD: list[tuple[str, Any, str]] = [
+    (
+        "rewards",
+        RewardTerm(func=gait.feet_slide, weight=1.0, params=SLIP),
+        "--env.rewards.x: feet_slide() has no parameter velocity_sensor; it takes contact_sensors, velocity_sensors",
+    ),
+    (
+        "rewards",
+        RewardTerm(func=gait.feet_slide, weight=1.0, params={"contact_sensors": FEET}),
+        "--env.rewards.x: feet_slide() needs the parameter velocity_sensors; it takes contact_sensors, "
+        "velocity_sensors",
+    ),
+    (
+        "rewards",
+        RewardTerm(func=rewards.is_alive, weight=1.0, params={"width": 1.0}),
+        "--env.rewards.x: is_alive() has no parameter width; it takes none",
+    ),
+    (
+        "rewards",
+        RewardTerm(func=2.0, weight=1.0),  # pyright: ignore[reportArgumentType]
+        "--env.rewards.x: 2.0 is not a function; give one that was made with def",
+    ),
+    ("rewards", rewards.is_alive, "--env.rewards.x: is <function is_alive"),
+    (
+        "rewards",
+        EventTerm(func=events.push_by_setting_velocity, params={"joint": "a", "linear": 1.0, "angular": 1.0}),
+        "not a RewardTerm",
+    ),
+    (
+        "observations",
+        ObservationTerm(func=observations.joint_pos, params={"joints": ("hinge",)}),
+        "--env.observations.actor.x: joint_pos() has no parameter joints; it takes joint",
+    ),
+    (
+        "terminations",
+        TerminationTerm(func=terminations.illegal_contact, params={"sensors": FEET, "treshold": 1.0}),
+        "--env.terminations.x: illegal_contact() has no parameter treshold; it takes sensors, threshold",
+    ),
+    (
+        "commands",
+        CommandTerm(func=velocity.velocity_command, params={"speed": 1.0}),
+        "--env.commands.x: velocity_command() needs the parameter turn; it takes speed, turn, ",
+    ),
+    (
+        "commands",
+        CommandTerm(func=velocity.velocity_command, params=COMMAND, refine=velocity.approach, refine_params={}),
+        "--env.commands.x.refine: approach() needs the parameter joint, gain, turn, acceleration, turn_acceleration; ",
+    ),
+    (
+        "commands",
+        CommandTerm(func=velocity.velocity_command, params=COMMAND, refine=velocity.steer),
+        "--env.commands.x.refine: steer() must take env, drawn, before before its parameters",
+    ),
+    (
+        "commands",
+        CommandTerm(func=velocity.velocity_command, params=COMMAND, errors={"far": ErrorTerm(func=reach.distance)}),
+        "--env.commands.x.errors.far: distance() needs the parameter command, position_sensor; ",
+    ),
+    (
+        "commands",
+        CommandTerm(func=velocity.velocity_command, params=COMMAND, steer=rewards.is_alive),
+        "--env.commands.x.steer: is_alive() must take env, values before its parameters",
+    ),
+    (
+        "events",
+        EventTerm(func=events.reset_joints_by_offset, params={"joint": "hinge", "angle": (0.0, 1.0)}),
+        "--env.events.x: reset_joints_by_offset() has no parameter angle; it takes joint, position, velocity",
+    ),
+    (
+        "events",
+        EventTerm(func=rewards.is_alive),
+        "--env.events.x: is_alive() must take env, worlds before its parameters",
+    ),
+    (
+        "events",
+        EventTerm(func=lambda env, worlds: None, mode="reste"),  # pyright: ignore[reportArgumentType]
+        "--env.events.x.mode reste: choose from startup, reset, interval",
+    ),
+    (
+        "curriculum",
+        CurriculumTerm(func=velocity.terrain_level, params={"joint": "hinge", "command": "x", "far": 3.0}),
+        "--env.curriculum.x: terrain_level() has no parameter far; it takes joint, command, far_m",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "term", "message"), BAD)
+def test_what_does_not_fit_is_named_in_one_line(kind: str, term: Any, message: str) -> None:
+    config = with_term(kind, term)
+    for check in (check_terms, make_env):
+        with pytest.raises(RequestError) as caught:
+            check(config)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_all_problems_are_named_at_once() -> None:
+    config = replace(
+        CARTPOLE,
+        rewards={"a": RewardTerm(func=rewards.is_alive, weight=1.0, params={"b": 1.0})},
+        terminations={"c": TerminationTerm(func=terminations.time_out, params={"d": 1.0})},
+    )
+    with pytest.raises(RequestError, match=r"rewards\.a: .* parameter b; .*; --env\.terminations\.c: .* parameter d; "):
+        check_terms(config)
+
+
+def test_functions_that_take_anything_are_left_alone() -> None:
+    check_terms(with_term("rewards", RewardTerm(func=takes_anything, weight=1.0, params={"a": 1.0, "b": 2.0})))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_built_in_tasks_fit(task: str) -> None:
+    check_terms(load_task(task).env)
+
+
+def test_the_check_imports_nothing_heavy() -> None:
+    code = "import sys, mjtrain.env.term_check, mjtrain.mdp; assert not {'torch', 'mujoco', 'warp'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
