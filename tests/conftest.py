@@ -3,13 +3,36 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-
-import mjtrain
-from mjtrain.catalog import load_task
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
-ONE_CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+TESTS = Path(__file__).parent
+PROCESS = (
+    "deploy",
+    "faults",
+    "multinode",
+    "rl",
+    "cli/test_commands.py",
+    "cli/test_scaling.py",
+    "cli/test_tasks.py",
+    "export/test_deploy.py",
+    "hooks/test_checkpoint_hook.py",
+    "launcher/test_launch.py",
+    "launcher/test_output.py",
+    "play/test_command.py",
+    "play/test_native_viewer.py",
+    "play/test_web_viewer.py",
+    "reporting/test_wandb.py",
+    "runs/test_formats.py",
+    "runs/test_resume.py",
+    "runs/test_robot.py",
+    "runs/test_trained_run.py",
+    "storage/test_training.py",
+    "storage/test_uploader.py",
+    "test_wheels.py",
+    "video/test_video_hook.py",
+)
+"""Folders and files whose tests all start jobs or trainings; the quick loop does not even import them."""
+
 BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->\n"
 
 
@@ -23,24 +46,47 @@ def pytest_configure() -> None:
             os.sched_setaffinity(0, {cores[index]})
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; keep tests that share a trained run on one worker of pytest-xdist."""
-    for item in items:
-        if "log_root" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("trained run"))
-    if torch.cuda.is_available():
-        return
-    skip = pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here")
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(skip)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Most tests start processes and wait for them, so there is one worker more than cores; not in the quick loop."""
+    return len(os.sched_getaffinity(0)) + (config.option.markexpr != "not process")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out of the quick loop what it would deselect: importing RSL-RL and its like takes longer than its tests."""
+    return True if config.option.markexpr == "not process" and _is_process_only(collection_path) else None
+
+
+def _is_process_only(path: Path) -> bool:
+    place = path.relative_to(TESTS).as_posix()
+    return any(place == name or place.startswith(f"{name}/") for name in PROCESS)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark by folder and by fixture, before pytest-xdist looks at the marks.
+
+    Tests that share a trained run stay on one worker, so that it is trained once.
+    """
+    if _is_process_only(item.path):
+        item.add_marker(pytest.mark.process)
+    if "log_root" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("trained run"))
+    if "gpu" in item.keywords and not _has_gpu():
+        item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here"))
+
+
+def _has_gpu() -> bool:
+    import torch  # seconds, which the process that only distributes tests need not spend
+
+    return torch.cuda.is_available()
 
 
 @pytest.fixture(scope="session")
 def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of Cartpole-Balance that has learned something, and one of the quadruped that has not."""
-    folder = tmp_path_factory.mktemp("logs")
+    import mjtrain
+    from mjtrain.catalog import load_task
+
+    folder, one_cpu = tmp_path_factory.mktemp("logs"), mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     cartpole = load_task("Cartpole-Balance")
     agent = replace(cartpole.agent, save_interval=10)
     mjtrain.train(
@@ -48,12 +94,12 @@ def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         agent=agent,
         num_envs=256,
         max_iterations=40,
-        launch=ONE_CPU,
+        launch=one_cpu,
         logger="none",
         log_root=str(folder),
     )
     mjtrain.train(
-        "Quadruped-Velocity-Flat", num_envs=8, max_iterations=1, launch=ONE_CPU, logger="none", log_root=str(folder)
+        "Quadruped-Velocity-Flat", num_envs=8, max_iterations=1, launch=one_cpu, logger="none", log_root=str(folder)
     )
     return folder
 

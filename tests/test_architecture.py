@@ -187,6 +187,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.process
 def test_one_rank_does_not_import_torchrunx() -> None:
     code = (
         "import sys, mjtrain\n"

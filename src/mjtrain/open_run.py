@@ -43,28 +43,28 @@ def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
         RequestError: There is no such run, it is complete, or another process trains there.
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
-    robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    run = Run(
+    with claim_run_dir(found.run_dir), leaving_no_trace(found.run_dir, found.made, started):
+        run = _make_run(request, found, previous, started)
+        if run.restarted:
+            _write_restart(run.run_dir, run.iteration, cause="started again from outside")
+        _print(*run.notices, request.describe(run.iteration), f"run directory: {_shorten(run.run_dir)}")
+        yield run
+
+
+def _make_run(request: TrainRequest, found: FoundRun, previous: Run | None, started: str) -> Run:
+    robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
+    resumption = _describe_resumption(request, found, previous, robot)
+    return Run(
         run_dir=found.run_dir,
         robot=None if robot == request.config.env.robot else robot,
         resume=found.resume,
         checkpoint=found.checkpoint,
         iteration=found.iteration,
         restarted=previous is not None,
-        notices=(
-            *request.notices,
-            *found.notices,
-            *_describe_resumption(request, found, previous, robot),
-            *robot_notices,
-        ),
+        notices=(*request.notices, *found.notices, *resumption, *robot_notices),
         record=_record(request, found, started),
     )
-    with claim_run_dir(run.run_dir), leaving_no_trace(run.run_dir, found.made, started):
-        if run.restarted:
-            _write_restart(run.run_dir, run.iteration, cause="started again from outside")
-        _print(*run.notices, request.describe(run.iteration), f"run directory: {_shorten(run.run_dir)}")
-        yield run
 
 
 def _reopen(previous: Run) -> FoundRun:

@@ -64,7 +64,7 @@ def test_help_says_each_default_once_and_fits_the_terminal(tmp_path: Path) -> No
     for columns in (60, 80, 130):
         text = run("train", "--help", cwd=tmp_path, COLUMNS=str(columns)).stdout
         words = " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
-        assert "only on the CPU. Default: 1. --num-threads" in words
+        assert "not for GPUs. Default: 1. --num-threads" in words
         assert "Seed of the run; every rank uses seed + rank. (default: 0)" in words
         assert "(default: )" not in words
         for sentence in re.findall(r"Default: [^()]*\(default: [^)]*\)", words):
@@ -218,7 +218,7 @@ def test_a_failure_keeps_its_traceback_and_ends_with_status_1(tmp_path: Path) ->
 def test_no_logger_leaves_metrics_jsonl_only(tmp_path: Path) -> None:
     run("train", "Cartpole-Balance", "--num-envs", "4", "--max-iterations", "2", "--logger", "none", cwd=tmp_path)
     run_dir = only_run_below(tmp_path)
-    assert sorted(path.name for path in run_dir.iterdir()) == ["metrics.jsonl", "model_2.pt", "params"]
+    assert sorted(path.name for path in run_dir.iterdir()) == ["metrics.jsonl", "model_2.pt", "params", "robot"]
 
 
 def test_train_from_python(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -
         assert capsys.readouterr().out == f"mjtrain {version('mjtrain')}\n"
 
 
+@pytest.mark.process
 def test_python_m_mjtrain(tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mjtrain", *args]
@@ -75,6 +76,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
@@ -98,6 +100,7 @@ def test_bash_completes_commands_tasks_and_flags(script: Path, words: str, compl
     assert sorted(done.stdout.split()) == completed
 
 
+@pytest.mark.process
 def test_the_builtin_export_keeps_its_own_completion(script: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"source {script}; complete -p export"], capture_output=True, timeout=60, check=False

@@ -15,7 +15,7 @@ from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.mdp.observations import last_action
 from mjtrain.mdp.rewards import action_energy, action_rate, is_alive
-from support.envs import NUM_ENVS, TASKS, actions_for, make_env
+from support.envs import ENGINES, NUM_ENVS, TASKS, actions_for, make_env
 
 
 def variants() -> list[tuple[str, bool]]:
@@ -33,7 +33,7 @@ def config(request: pytest.FixtureRequest) -> EnvConfig:
     )
 
 
-@pytest.fixture(params=["native", "warp"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -182,6 +182,7 @@ def test_a_state_that_does_not_fit_changes_nothing(engine: str) -> None:
             assert same, f"{name}, after a state with another {path}"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("variant", [variant for variant in variants() if variant[0] != "Quadruped-Velocity-Rough"])
 def test_both_engines_see_the_same_task(variant: tuple[str, bool]) -> None:
     """100 env steps with the same actions, through contacts; the bounds are those of single precision."""
@@ -202,6 +203,7 @@ def test_both_engines_see_the_same_task(variant: tuple[str, bool]) -> None:
         assert torch.equal(ours[3], theirs[3])
 
 
+@pytest.mark.process
 def test_both_engines_see_the_same_rough_ground() -> None:
     """Trajectories part at the first touch; what robots feel does not.
 

@@ -13,7 +13,7 @@ from mjtrain.engines.height_field import make_height_field
 from mjtrain.engines.model import load_model
 from mjtrain.env.ground import Ground
 from mjtrain.errors import RequestError
-from support.envs import make_env
+from support.envs import ENGINES, make_env
 
 SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
 
@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_ground() -> None:
     assert not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
     task = load_task("Quadruped-Velocity-Rough").env
     terrain = task.curriculum["terrain"]

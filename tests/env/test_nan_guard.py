@@ -12,7 +12,7 @@ from mjtrain.catalog import load_task
 from mjtrain.config import EventTerm, NanGuardConfig
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from support.envs import actions_for, make_env
+from support.envs import ENGINES, actions_for, make_env
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 
@@ -21,7 +21,7 @@ def break_worlds(env: Env, worlds: Worlds, *, speed: float) -> None:
     worlds.qvel.fill_(speed)
 
 
-@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", ["Cartpole-Balance", "Quadruped-Velocity-Flat"])
 def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str, tmp_path: Path) -> None:
     config = load_task(task).env

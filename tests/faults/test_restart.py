@@ -46,7 +46,8 @@ def test_restarts_come_to_an_end(tmp_path: Path, record: Record) -> None:
     cause = row.pop("cause")
     assert (row["event"], row["restart"], row["iteration"]) == ("restart", 1, 0)
     assert "ValueError: the arm fell off" in cause
-    assert "restart 1 of 1 in 2 s" in outcome.stderr
+    assert row["wait_s"] in (1.0, 2.0)  # 1 s if the ranks have taken 10 s to fail, as on a busy machine
+    assert f"restart 1 of 1 in {row['wait_s']:g} s" in outcome.stderr
     assert len(list(tmp_path.glob("logs/*/*/torchrunx/*"))) == 2
     record("exception, each time, --max-restarts 1", "update, 1 rank", outcome, last_words=cause)
 

@@ -85,7 +85,7 @@ def test_a_training_without_standard_streams(tmp_path: Path, ranks: int) -> None
     done = subprocess.run([*WITHOUT_STREAMS, *command], cwd=tmp_path, timeout=480, check=False)
     assert done.returncode == 0
     (metrics,) = tmp_path.glob("logs/*/*/metrics.jsonl")
-    assert len(metrics.read_text().splitlines()) == 2
+    assert metrics.read_text().count('"iteration"') == 2
 
 
 def test_a_function_without_standard_streams(tmp_path: Path) -> None:

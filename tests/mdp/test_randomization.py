@@ -15,7 +15,7 @@ from mjtrain.engines.layout import MODEL_FIELDS
 from mjtrain.engines.model import load_model
 from mjtrain.errors import RequestError
 from mjtrain.mdp import randomization
-from support.envs import NUM_ENVS, make_env
+from support.envs import ENGINES, NUM_ENVS, make_env
 
 # func, its parameters, and the fields it changes with the bounds of value / nominal, or of value - nominal
 TERMS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, tuple[str, float, float]]]] = {
@@ -65,7 +65,7 @@ def config_with(name: str, mode: str = "startup") -> EnvConfig:
     return replace(config, events={name: event, "pose": config.events["pose"]})
 
 
-@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", TERMS)
 def test_every_world_gets_its_own_values_within_the_bounds(name: str, engine: str) -> None:
     env = make_env(config_with(name), engine=engine, seed=4)
@@ -82,7 +82,7 @@ def test_every_world_gets_its_own_values_within_the_bounds(name: str, engine: st
         assert values.flatten(1).unique(dim=0).shape[0] == NUM_ENVS, field
 
 
-@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", TERMS)
 def test_each_world_moves_as_its_own_model_does(name: str, engine: str) -> None:
     """One MjModel per world, with the same values and mj_setConst, stepped by mj_step."""
@@ -121,7 +121,7 @@ def test_each_world_moves_as_its_own_model_does(name: str, engine: str) -> None:
         assert np.ptp(expected[:, 7:], axis=0).max() > 1e-4
 
 
-@pytest.mark.parametrize("engine", ["native", "warp"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_at_a_reset_only_the_masked_worlds_change_and_nothing_adds_up(engine: str) -> None:
     env = make_env(config_with("mass", "reset"), engine=engine)
     mask = torch.tensor([True, False, True, False, False, False])

@@ -46,7 +46,7 @@ def test_c10d_with_a_restart_resumes_the_run(cluster: Cluster, tmp_path: Path) -
     assert [row["iteration"] for row in rows if "event" not in row] == [1, 2, 3, 4]
     said = "".join(outcome.stderr for outcome in outcomes)
     assert "ValueError: the arm fell off" in said
-    assert "started again: going on from iteration 2" in said
+    assert "started again: resuming from iteration 2" in said
 
 
 def test_an_agent_of_torchrun_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
 
 
 def make_agent(**algorithm: Any) -> AgentConfig:
-    distribution = DistributionConfig(class_name="shared_noise:SharedNoise")
+    distribution = DistributionConfig(class_name="support.shared_noise:SharedNoise")
     return AgentConfig(
         num_steps_per_env=NUM_STEPS,
         actor=ModelConfig(hidden_dims=(32, 32), distribution_cfg=distribution),

@@ -86,6 +86,7 @@ def test_a_damaged_run_is_not_touched(run_dir: Path, tmp_path: Path) -> None:
     assert look_at(tmp_path) == before
 
 
+@pytest.mark.process
 def test_a_resume_that_two_processes_refuse_leaves_no_logs(run_dir: Path, tmp_path: Path) -> None:
     before = look_at(tmp_path)
     with pytest.raises(RequestError, match="does not fit the networks"):
@@ -114,6 +115,7 @@ def test_a_refused_run_leaves_no_folder(first_run: Path, tmp_path: Path, options
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_run_that_two_processes_refuse_leaves_no_folder(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="joint knee"):
         train(tmp_path, TWO, env=env_without("knee"))

@@ -1,5 +1,6 @@
 """What the tests of the environment share."""
 
+import pytest
 import torch
 
 from mjtrain.catalog import list_tasks
@@ -8,6 +9,9 @@ from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
 
 NUM_ENVS = 6
+ENGINES = ["native", pytest.param("warp", marks=pytest.mark.process)]
+"""Parameters for a test on both; kernels take their time on a CPU."""
+
 TASKS = [entry.name for entry in list_tasks()]
 
 

@@ -78,7 +78,7 @@ class CheckpointHook(Hook):
             kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"
             problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
             if self._report is not None and not is_last:
-                self._report.warn(f"{problem}; training goes on")
+                self._report.warn(f"{problem}; training continues")
         if is_last:
             raise RuntimeError(f"{problem}; iteration {self._learner.iteration} is not saved") from error
 

@@ -105,7 +105,7 @@ class VideoHook(Hook):
         try:
             return action(self._renderer)
         except (RenderError, OSError) as error:
-            self._report.warn(f"--video: {error}; training goes on without videos")
+            self._report.warn(f"--video: {error}; training continues without videos")
             self._renderer.close()
             self._renderer = None
             return []

@@ -78,7 +78,7 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
     if resume == "auto":
         return _find_own(config)
     if resume is None:
-        return _make(config, *_check_vacant(config))
+        return _make_new(config, *_check_vacant(config))
     if is_url(resume):
         _check_iterations(config, find_stored_iteration(str(resume)))
         return _download(config, str(resume))
@@ -96,9 +96,13 @@ def find_local_run(config: TrainConfig) -> FoundRun:
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
 
 
-def _make(config: TrainConfig, *notices: str) -> FoundRun:
+def _make_new(config: TrainConfig, *notices: str) -> FoundRun:
     if not Path(config.env.robot).is_file():
         raise RequestError(f"--env.robot {config.env.robot}: no such file")
+    return _make(config, *notices)
+
+
+def _make(config: TrainConfig, *notices: str) -> FoundRun:
     folder = experiment_dir(config)
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     run_dir = make_run_dir(config)
@@ -162,7 +166,7 @@ def _find_own(config: TrainConfig) -> FoundRun:
             lines = found.notices
     if own is not None:
         return FoundRun(run_dir=own.parent, checkpoint=own, resume=str(own.parent), notices=lines)
-    return _make(config, "--resume auto: nothing to resume, so this is a new run")
+    return _make_new(config, "--resume auto: nothing to resume, so this is a new run")
 
 
 def _find_own_checkpoint(config: TrainConfig) -> Path | None:

@@ -1,5 +1,6 @@
 """The copy of the robot in a run directory, which makes the run independent of where it was trained."""
 
+import re
 from pathlib import Path
 
 from mjtrain.engines.robot_bundle import RobotBundleError, bundle_robot, differing_fields
@@ -66,14 +67,21 @@ def choose_robot(run_dir: Path, robot: str) -> tuple[str, list[str]]:
         Its path, and a line if it is the copy.
 
     Raises:
-        RequestError: The file is missing, and the run has no copy.
+        RequestError: The file is missing, and the run has no copy of it.
     """
     if Path(robot).is_file():
         return robot, []
     copy = find_robot(run_dir, read_params(run_dir, "env").get("robot", ROBOT_DIR))
     if copy is None:
         raise RequestError(f"--env.robot {robot}: no such file, and {run_dir} has no copy of the robot")
+    if not _is_copy_of(copy.name, Path(robot)):  # more likely a typing error than a file that is gone
+        raise RequestError(f"--env.robot {robot}: no such file; the copy in the run is {copy}")
     return str(copy), [f"--env.robot {robot}: no such file; using the copy in the run, {copy}"]
+
+
+def _is_copy_of(name: str, robot: Path) -> bool:
+    """Tell whether `save_robot` may have given this name to the copy of a robot."""
+    return re.fullmatch(rf"{re.escape(robot.stem)}(-\d+)?{re.escape(robot.suffix)}", name) is not None
 
 
 def list_robot_changes(run_dir: Path, robot: str) -> list[str]:

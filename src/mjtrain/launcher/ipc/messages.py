@@ -26,6 +26,15 @@ From the torchrunx agent to the supervisor:
     agent         pid, rank_pids            first of all
     exit          pid, exit_code            a rank's process has ended; a negative exit code is a signal's number
 
+Between the nodes of a job that something else has started, before the coordinator takes over:
+
+    who           nonce                     from node 0, to a node that has connected
+    hello         node_rank, host, proof,   the node's place, proof that it knows the job's token, and what it wants
+                  node
+    welcome       refused                   from node 0: whether the node is accepted
+    choice        …                         from node 0: what the job has agreed on, or the error
+    over                                    from node 0: the job is not started again
+
 Between supervisor and reaper:
 
     started       pid                       from the reaper: the spawner runs
@@ -35,7 +44,7 @@ Between supervisor and reaper:
 
 From the coordinator of a job on several hosts to each host:
 
-    survey        folder, names, …          asks what the host is like; answered with `facts`
+    probe         folder, names, …          asks what the host is like; answered with `facts`
     port                                    asks for a free port; answered with `port`
     start         environ, host, log_dir    starts the host's ranks; body: the job, pickled (to hosts that a node
                   or address, port, …       rendezvous has connected: no body, but where rank 0 is)
@@ -45,7 +54,7 @@ From the coordinator of a job on several hosts to each host:
 
 From each host to the coordinator:
 
-    facts         hostname, python, …       answer to `survey`
+    facts         hostname, python, …       answer to `probe`
     port          port                      answer to `port`
     output        stream                    body: what belongs on the console
     begun                                   all ranks of the host have connected

@@ -57,9 +57,9 @@ class Coordinator:
         """
         with self._loop:
             for index, host in enumerate(self._hosts):
-                host.link.heard_s = time.monotonic()
-                self._loop.watch(host.link, partial(self._hear, index))
-            self._hosts[0].link.send("port")
+                host.connection.heard_s = time.monotonic()
+                self._loop.watch(host.connection, partial(self._hear, index))
+            self._hosts[0].connection.send("port")
             begin_s = time.monotonic()
             started, result = False, None
             while result is None:
@@ -68,7 +68,7 @@ class Coordinator:
                     started = True
                     for index, host in enumerate(self._hosts):
                         fields, body = make_start(index, self._port)
-                        host.link.send("start", body, **fields)
+                        host.connection.send("start", body, **fields)
                 result = self._judge(time.monotonic() - begin_s)
             self._end(result)
         self._console.close(_CONSOLE_S)
@@ -78,19 +78,19 @@ class Coordinator:
         paused_s = self._loop.turn()
         for index, host in enumerate(self._hosts):
             if paused_s:  # this process was stopped, and could not hear them
-                host.link.heard_s = time.monotonic()
+                host.connection.heard_s = time.monotonic()
             if index not in self._gone:
-                host.link.beat()
+                host.connection.beat()
 
     def _hear(self, index: int) -> None:
         host = self._hosts[index]
         try:
-            for message, body in host.link.receive():
+            for message, body in host.connection.receive():
                 self._on_message(index, message, body)
         except (ValueError, KeyError, TypeError):  # the other end is not one of ours
-            host.link.lost = True
-        if host.link.lost:
-            self._loop.unwatch(host.link)
+            host.connection.lost = True
+        if host.connection.lost:
+            self._loop.unwatch(host.connection)
             if index not in self._gone:
                 self._gone.add(index)
                 self._fail(Failure(summary=host.explain_end(), host=host.host))
@@ -126,7 +126,7 @@ class Coordinator:
         self._stop_signal = signum
         self._deadline_s = time.monotonic() + self._stop_grace_s + SETTLE_S
         for host in self._hosts:
-            host.link.send("stop", signum=signum)
+            host.connection.send("stop", signum=signum)
 
     def _judge(self, ran_s: float) -> RunResult | None:
         """Decide whether the job is over."""
@@ -134,7 +134,7 @@ class Coordinator:
         if self._deadline_s is not None and now_s >= self._deadline_s:
             return RunResult(stop_signal=self._stop_signal)
         for index, host in enumerate(self._hosts):
-            if host.link.unresponsive and index not in self._gone:
+            if host.connection.unresponsive and index not in self._gone:
                 self._gone.add(index)
                 summary = f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is"
                 self._fail(Failure(summary=summary, host=host.host))
@@ -153,17 +153,17 @@ class Coordinator:
         """Have every host end what it runs."""
         cause = {} if result.failure is None else result.failure.to_plain()
         for host in self._hosts:
-            host.link.send("end", failure=cause)
+            host.connection.send("end", failure=cause)
         deadline_s = time.monotonic() + _GONE_S
         while len(self._gone) < len(self._hosts) and time.monotonic() < deadline_s:
             self._turn()
             self._judge(0.0)  # hosts that have become unresponsive need not be waited for
         for index, host in enumerate(self._hosts):
-            self._loop.unwatch(host.link)
+            self._loop.unwatch(host.connection)
             if host.process is not None:
                 host.close()
             elif index not in self._gone:
-                host.link.lost = True  # if it connects again, that is a new connection
+                host.connection.lost = True  # if it connects again, that is a new connection
 
 
 def pick_cause(failures: list[Failure]) -> Failure:

@@ -90,13 +90,13 @@ class NodeRendezvousServer:
         self._closed = True
         self._tell("over")
         for client in self._clients.values():
-            client.link.flush(_HANDSHAKE_S)
+            client.connection.flush(_HANDSHAKE_S)
             client.close()
         self._server.close()
 
     def _await_clients(self) -> list[HostHandle]:
         """Wait until every other node is connected (again); return them by node rank."""
-        self._clients = {rank: client for rank, client in self._clients.items() if not client.link.lost}
+        self._clients = {rank: client for rank, client in self._clients.items() if not client.connection.lost}
         deadline_s = time.monotonic() + self._timeout_s
         while missing := [rank for rank in range(1, self._external.num_nodes) if rank not in self._clients]:
             left_s = deadline_s - time.monotonic()
@@ -112,7 +112,7 @@ class NodeRendezvousServer:
 
     def _tell(self, kind: str, **fields: Any) -> None:
         for client in self._clients.values():
-            client.link.send(kind, **fields)
+            client.connection.send(kind, **fields)
 
     def _accept(self) -> None:
         """Accept a connection, if it comes from one of the nodes and that node has the same request."""
@@ -127,7 +127,7 @@ class NodeRendezvousServer:
                 known = hmac.compare_digest(str(hello["proof"]), prove(nonce)) and 0 < rank < self._external.num_nodes
             except (OSError, ValueError, KeyError, TypeError):
                 return  # a port scan, or some other program
-            if not known or (rank in self._clients and not self._clients[rank].link.lost):
+            if not known or (rank in self._clients and not self._clients[rank].connection.lost):
                 return
             difference = find_difference(self._mine, hello["node"])
             reply = {} if difference is None else {"refused": f"node {rank} {difference}"}
@@ -136,8 +136,8 @@ class NodeRendezvousServer:
                 raise RequestError(f"node {rank} on host {hello['host']} {difference}")
             self._address = connection.getsockname()[0]
             connection.setblocking(True)
-            link = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
-        self._clients[rank] = HostHandle(host=hello["host"], link=link, trusted=False)
+            host_connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
+        self._clients[rank] = HostHandle(host=hello["host"], connection=host_connection, trusted=False)
 
 
 class NodeRendezvousClient:

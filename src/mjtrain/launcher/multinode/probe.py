@@ -107,27 +107,27 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
 def _ask(handles: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what each host answers, by name, and why others do not."""
     for handle in handles:
-        handle.link.send("probe", **question)
+        handle.connection.send("probe", **question)
     facts: dict[str, dict[str, Any]] = {}
     problems = []
-    waiting = {handle.link.fileno(): handle for handle in handles}
+    waiting = {handle.connection.fileno(): handle for handle in handles}
     deadline_s = time.monotonic() + PROBE_TIMEOUT_S
     while waiting and (left_s := deadline_s - time.monotonic()) > 0:
         for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
             handle = waiting[descriptor]
             try:
-                answers = [message for message, _ in handle.link.receive() if message["kind"] == "facts"]
+                answers = [message for message, _ in handle.connection.receive() if message["kind"] == "facts"]
             except ValueError:
-                answers, handle.link.lost = [], True
+                answers, handle.connection.lost = [], True
             if answers:
                 facts[handle.host] = answers[0]
-            elif handle.link.lost:
+            elif handle.connection.lost:
                 problems.append(f"host {handle.host}: {handle.explain_end()}")
             else:
                 continue
             del waiting[descriptor]
         for handle in waiting.values():
-            handle.link.beat()
+            handle.connection.beat()
     problems += [f"host {handle.host}: did not answer within {PROBE_TIMEOUT_S:g} s" for handle in waiting.values()]
     return facts, problems
 

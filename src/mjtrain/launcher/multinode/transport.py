@@ -34,7 +34,7 @@ class HostHandle:
     """A connection to a host, and the process that carries it."""
 
     host: str
-    link: HostConnection
+    connection: HostConnection
     process: subprocess.Popen[bytes] | None = None
     """ssh, srun, or the agent itself; None for a node that connected by itself."""
     trusted: bool = True
@@ -54,7 +54,7 @@ class HostHandle:
 
     def close(self) -> None:
         """Close the connection, and end the process that carries it."""
-        self.link.close()
+        self.connection.close()
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -118,10 +118,10 @@ def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport)
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    link = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+    host_connection = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
     process.stdin.close()
     process.stdout.close()
-    return HostHandle(host=host, link=link, process=process, errors=errors)
+    return HostHandle(host=host, connection=host_connection, process=process, errors=errors)
 
 
 def _ssh(ssh_config_file: str | None) -> list[str]:
