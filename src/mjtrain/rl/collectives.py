@@ -26,7 +26,7 @@ class Collectives:
         return tensor
 
     def gather_bytes(self, data: bytes, context: RankContext) -> list[bytes]:
-        """Return what every rank gave, by rank; every rank must call it."""
+        """Return on rank 0 what every rank gave, by rank, and nothing on the others; every rank must call it."""
         if not context.is_distributed:
             return [data]
         sizes = torch.zeros(context.world_size, dtype=torch.long, device=self._device)
@@ -34,11 +34,11 @@ class Collectives:
         lengths = [int(size) for size in self.sum(sizes).tolist()]
         mine = torch.zeros(max(lengths), dtype=torch.uint8, device=self._device)
         mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        gathered = mine.new_empty(context.world_size * len(mine))
+        gathered = [torch.empty_like(mine) for _ in lengths] if context.is_main else None
         with self.waiting():
-            dist.all_gather_into_tensor(gathered, mine)
-        rows = gathered.view(context.world_size, -1).cpu().numpy()
-        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
+            dist.gather(mine, gathered, dst=0)
+        rows = [row.cpu().numpy() for row in gathered or []]
+        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=False)]
 
     def broadcast_bytes(self, data: bytes, context: RankContext) -> bytes:
         """Return what rank 0 gave; every rank must call it."""
