@@ -72,7 +72,7 @@ class ScalingStudy:
 
 
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
-    """Train once per mode and number of ranks.
+    """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
 
     Returns:
         The points, by mode and number of ranks.
@@ -90,9 +90,14 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         for count in study.ranks:
             if study.num_envs % count:
                 raise RequestError(f"--num-envs {study.num_envs}: strong scaling cannot split it over {count} ranks")
-    points = []
+    points, trained = [], {}
     for mode in study.modes:
-        rows = {count: _train(study, mode, count) for count in study.ranks}
+        rows = {}
+        for count in study.ranks:
+            size = (count, study.num_envs if mode == "weak" else study.num_envs // count)
+            if size not in trained:
+                trained[size] = _train(study, *size)
+            rows[count] = trained[size]
         fewest = study.ranks[0]
         base = _median(rows[fewest], "env_steps_per_second") / fewest
         points += [_summarise(mode, count, metrics, base) for count, metrics in rows.items()]
@@ -118,22 +123,22 @@ def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
     return table
 
 
-def _train(study: ScalingStudy, mode: Mode, num_ranks: int) -> list[dict[str, Any]]:
-    """Run the command train and return its metrics."""
+def _train(study: ScalingStudy, num_ranks: int, num_envs: int) -> list[dict[str, Any]]:
+    """Run the command train with a number of environments per rank, and return its metrics."""
     where = (
         ["--gpu-ids", *map(str, range(num_ranks))]
         if study.on_gpus
         else ["--gpu-ids", "None", "--num-workers", str(num_ranks), "--num-threads", "1"]
     )
-    log_root = study.out_dir / f"{mode}_{num_ranks}"
-    amount = ["--num-envs" if mode == "weak" else "--num-envs-total", str(study.num_envs)]
-    command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, *amount, "--logger", "none"]
+    log_root = study.out_dir / f"{num_ranks}_x_{num_envs}"
+    command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, "--num-envs", str(num_envs)]
+    command += ["--logger", "none"]
     command += ["--max-iterations", str(study.max_iterations), "--log-root", str(log_root), *study.train_flags]
     before = set(log_root.glob("*/*"))
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         kind = RequestError if done.returncode == 2 else RuntimeError
-        raise kind(f"{mode} scaling with {num_ranks} ranks failed: {done.stderr.strip()}")
+        raise kind(f"{num_ranks} ranks with {num_envs} environments each: {done.stderr.strip()}")
     (run_dir,) = set(log_root.glob("*/*")) - before
     rows, _ = parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())
     return rows

@@ -96,32 +96,38 @@ def relative_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Ten
     )
 
 
-def train(world_size: int, dtype: torch.dtype, agent: AgentConfig) -> tuple[dict[str, torch.Tensor], list[dict]]:
+def train(world_size: int, *runs: tuple[torch.dtype, AgentConfig]) -> list[tuple[dict[str, torch.Tensor], list[dict]]]:
+    """Train each of the runs, all of them in one launch."""
     launch = LaunchConfig(gpu_ids=None, num_workers=world_size, num_threads=1)
-    return mjtrain.launch(_train, agent, dtype, launch=launch)
+    return mjtrain.launch(_train_each, runs, launch=launch)
+
+
+def _train_each(context: RankContext, runs: Any) -> list[tuple[dict[str, torch.Tensor], list[dict]]]:
+    return [_train(context, agent, dtype) for dtype, agent in runs]
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["single", "double"])
-def test_ranks_compute_what_one_large_rank_would(world_size: int, dtype: torch.dtype, bound: float) -> None:
+def test_ranks_compute_what_one_large_rank_would(world_size: int) -> None:
+    agent, bounds = make_agent(), {torch.float32: 1e-5, torch.float64: 1e-10}
+    runs = [(dtype, agent) for dtype in bounds]
+    for (alone, alone_metrics), (together, metrics), bound in zip(
+        train(1, *runs), train(world_size, *runs), bounds.values(), strict=True
+    ):
+        assert int(alone["actor.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
+        assert relative_difference(alone, together) < bound
+        for one, other in zip(alone_metrics, metrics, strict=True):
+            for key in ("mean_reward", "mean_episode_length", "learning_rate", "kl", "loss/value", "loss/entropy"):
+                assert other[key] == pytest.approx(one[key], rel=1e-4), key
+            assert other["env_steps_total"] == one["env_steps_total"]
+
+
+def test_normalisation_of_advantages_is_over_all_ranks_and_with_rsl_rls_own_the_parameters_part() -> None:
     agent = make_agent()
-    alone, alone_metrics = train(1, dtype, agent)  # in this process, in a second
-    together, metrics = train(world_size, dtype, agent)
-    assert int(alone["actor.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
-    assert relative_difference(alone, together) < bound
-    for one, other in zip(alone_metrics, metrics, strict=True):
-        for key in ("mean_reward", "mean_episode_length", "learning_rate", "kl", "loss/value", "loss/entropy"):
-            assert other[key] == pytest.approx(one[key], rel=1e-4), key
-        assert other["env_steps_total"] == one["env_steps_total"]
-
-
-def test_mini_batches_are_normalised_over_all_ranks_too() -> None:
-    agent = make_agent(normalize_advantage_per_mini_batch=True)
-    assert relative_difference(train(1, torch.float64, agent)[0], train(2, torch.float64, agent)[0]) < 1e-10
-
-
-def test_with_rsl_rls_own_normalisation_the_parameters_part() -> None:
-    agent = make_agent()
-    plain = replace(agent, algorithm=replace(agent.algorithm, class_name="PPO"))
-    assert relative_difference(train(1, torch.float64, plain)[0], train(1, torch.float64, agent)[0]) == 0.0
-    assert relative_difference(train(1, torch.float64, plain)[0], train(2, torch.float64, plain)[0]) > 1e-3
+    per_mini_batch = make_agent(normalize_advantage_per_mini_batch=True)
+    rsl_rls_own = replace(agent, algorithm=replace(agent.algorithm, class_name="PPO"))
+    runs = [(torch.float64, config) for config in (agent, per_mini_batch, rsl_rls_own)]
+    (ours, _), (mini_batch, _), (theirs, _) = train(1, *runs)
+    _, (mini_batch_of_two, _), (theirs_of_two, _) = train(2, *runs)
+    assert relative_difference(mini_batch, mini_batch_of_two) < 1e-10
+    assert relative_difference(theirs, ours) == 0.0
+    assert relative_difference(theirs, theirs_of_two) > 1e-3
