@@ -66,6 +66,8 @@ MAY_IMPORT = {
     "plotting": {"runs"},
     "export": {"play", "runs", "learner", "env", "engines"},
     "scaling": {"plotting"},
+    "new_project": set(),
+    "project_template": {"mdp"},
     "request": {"launcher", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {"open_run", "request", "launcher", "catalog", "reporting", "runs", "training"},
@@ -76,6 +78,7 @@ MAY_IMPORT = {
         "export",
         "launcher",
         "launcher.failure",
+        "new_project",
         "play",
         "plotting",
         "reporting",
@@ -173,7 +176,7 @@ def test_tasks_use_the_public_parts_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "completion"]
+    "command", ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "init", "completion"]
 )
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (

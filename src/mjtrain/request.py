@@ -82,6 +82,11 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     name_run_dir(config)  # checks --run-name
     check_terms(config.env)
     _check_obs_groups(config)
+    if config.agent.actor.distribution_cfg is None:
+        raise RequestError(
+            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
+            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
+        )
     _check_video(config.run)
     new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed has a copy of its own
     for flag, path in (("--env.robot", new_robot), ("--load", config.run.load)):

@@ -11,6 +11,7 @@ import yaml
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import list_checkpoints
+from mjtrain.config import ModelConfig
 from mjtrain.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
@@ -56,6 +57,10 @@ RESUMED = {
     "another task": ({"task": "Cartpole-Swingup"}, "is of task Cartpole-Balance, and this is Cartpole-Swingup"),
     "a complete run": ({"max_iterations": 4}, "--max-iterations 4: the run has 4 already"),
     "no such group": ({"agent": replace(TASK.agent, obs_groups={"actor": ("eyes",)})}, "--agent.obs-groups.actor eyes"),
+    "an actor without a distribution": (
+        {"agent": replace(TASK.agent, actor=ModelConfig())},
+        "--agent.actor.distribution-cfg None",
+    ),
     "no such joint": ({"env": env_without("knee")}, "joint knee (for terminations.pole_fell)"),
     "no such robot": ({"env": replace(TASK.env, robot="nowhere.xml")}, "--env.robot nowhere.xml: no such file"),
     "two sources": ({"load": "nowhere.pt"}, "--load nowhere.pt: cannot be combined with --resume"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mjtrain.cli import export, list_tasks, plot, runs, scaling, train
+from mjtrain.cli import export, init, list_tasks, plot, runs, scaling, train
 from mjtrain.cli.command import run_command
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse
@@ -72,6 +72,7 @@ def _main(args: list[str]) -> None:
         "runs": runs.Options,
         "plot": plot.Options,
         "export": export.Options,
+        "init": init.Options,
     }
     for name, kind in kinds.items():
         print(_function(name, kind))

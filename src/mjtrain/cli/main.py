@@ -11,6 +11,7 @@ from mjtrain.errors import RequestError
 COMMANDS = {
     "train": "train a policy on a task",
     "play": "measure, watch or record a trained policy",
+    "init": "write a project with a task of your own",
     "list-tasks": "list the installed tasks",
     "runs": "list runs: how far they came, and how they ended",
     "plot": "draw learning curves of runs",

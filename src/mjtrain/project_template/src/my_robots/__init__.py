@@ -1,0 +1,1 @@
+"""Robots and tasks to train with mjtrain."""
