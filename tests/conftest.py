@@ -1,4 +1,5 @@
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,10 @@ PROCESS = (
     "video/test_video_hook.py",
 )
 """Folders and files whose tests all start jobs or trainings; the quick loop does not even import them."""
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+"""Hundreds of processes import torch. Without bytecode files each would compile its sources again, for seconds."""
 
 BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->\n"
 

@@ -1,5 +1,11 @@
 """mjtrain: train robot policies with reinforcement learning on MuJoCo, from a laptop CPU to many GPU nodes."""
 
+import os
+
+# Threads of torch that wait for each other sleep. By default they spin, which holds up whatever they wait for on a
+# machine with other work. OpenMP reads this when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from mjtrain.api import train
 from mjtrain.config import (
     ActionTerm,
