@@ -29,6 +29,18 @@ def conjugate(quaternion: torch.Tensor) -> torch.Tensor:
     return torch.cat([quaternion[..., :1], -quaternion[..., 1:]], dim=-1)
 
 
+def rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Rotate vectors: from the frame of a body to the world's. Shapes (..., 4) and (..., 3) to (..., 3)."""
+    scalar, axis = quaternion[..., :1], quaternion[..., 1:]
+    twice = 2 * torch.linalg.cross(axis, vector, dim=-1)
+    return vector + scalar * twice + torch.linalg.cross(axis, twice, dim=-1)
+
+
+def rotate_inverse(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Rotate vectors back: from the world's frame to that of a body. Shapes (..., 4) and (..., 3) to (..., 3)."""
+    return rotate(conjugate(quaternion), vector)
+
+
 def from_euler(roll: torch.Tensor, pitch: torch.Tensor, yaw: torch.Tensor) -> torch.Tensor:
     """Rotation about x, then the world's y, then the world's z, in rad. Shape (...,) to (..., 4)."""
     zero = torch.zeros_like(roll)

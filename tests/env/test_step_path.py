@@ -1,5 +1,6 @@
 """Nothing on the way of a step waits for the device or depends on the values in a tensor."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,20 @@ from torch.overrides import TorchFunctionMode
 from mjtrain.catalog import load_task
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
+from mjtrain.mdp import (
+    command,
+    events,
+    gait,
+    observation,
+    observations,
+    reset_event,
+    reward,
+    rewards,
+    root,
+    targets,
+    termination,
+    terminations,
+)
 from support.envs import TASKS, actions_for, make_env
 
 WAITS = {
@@ -62,6 +77,49 @@ def test_no_step_waits_for_the_device(task: str, monkeypatch: pytest.MonkeyPatch
     actions = actions_for(env, 5)
     env.step(actions[0])
     for name in ("step", "reset", "set_qvel", "refresh_model"):
+        monkeypatch.setattr(env.engine, name, exempt(getattr(env.engine, name)))
+    with NoWaiting():
+        for action in actions.unbind():
+            env.step(action)
+
+
+def test_terms_that_no_task_uses_do_not_wait_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_task("Quadruped-Velocity-Flat").env
+    feet = ("FR_foot_contact", "FL_foot_contact", "RR_foot_contact", "RL_foot_contact")
+    legs = (".*_(hip|thigh|calf)",)
+    root_terms = (root.base_lin_vel, root.base_ang_vel, root.projected_gravity, root.base_height)
+    config = replace(
+        config,
+        observations={
+            **config.observations,
+            "actor": {
+                **{func.__name__: observation(func, joint="base") for func in root_terms},
+                "limits": observation(observations.joint_pos_limit_normalized, joints=legs),
+                "aim": observation(targets.joint_error, command="pose", joints=legs),
+            },
+        },
+        commands={**config.commands, "pose": command(targets.joint_command, joints=legs)},
+        rewards={
+            "acc": reward(rewards.action_acc, 1.0),
+            "air": reward(gait.feet_air_time, 1.0, contact_sensors=feet, threshold_s=0.1, command="velocity"),
+            "soft": reward(rewards.joint_pos_limits, 1.0, joints=legs),
+            "power": reward(rewards.mechanical_power, 1.0, joints=legs, torque_sensors=(".*_torque",)),
+            "high": reward(root.height_in_range, 1.0, joint="base", low=0.1),
+        },
+        terminations={
+            "low": termination(root.height_out_of_range, joint="base", low=0.1, high=0.2),
+            "tilted": termination(root.bad_orientation, joint="base", limit=0.5),
+            "far": termination(terminations.joint_pos_out_of_limit, joints=legs),
+        },
+        events={
+            "noise": reset_event(events.reset_with_noise, position=0.1, velocity=0.1),
+            "spread": reset_event(events.reset_joints_within_limits, joints=legs),
+        },
+    )
+    env = make_env(config)
+    actions = actions_for(env, 5)
+    env.step(actions[0])  # fills the caches
+    for name in ("step", "reset"):
         monkeypatch.setattr(env.engine, name, exempt(getattr(env.engine, name)))
     with NoWaiting():
         for action in actions.unbind():

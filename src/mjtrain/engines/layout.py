@@ -122,11 +122,17 @@ class Layout:
     nominal: dict[str, torch.Tensor]
     """The fields in MODEL_FIELDS as the model was compiled, by name. float64."""
 
+    quaternions: tuple[slice, ...]
+    """Columns in qpos of the quaternion of each free and ball joint, with a name or without."""
+
     height_field: HeightField | None
     """The generated ground; None without."""
 
     found_rows: dict[tuple[str, tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
     """Cache of `rows`."""
+
+    found_limits: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    """Cache of `joint_limits`."""
 
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
         """Return the rows of parts in the fields of the model.
@@ -151,6 +157,28 @@ class Layout:
                 rows = [named[name] for name in match_names(patterns, named, kind)]
             self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
         return self.found_rows[key]
+
+    def joint_limits(self, patterns: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the lower and upper ends of the ranges of slides and hinges, in m or rad.
+
+        Args:
+            patterns: Regular expressions over joints, matched whole.
+
+        Returns:
+            Shape (num_joints,) each, in the order of `Columns.select`.
+
+        Raises:
+            RequestError: A pattern matches nothing, or a joint that has no range.
+        """
+        key = tuple(patterns)
+        if key not in self.found_limits:
+            names = match_names(key, self.qpos, "joint")
+            endless = [name for name in names if name not in self.joint_range]
+            if endless:
+                raise RequestError(f"joint {', '.join(endless)} of the robot has no range")
+            ends = torch.tensor([self.joint_range[name] for name in names], device=self.default_qpos.device)
+            self.found_limits[key] = (ends[:, 0].contiguous(), ends[:, 1].contiguous())
+        return self.found_limits[key]
 
 
 def make_layout(
@@ -181,6 +209,12 @@ def make_layout(
         if position_width == 1 and model.jnt_limited[index]:
             low, high = model.jnt_range[index]
             joint_range[joint.name] = (float(low), float(high))
+    quaternions = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}
+    starts = [
+        int(model.jnt_qposadr[index]) + quaternions[mujoco.mjtJoint(model.jnt_type[index])]
+        for index in range(model.njnt)
+        if mujoco.mjtJoint(model.jnt_type[index]) in quaternions
+    ]
     sensors = {
         model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
         for index in range(model.nsensor)
@@ -206,6 +240,7 @@ def make_layout(
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
         default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
         joint_range=joint_range,
+        quaternions=tuple(slice(start, start + 4) for start in starts),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )

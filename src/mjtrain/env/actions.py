@@ -10,7 +10,7 @@ from mjtrain.errors import RequestError
 
 
 class Actions:
-    """Evaluates the action terms and keeps the last two actions."""
+    """Evaluates the action terms and keeps the last three actions."""
 
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore) -> None:
         """Find the actuators of each term.
@@ -47,6 +47,7 @@ class Actions:
         self.size = len(columns)
         self.current = torch.zeros(num_envs, self.size, device=device)
         self.previous = torch.zeros_like(self.current)
+        self.before_previous = core.memory.tensor("actions.before_previous", self.size)
         self._columns = torch.tensor(columns, dtype=torch.long, device=device)
         self._scale, self._offset, self._low, self._high = torch.tensor(rows, device=device).T.contiguous()
         self._ctrl = torch.zeros(num_envs, len(layout.actuators), device=device)
@@ -62,6 +63,7 @@ class Actions:
         Returns:
             Controls of all actuators; those without a term stay zero. Shape (num_envs, nu).
         """
+        self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
         self.current.copy_(action)
         arrived = self.current

@@ -4,6 +4,7 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.engines.base import Engine, State
+from mjtrain.env.memory import Memory
 
 
 class EnvCore:
@@ -31,6 +32,8 @@ class EnvCore:
         """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         """Env steps since the episode began. Shape (num_envs,)."""
+        self.memory = Memory(self.num_envs, self.device)
+        """What terms remember from env step to env step."""
 
     @property
     def state(self) -> State:

@@ -10,6 +10,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.engines.base import Engine, State
 from mjtrain.env.actions import Actions
 from mjtrain.env.commands import Commands
+from mjtrain.env.contact_times import ContactTimes
 from mjtrain.env.core import EnvCore
 from mjtrain.env.curriculum import Curriculum
 from mjtrain.env.events import Events
@@ -66,6 +67,9 @@ class Env:
         """Result of each termination term in this step. Boolean, shape (num_envs, num_terminations)."""
         self.start_qpos = engine.state.qpos.clone()
         """Positions in which the running episode began. Shape (num_envs, nq)."""
+        self._memory = core.memory
+        self._stepping = False
+        self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self.ground = Ground(engine.layout.height_field, self.device)
         """Heights of the ground."""
         self._actions = Actions(config.actions, core)
@@ -92,9 +96,11 @@ class Env:
             Observations by group, each of shape (num_envs, size), of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
         """
+        self._stepping = True
         self._events.apply_interval(self)
         self.engine.step(self._actions.apply(action), self.config.decimation)
         self.episode_step += 1
+        self._update_contact_times()
         broken = self._nan_guard.check(self.state)
         terminated, truncated, causes = self._terminations.compute(self)
         terminated, truncated = terminated | broken, truncated & ~broken
@@ -139,6 +145,7 @@ class Env:
             "rng": self.rng.get_state(),
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
+            "memory": self._memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -165,6 +172,7 @@ class Env:
         self.rng.set_state(rng_state)
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
+        self._memory.load_state_dict(state.get("memory", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
@@ -200,6 +208,11 @@ class Env:
         """Action of the step before, zero at the start. Shape (num_envs, num_actions)."""
         return self._actions.previous
 
+    @property
+    def action_before_last(self) -> torch.Tensor:
+        """Action two steps before, zero at the start. Shape (num_envs, num_actions)."""
+        return self._actions.before_previous
+
     def qpos(self, joints: str | Sequence[str]) -> torch.Tensor:
         """Positions of one joint by its name, or of several by regular expressions matched whole, in their order.
 
@@ -221,6 +234,25 @@ class Env:
         Shape (num_envs, size).
         """
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
+
+    def contact_times(self, sensors: Sequence[str], threshold: float = 1.0) -> ContactTimes:
+        """For how long touch sensors have read more than a threshold, or not.
+
+        Args:
+            sensors: Regular expressions over sensors, which have one column each.
+            threshold: In the unit of the sensors, N for touch sensors.
+
+        Returns:
+            Durations of the running episode.
+        """
+        key = (tuple(sensors), threshold)
+        if key not in self._contact_times:
+            name = f"contact_times.{' '.join(key[0])}.{threshold}"
+            touches = self.sensor(key[0]) > threshold
+            self._contact_times[key] = ContactTimes(name, touches.shape[1], self.step_dt, self._memory)
+            if self._stepping:  # this step's update is over, and after a resume it must not be missed
+                self._contact_times[key].update(touches)
+        return self._contact_times[key]
 
     def command(self, name: str) -> torch.Tensor:
         """Current command of a term. Shape (num_envs, size)."""
@@ -272,7 +304,12 @@ class Env:
         self.engine.reset(mask, qpos, qvel)
         self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
         self._actions.reset(mask)
+        self._memory.reset(mask)
         self.episode_step.masked_fill_(mask, 0)
+
+    def _update_contact_times(self) -> None:
+        for (sensors, threshold), times in self._contact_times.items():
+            times.update(self.sensor(sensors) > threshold)
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         """Return every tensor that persists from step to step, by name."""

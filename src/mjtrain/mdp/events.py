@@ -1,12 +1,13 @@
 """Resets and pushes, for event terms."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from mjtrain import rotations
 from mjtrain.env.events import Worlds
 from mjtrain.env.sampling import uniform
+from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -81,6 +82,56 @@ def reset_root_state_uniform(
     worlds.qpos[:, quaternion] = rotations.multiply(turn, worlds.qpos[:, quaternion])
     worlds.qvel[:, motion.start : motion.start + 3] += uniform(env, linear_velocity, 3)
     worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, angular_velocity, 3)
+
+
+def reset_with_noise(
+    env: "Env",
+    worlds: Worlds,
+    *,
+    position: float,
+    velocity: float,
+    position_distribution: Literal["uniform", "normal"] = "uniform",
+    velocity_distribution: Literal["uniform", "normal"] = "uniform",
+) -> None:
+    """Add noise to the whole body, all positions and velocities, as Gymnasium's robots start.
+
+    Quaternions of free and ball joints are normalised afterwards.
+
+    Args:
+        env: The environment.
+        worlds: The worlds to change.
+        position: Scale of the noise of positions, in m or rad: its bound if uniform, its standard deviation if normal.
+        velocity: Scale of the noise of velocities, in m/s or rad/s, likewise.
+        position_distribution: uniform or normal.
+        velocity_distribution: uniform or normal; normal in Gymnasium's ant and half-cheetah.
+    """
+    worlds.qpos.add_(_noise(env, position, position_distribution, worlds.qpos.shape[1]))
+    worlds.qvel.add_(_noise(env, velocity, velocity_distribution, worlds.qvel.shape[1]))
+    for columns in env.engine.layout.quaternions:
+        quaternion = worlds.qpos[:, columns]
+        worlds.qpos[:, columns] = quaternion / quaternion.norm(dim=1, keepdim=True)
+
+
+def reset_joints_within_limits(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], fraction: float = 1.0) -> None:
+    """Draw the positions of slides and hinges uniformly from their ranges in the MJCF file, as dm_control's cheetah.
+
+    Args:
+        env: The environment.
+        worlds: The worlds to change.
+        joints: Regular expressions over slides and hinges that have a range.
+        fraction: How much of each range is used, around its middle, from 0 to 1.
+    """
+    low, high = env.engine.layout.joint_limits(joints)
+    drawn = (low + high) / 2 + fraction * (high - low) * uniform(env, (-0.5, 0.5), len(low))
+    worlds.qpos[:, env.engine.layout.qpos.select(joints)] = drawn
+
+
+def _noise(env: "Env", scale: float, distribution: str, size: int) -> torch.Tensor:
+    if distribution == "uniform":
+        return uniform(env, (-scale, scale), size)
+    if distribution == "normal":
+        return scale * torch.randn(env.num_envs, size, generator=env.rng, device=env.device)
+    raise RequestError(f"distribution {distribution}: choose uniform or normal")
 
 
 def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -> None:

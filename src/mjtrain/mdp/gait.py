@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
 
 def clock(env: "Env", *, frequency_hz: float, command: str) -> torch.Tensor:
-    """Sine and cosine of the phase of the stride, zero while the command is to stand. Shape (num_envs, 2)."""
+    """Sine and cosine of the phase of the stride, zero while the command is to stand.
+
+    Args:
+        env: The environment.
+        frequency_hz: Strides per second.
+        command: Name of the velocity command.
+
+    Returns:
+        Shape (num_envs, 2).
+    """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     return torch.stack([angle.sin(), angle.cos()], dim=1) * moving(env, command)[:, None]
 
@@ -68,10 +77,10 @@ def feet_gait(
     Args:
         env: The environment.
         contact_sensors: Touch sensors of the feet, in N.
-        frequency_hz: See `swing`.
-        offsets: See `swing`.
-        duty: See `swing`.
-        command: See `swing`.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
+        command: Name of the velocity command.
 
     Returns:
         From 0 to 1. Shape (num_envs,).
@@ -101,10 +110,10 @@ def feet_clearance(
         radius_m: Distance from the centre of a foot to its sole, in m.
         height_m: Height of the sole in mid-swing, in m.
         tolerance_m: Error over all feet at which the value is 1/e, in m.
-        frequency_hz: See `swing`.
-        offsets: See `swing`.
-        duty: See `swing`.
-        command: See `swing`.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
+        command: Name of the velocity command.
 
     Returns:
         Shape (num_envs,).
@@ -113,6 +122,27 @@ def feet_clearance(
     wanted = height_m * (torch.pi * swings).sin().square()
     error = foot_heights(env, sensors=position_sensors, radius_m=radius_m) - wanted
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
+
+
+def feet_air_time(
+    env: "Env", *, contact_sensors: tuple[str, ...], threshold_s: float, command: str = ""
+) -> torch.Tensor:
+    """Long steps: where a foot lands, the duration of its flight minus a threshold, summed over feet, in seconds.
+
+    As in Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement Learning", CoRL 2021.
+
+    Args:
+        env: The environment.
+        contact_sensors: Touch sensors of the feet, in N; a foot is in contact above 1 N.
+        threshold_s: Duration of a flight that is worth nothing, in seconds; a shorter one is a penalty.
+        command: Name of a velocity command: nothing counts while it is to stand. Empty: everything counts.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    times = env.contact_times(contact_sensors)
+    flights = ((times.last_air_s - threshold_s) * times.landed).sum(dim=1)
+    return flights * moving(env, command) if command else flights
 
 
 def feet_slide(env: "Env", *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:

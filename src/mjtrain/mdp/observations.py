@@ -29,6 +29,33 @@ def joint_pos_rel(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
     return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
 
 
+def joint_positions(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Positions of joints as the MJCF file counts them, in m or rad; `joint_pos_rel` counts from the default pose.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over joints.
+
+    Returns:
+        Shape (num_envs, num_joints) for slides and hinges; free joints have 7 columns, ball joints 4.
+    """
+    return env.qpos(joints)
+
+
+def joint_pos_limit_normalized(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Positions of slides and hinges within their ranges in the MJCF file: -1 at the lower end, 1 at the upper end.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges that have a range.
+
+    Returns:
+        Shape (num_envs, num_joints).
+    """
+    low, high = env.engine.layout.joint_limits(joints)
+    return (2 * env.qpos(joints) - low - high) / (high - low)
+
+
 def joint_velocities(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
     """Velocities of slides and hinges, in m/s or rad/s. Shape (num_envs, num_joints)."""
     return env.qvel(joints)

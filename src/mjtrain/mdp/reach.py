@@ -73,10 +73,30 @@ def angle(env: "Env", *, command: str, orientation_sensor: str) -> torch.Tensor:
 
 
 def near_position(env: "Env", *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
-    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
+    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of the pose command.
+        position_sensor: A framepos sensor on the tool, in m.
+        tolerance_m: Scale of the distance, in m.
+
+    Returns:
+        Shape (num_envs,).
+    """
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
 def near_orientation(env: "Env", *, command: str, orientation_sensor: str, tolerance: float) -> torch.Tensor:
-    """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it, tolerance in rad. (num_envs,)."""
+    """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of the pose command.
+        orientation_sensor: A framequat sensor on the tool.
+        tolerance: Scale of the angle, in rad.
+
+    Returns:
+        Shape (num_envs,).
+    """
     return 1 - torch.tanh(angle(env, command=command, orientation_sensor=orientation_sensor) / tolerance)

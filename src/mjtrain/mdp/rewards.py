@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mjtrain.mdp.root import outside
+
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
@@ -21,6 +23,11 @@ def is_terminated(env: "Env") -> torch.Tensor:
 def action_rate(env: "Env") -> torch.Tensor:
     """Squared change of the action since the step before, summed over actions. Shape (num_envs,)."""
     return (env.action - env.last_action).square().sum(dim=1)
+
+
+def action_acc(env: "Env") -> torch.Tensor:
+    """Squared second difference of the action over the last three steps, summed over actions. Shape (num_envs,)."""
+    return (env.action - 2 * env.last_action + env.action_before_last).square().sum(dim=1)
 
 
 def action_energy(env: "Env") -> torch.Tensor:
@@ -42,6 +49,66 @@ def joint_deviation(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
     """Squared distance from the default pose, summed over joints, in rad^2. Shape (num_envs,)."""
     columns = env.engine.layout.qpos.select(joints)
     return (env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]).square().sum(dim=1)
+
+
+def joint_in_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+    """One where the position of a slide or hinge is within a range, else zero.
+
+    Args:
+        env: The environment.
+        joint: Name of the joint.
+        low: Least position, in m or rad; None for no bound.
+        high: Greatest position, in m or rad; None for no bound.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (~outside(env.qpos(joint)[:, 0], low, high)).float()
+
+
+def joint_pos_limits(env: "Env", *, joints: tuple[str, ...], soft: float = 0.9) -> torch.Tensor:
+    """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges that have a range.
+        soft: Fraction of each range, around its middle, within which nothing is counted.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    low, high = env.engine.layout.joint_limits(joints)
+    from_middle = (env.qpos(joints) - (low + high) / 2).abs()
+    return (from_middle - soft * (high - low) / 2).clamp_min(0.0).sum(dim=1)
+
+
+def joint_vel_limits(env: "Env", *, joints: tuple[str, ...], limit: float) -> torch.Tensor:
+    """How much faster than a limit joints are, summed over joints, in m/s or rad/s.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges.
+        limit: Speed up to which nothing is counted, in m/s or rad/s.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
+
+
+def mechanical_power(env: "Env", *, joints: tuple[str, ...], torque_sensors: tuple[str, ...]) -> torch.Tensor:
+    """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges.
+        torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in the same order, in N or
+            N m.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (env.sensor(torque_sensors) * env.qvel(joints)).abs().sum(dim=1)
 
 
 def undesired_contacts(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:

@@ -4,18 +4,49 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mjtrain.mdp.root import outside
+
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
 def time_out(env: "Env") -> torch.Tensor:
-    """The episode has lasted episode_length_s. Shape (num_envs,)."""
+    """The episode has lasted episode_length_s; use `truncation`. Boolean, shape (num_envs,)."""
     return env.episode_step >= env.max_episode_steps
 
 
-def joint_out_of_range(env: "Env", *, joint: str, limit: float) -> torch.Tensor:
-    """A slide or hinge is further than limit (m or rad) from its zero. Shape (num_envs,)."""
-    return env.qpos(joint)[:, 0].abs() > limit
+def joint_out_of_range(
+    env: "Env", *, joint: str, limit: float | None = None, low: float | None = None, high: float | None = None
+) -> torch.Tensor:
+    """A slide or hinge is out of a range: give a limit for both sides, or else one or both bounds.
+
+    Args:
+        env: The environment.
+        joint: Name of the joint.
+        limit: Greatest distance from its zero, in m or rad.
+        low: Least position, in m or rad.
+        high: Greatest position, in m or rad.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    position = env.qpos(joint)[:, 0]
+    return outside(position, low, high) if limit is None else position.abs() > limit
+
+
+def joint_pos_out_of_limit(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+    """A slide or hinge is beyond its range in the MJCF file, which MuJoCo enforces softly.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges that have a range.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    low, high = env.engine.layout.joint_limits(joints)
+    position = env.qpos(joints)
+    return ((position < low) | (position > high)).any(dim=1)
 
 
 def bad_orientation(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
@@ -27,22 +58,49 @@ def bad_orientation(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
         limit: Angle between the two, in rad.
 
     Returns:
-        Shape (num_envs,).
+        Boolean, shape (num_envs,).
     """
     return env.sensor(sensor)[:, 2].clamp(-1.0, 1.0).arccos() > limit
 
 
 def illegal_contact(env: "Env", *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
-    """A touch or contact sensor reads more than threshold. Shape (num_envs,)."""
+    """A touch or contact sensor reads more than a threshold.
+
+    Args:
+        env: The environment.
+        sensors: Regular expressions over sensors.
+        threshold: In the unit of the sensor, N for touch sensors.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
     return (env.sensor(sensors) > threshold).any(dim=1)
 
 
 def terrain_out_of_bounds(env: "Env", *, joint: str, margin_m: float) -> torch.Tensor:
-    """A free body is nearer than margin_m to the edge of the generated ground. Shape (num_envs,)."""
+    """A free body is near the edge of the generated ground; use `truncation`.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint.
+        margin_m: Distance from the edge that counts as near, in m.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
     return env.ground.outside(env.qpos(joint)[:, :2], margin_m)
 
 
 def root_height_below_minimum(env: "Env", *, joint: str, height_m: float) -> torch.Tensor:
-    """A free body is less than height_m above the ground. Shape (num_envs,)."""
+    """A free body is too close to the ground.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint.
+        height_m: Least height above the ground, in m.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
     pose = env.qpos(joint)
     return pose[:, 2] - env.ground.height(pose[:, :2]) < height_m

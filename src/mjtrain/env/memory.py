@@ -1,0 +1,48 @@
+"""What terms remember from env step to env step."""
+
+from typing import Any
+
+import torch
+
+
+class Memory:
+    """Tensors by name, made when they are first asked for, zero where an episode begins, and part of a checkpoint."""
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        self._num_envs = num_envs
+        self._device = device
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._saved: dict[str, torch.Tensor] = {}
+
+    def tensor(self, name: str, size: int) -> torch.Tensor:
+        """Return a tensor of this name, to be changed in place. Shape (num_envs, size)."""
+        if name not in self._tensors:
+            with torch.inference_mode(mode=False):  # it must outlive the rollout in which it is asked for
+                tensor = torch.zeros(self._num_envs, size, device=self._device)
+            saved = self._saved.pop(name, None)
+            if saved is not None and saved.shape == tensor.shape:
+                tensor.copy_(saved)
+            self._tensors[name] = tensor
+        return self._tensors[name]
+
+    def reset(self, mask: torch.Tensor) -> None:
+        """Forget the masked worlds. Boolean, shape (num_envs,)."""
+        for tensor in self._tensors.values():
+            tensor.masked_fill_(mask[:, None], 0.0)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return copies of all tensors."""
+        return {name: tensor.clone() for name, tensor in (self._saved | self._tensors).items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state. A tensor that it lacks or has in another shape starts at zero.
+
+        So does everything of a checkpoint from before there was a memory.
+        """
+        self._saved = dict(state)
+        for name, tensor in self._tensors.items():
+            saved = self._saved.pop(name, None)
+            if saved is not None and saved.shape == tensor.shape:
+                tensor.copy_(saved)
+            else:
+                tensor.zero_()

@@ -1,0 +1,228 @@
+"""The root of a robot: how it moves, leans and how high it is, from its joints and without a sensor in the MJCF file.
+
+A floating base has a free joint. A planar root, as in Gymnasium's hopper or dm_control's cheetah, has two slides (along
+the world's x and z) and a hinge about y: its angle is zero where the robot is upright, and positive where it leans
+forward. Functions with one parameter `joint` take the free joint, or that joint of the planar root that matters.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain import rotations
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+_FREE = 7
+"""Columns of a free joint in qpos."""
+
+
+def base_lin_vel(env: "Env", *, joint: str) -> torch.Tensor:
+    """Linear velocity of a free body in its own frame, in m/s, as a velocimeter at its origin reads it.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint.
+
+    Returns:
+        Ahead, left, up. Shape (num_envs, 3).
+    """
+    return rotations.rotate_inverse(_pose(env, joint)[:, 3:], env.qvel(joint)[:, :3])
+
+
+def base_ang_vel(env: "Env", *, joint: str) -> torch.Tensor:
+    """Angular velocity of the base, in rad/s, as a gyro reads it.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the hinge of a planar root.
+
+    Returns:
+        About x, y and z of the base. Shape (num_envs, 3), or (num_envs, 1) for a hinge.
+    """
+    return env.qvel(joint)[:, 3:] if _is_free(env, joint) else env.qvel(joint)
+
+
+def projected_gravity(env: "Env", *, joint: str) -> torch.Tensor:
+    """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the hinge of a planar root.
+
+    Returns:
+        Shape (num_envs, 3); along x and z of the base, shape (num_envs, 2), for a hinge.
+    """
+    if not _is_free(env, joint):
+        angle = env.qpos(joint)
+        return torch.cat([angle.sin(), -angle.cos()], dim=1)
+    w, x, y, z = env.qpos(joint)[:, 3:].unbind(dim=1)
+    return torch.stack([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1], dim=1)
+
+
+def planar_lin_vel(env: "Env", *, x_joint: str, z_joint: str, pitch_joint: str) -> torch.Tensor:
+    """Linear velocity of a planar root in its own frame, in m/s.
+
+    Args:
+        env: The environment.
+        x_joint: Name of the slide along the world's x.
+        z_joint: Name of the slide along the world's z.
+        pitch_joint: Name of the hinge about y.
+
+    Returns:
+        Ahead, up. Shape (num_envs, 2).
+    """
+    x, z, angle = env.qvel(x_joint), env.qvel(z_joint), env.qpos(pitch_joint)
+    return torch.cat([x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()], dim=1)
+
+
+def base_height(env: "Env", *, joint: str) -> torch.Tensor:
+    """Height of the base, in m.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, for the height of its body above the ground; or of a slide, for its position.
+
+    Returns:
+        Shape (num_envs, 1).
+    """
+    return _height(env, joint)[:, None]
+
+
+def forward_velocity(env: "Env", *, joint: str) -> torch.Tensor:
+    """Velocity along the world's x, in m/s: the reward of Gymnasium's hopper, walker, cheetah and ant.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the slide along x.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return env.qvel(joint)[:, 0]
+
+
+def reach_forward_velocity(env: "Env", *, joint: str, speed: float) -> torch.Tensor:
+    """Velocity along the world's x as a fraction of a target, from 0 to 1, which it keeps above: dm_control's cheetah.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the slide along x.
+        speed: The target, in m/s.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (forward_velocity(env, joint=joint) / speed).clamp(0.0, 1.0)
+
+
+def upright(env: "Env", *, joint: str) -> torch.Tensor:
+    """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the hinge of a planar root.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return -projected_gravity(env, joint=joint)[:, -1]
+
+
+def flat_orientation(env: "Env", *, joint: str) -> torch.Tensor:
+    """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the hinge of a planar root.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return projected_gravity(env, joint=joint)[:, :-1].square().sum(dim=1)
+
+
+def height_in_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+    """One where the height of the base is within a range, else zero.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the slide along z.
+        low: Least height, in m; None for no bound.
+        high: Greatest height, in m; None for no bound.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return (~height_out_of_range(env, joint=joint, low=low, high=high)).float()
+
+
+def height_out_of_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+    """The height of the base is out of a range.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the slide along z.
+        low: Least height, in m; None for no bound.
+        high: Greatest height, in m; None for no bound.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    return outside(_height(env, joint), low, high)
+
+
+def bad_orientation(env: "Env", *, joint: str, limit: float) -> torch.Tensor:
+    """The base is tilted by more than a limit, as `terminations.bad_orientation` with a sensor.
+
+    Args:
+        env: The environment.
+        joint: Name of the free joint, or of the hinge of a planar root.
+        limit: Angle between the z of the base and the world's, in rad.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    return upright(env, joint=joint).clamp(-1.0, 1.0).arccos() > limit
+
+
+def outside(values: torch.Tensor, low: float | None, high: float | None) -> torch.Tensor:
+    """Whether values are below low or above high, where these are not None. Boolean, of the shape of the values.
+
+    Raises:
+        RequestError: Both are None.
+    """
+    if low is not None and high is not None:
+        return (values < low) | (values > high)
+    if low is not None:
+        return values < low
+    if high is not None:
+        return values > high
+    raise RequestError("a range needs a bound: give low, high or both")
+
+
+def _height(env: "Env", joint: str) -> torch.Tensor:
+    pose = env.qpos(joint)
+    if not _is_free(env, joint):
+        return pose[:, 0]
+    return pose[:, 2] - env.ground.height(pose[:, :2])
+
+
+def _pose(env: "Env", joint: str) -> torch.Tensor:
+    if not _is_free(env, joint):
+        raise RequestError(f"joint {joint} is no free joint; for a planar root there is planar_lin_vel")
+    return env.qpos(joint)
+
+
+def _is_free(env: "Env", joint: str) -> bool:
+    """Tell a free joint from a slide or hinge.
+
+    Raises:
+        RequestError: It is a ball joint.
+    """
+    width = env.qpos(joint).shape[1]
+    if width not in (1, _FREE):
+        raise RequestError(f"joint {joint} is a ball joint; give a free joint, a slide or a hinge")
+    return width == _FREE

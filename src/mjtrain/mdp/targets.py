@@ -1,0 +1,141 @@
+"""Reaching targets in a plane, or in the space of the joints: commands, and how far the robot is from them.
+
+A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain.env.sampling import uniform
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def planar_command(
+    env: "Env",
+    *,
+    radius: tuple[float, float],
+    angle: tuple[float, float] = (-3.1416, 3.1416),
+    center: tuple[float, float] = (0.0, 0.0),
+) -> torch.Tensor:
+    """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher.
+
+    Args:
+        env: The environment.
+        radius: Bounds of the distance from the centre, in m, uniform.
+        angle: Bounds of the direction from the centre, in rad from the world's x, uniform.
+        center: Centre of the ring, in m.
+
+    Returns:
+        Shape (num_envs, 2).
+    """
+    distance, direction = uniform(env, radius), uniform(env, angle)
+    return torch.stack([center[0] + distance * direction.cos(), center[1] + distance * direction.sin()], dim=1)
+
+
+def joint_command(env: "Env", *, joints: tuple[str, ...], fraction: float = 1.0) -> torch.Tensor:
+    """Draw targets for slides and hinges from the middle of their ranges in the MJCF file.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over slides and hinges that have a range.
+        fraction: How much of each range is used, from 0 to 1.
+
+    Returns:
+        In m or rad. Shape (num_envs, num_joints).
+    """
+    low, high = env.engine.layout.joint_limits(joints)
+    return (low + high) / 2 + fraction * (high - low) * uniform(env, (-0.5, 0.5), len(low))
+
+
+def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+    """Command a planar or a joint target by hand: the values of the controls are the target. Shape (num_envs, size)."""
+    return values.expand(env.num_envs, -1)
+
+
+def planar_error(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+    """Vector from the tool to the planar target, in m, in the world's frame.
+
+    Args:
+        env: The environment.
+        command: Name of the planar command.
+        position_sensor: A framepos sensor on the tool, in m.
+
+    Returns:
+        Shape (num_envs, 2).
+    """
+    return env.command(command)[:, :2] - env.sensor(position_sensor)[:, :2]
+
+
+def planar_distance(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+    """Distance of the tool from the planar target, in m.
+
+    Args:
+        env: The environment.
+        command: Name of the planar command.
+        position_sensor: A framepos sensor on the tool, in m.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
+
+
+def near_planar(env: "Env", *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+    """One at the planar target, 1 - tanh(distance / tolerance_m) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of the planar command.
+        position_sensor: A framepos sensor on the tool, in m.
+        tolerance_m: Scale of the distance, in m.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
+
+
+def joint_error(env: "Env", *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
+    """Difference of the joint target from the positions of the joints, in m or rad.
+
+    Args:
+        env: The environment.
+        command: Name of the joint command.
+        joints: The joints of the command, in the same order.
+
+    Returns:
+        Shape (num_envs, num_joints).
+    """
+    return env.command(command) - env.qpos(joints)
+
+
+def joint_distance(env: "Env", *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
+    """Euclidean distance from the joint target, in m or rad.
+
+    Args:
+        env: The environment.
+        command: Name of the joint command.
+        joints: The joints of the command, in the same order.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return joint_error(env, command=command, joints=joints).norm(dim=1)
+
+
+def near_joint(env: "Env", *, command: str, joints: tuple[str, ...], tolerance: float) -> torch.Tensor:
+    """One at the joint target, 1 - tanh(distance / tolerance) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of the joint command.
+        joints: The joints of the command, in the same order.
+        tolerance: Scale of the distance, in m or rad.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return 1 - torch.tanh(joint_distance(env, command=command, joints=joints) / tolerance)

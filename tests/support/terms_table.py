@@ -1,0 +1,122 @@
+"""The table of term functions in docs/environment.md, read from their signatures and docstrings."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import docstring_parser
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "environment.md"
+BEGIN, END = "<!-- table of terms: begin -->\n", "<!-- table of terms: end -->\n"
+SUBJECTS = (
+    "observations",
+    "root",
+    "rewards",
+    "terminations",
+    "events",
+    "randomization",
+    "velocity",
+    "gait",
+    "reach",
+    "targets",
+)
+HELPERS = {"moving", "swing", "outside"}
+"""Functions that terms share, and that are no terms."""
+
+LEADING = {
+    ("env",): "",
+    ("env", "worlds"): "event",
+    ("env", "level"): "curriculum",
+    ("env", "drawn", "before"): "refine",
+    ("env", "values"): "steer",
+}
+"""What a function takes before its parameters, and the kind of term that tells."""
+
+COMMON = {
+    "joint": "name of a joint",
+    "joints": "regular expressions over joints",
+    "sensor": "name of a sensor",
+    "sensors": "regular expressions over sensors",
+    "command": "name of a command term",
+    "position_sensor": "name of a framepos sensor on the tool",
+    "orientation_sensor": "name of a framequat sensor on the tool",
+}
+"""What a parameter of this name is where the docstring of a short function does not say."""
+
+
+def list_terms(module: ModuleType) -> list[Callable[..., Any]]:
+    """Return the term functions of a module of `mjtrain.mdp`, in their order."""
+    return [
+        function
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_") and name not in HELPERS
+    ]
+
+
+def make_table() -> str:
+    """Return one table for each module, as Markdown."""
+    parts = []
+    for subject in SUBJECTS:
+        module = importlib.import_module(f"mjtrain.mdp.{subject}")
+        functions = sorted(list_terms(module), key=lambda function: function.__code__.co_firstlineno)
+        title = (module.__doc__ or "").splitlines()[0]
+        rows = [_make_row(subject, function) for function in functions]
+        head = "| function | kind | parameters | what it is |\n|---|---|---|---|\n"
+        parts.append(f"#### `{subject}`\n\n{title}\n\n{head}{''.join(rows)}")
+    return "\n".join(parts)
+
+
+def describe(subject: str, function: Callable[..., Any]) -> tuple[str, list[str], str]:
+    """Return the kind of term, a line for each parameter, and what it is, from the signature and the docstring.
+
+    Raises:
+        AssertionError: A parameter is not described, or the docstring gives no shape where something is returned.
+    """
+    where = f"{subject}.{function.__name__}"
+    docstring = docstring_parser.parse(inspect.getdoc(function) or "")
+    described = {param.arg_name: " ".join((param.description or "").split()) for param in docstring.params}
+    parameters = inspect.signature(function).parameters.values()
+    leading = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    lines = []
+    for parameter in parameters:
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        words = described.get(parameter.name) or COMMON.get(parameter.name)
+        assert words, f"{where}: the docstring does not say what {parameter.name} is"
+        lines.append(f"`{_declare(parameter)}` {words.rstrip('.')}")
+    returned = docstring.returns.description if docstring.returns else ""
+    text = inspect.getdoc(function) or ""
+    shape = re.findall(r"[Ss]hape \((?:[^()]|\([^()]*\))*\)", text)
+    kind = LEADING[leading] or _tell_kind(where, subject, function.__name__, shape)
+    what = " ".join(f"{docstring.short_description or ''} {docstring.long_description or ''} {returned or ''}".split())
+    return kind, lines, what
+
+
+def _make_row(subject: str, function: Callable[..., Any]) -> str:
+    kind, lines, what = describe(subject, function)
+    cells = (f"`{function.__name__}`", kind, "<br>".join(lines), what)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _declare(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
+    if kind is None or "[" in str(annotation) or "|" in str(annotation):
+        kind = str(annotation).replace("typing.", "")
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return f"{parameter.name}: {kind}{default}"
+
+
+def _tell_kind(where: str, subject: str, name: str, shape: list[str]) -> str:
+    assert shape, f"{where}: the docstring gives no shape"
+    if name.endswith("_command"):
+        return "command"
+    if shape[-1].replace("Shape", "shape") != "shape (num_envs,)":
+        return "observation"
+    if subject == "terminations" or name.endswith("out_of_range") or name == "bad_orientation":
+        return "termination"
+    return "error" if name.endswith(("_error", "distance")) or name == "angle" else "reward"
