@@ -82,8 +82,10 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 
 
 def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
-    """Replace the robot by the run's copy of it, if there is one to use instead."""
-    return config if copy is None else replace(config, env=replace(config.env, robot=copy))
+    """Replace the robot's file by the run's copy of it, if there is one to use instead."""
+    if copy is None:
+        return config
+    return replace(config, env=replace(config.env, robot=replace(config.env.robot, file=copy)))
 
 
 def _describe_for_others(request: TrainRequest) -> str:

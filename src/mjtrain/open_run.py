@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
-from mjtrain.config import to_plain
+from mjtrain.config import RobotConfig, to_plain
 from mjtrain.machine import installed_packages
 from mjtrain.reporting.events import last_iteration, write_event
 from mjtrain.request import TrainRequest
@@ -57,7 +57,7 @@ def _make_run(request: TrainRequest, found: FoundRun, previous: Run | None, star
     resumption = _describe_resumption(request, found, previous, robot)
     return Run(
         run_dir=found.run_dir,
-        robot=None if robot == request.config.env.robot else robot,
+        robot=None if robot == request.config.env.robot else robot.file,
         resume=found.resume,
         checkpoint=found.checkpoint,
         iteration=found.iteration,
@@ -76,7 +76,7 @@ def _reopen(previous: Run) -> FoundRun:
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=previous.resume, made=made)
 
 
-def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None, robot: str) -> list[str]:
+def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None, robot: RobotConfig) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]
     if found.checkpoint is None:

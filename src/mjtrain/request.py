@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import EnvConfig, LaunchConfig, RobotConfig, RunConfig, TrainConfig, to_plain
 from mjtrain.engines import resolve_engine
 from mjtrain.env.term_check import check_terms
 from mjtrain.errors import RequestError
@@ -14,6 +14,7 @@ from mjtrain.machine import count_gpus, installed_packages, is_writable
 from mjtrain.run_size import default_num_envs, resolve_run_size
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
+from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.video.backend import drawing_environ
 
@@ -88,13 +89,26 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
             "give ModelConfig(..., distribution_cfg=DistributionConfig())"
         )
     _check_video(config.run)
-    new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed has a copy of its own
-    for flag, path in (("--env.robot", new_robot), ("--load", config.run.load)):
-        if path is not None and not Path(path).is_file():
-            raise RequestError(f"{flag} {path}: no such file")
+    if config.run.resume is None:  # a run that is resumed has a copy of its own
+        check_robot_file(config.env.robot)
+    if config.run.load is not None and not Path(config.run.load).is_file():
+        raise RequestError(f"--load {config.run.load}: no such file")
+    _check_completion(config.env)
     notices = (*plan.notices, *_note_num_envs(asked, device))
     params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
     return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
+
+
+def _check_completion(env: EnvConfig) -> None:
+    """Compile a robot that its config completes, so that wrong names in it are found before anything starts.
+
+    A robot that is used as it is stays unread here, which saves the import of MuJoCo; ranks check it.
+    """
+    robot = env.robot
+    if robot != RobotConfig(file=robot.file) and (robot.spec is not None or Path(robot.file).is_file()):
+        from mjtrain.engines.model import load_model
+
+        load_model(env)
 
 
 def _check_obs_groups(config: TrainConfig) -> None:

@@ -111,7 +111,7 @@ def test_layout_names_what_the_model_has() -> None:
 
 def test_an_actuator_without_a_name_is_the_users_error() -> None:
     nameless = ALL["contact_rich"].replace('<position name="rear_hip"', "<position")
-    with pytest.raises(RequestError, match="an actuator of the robot has no name"):
+    with pytest.raises(RequestError, match=r"actuator 1 of 2 has no name \(it drives joint 'rear_hip'\)"):
         ENGINES["native"](mujoco.MjModel.from_xml_string(nameless))
 
 

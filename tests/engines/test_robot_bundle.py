@@ -89,7 +89,7 @@ def write_robot(folder: Path) -> Path:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_robots_of_the_tasks_are_copied_as_they_are(task: str, tmp_path: Path) -> None:
-    robot = Path(load_task(task).env.robot)
+    robot = Path(load_task(task).env.robot.file)
     assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path)) == []
 
 

@@ -16,7 +16,9 @@ QUADRUPED = load_task("Quadruped-Velocity-Flat").env
 
 def test_a_robot_with_the_same_names_takes_the_place(tmp_path: Path) -> None:
     own = tmp_path / "longer.xml"
-    own.write_text(Path(QUADRUPED.robot).read_text().replace("-0.213", "-0.24").replace("0 0 0.285 1", "0 0 0.32 1"))
+    own.write_text(
+        Path(QUADRUPED.robot.file).read_text().replace("-0.213", "-0.24").replace("0 0 0.285 1", "0 0 0.32 1")
+    )
     env = make_env(replace(QUADRUPED, robot=str(own)))
     for _ in range(5):
         env.step(torch.zeros(NUM_ENVS, 12))
@@ -25,7 +27,7 @@ def test_a_robot_with_the_same_names_takes_the_place(tmp_path: Path) -> None:
 
 
 def test_one_error_lists_all_that_is_missing(tmp_path: Path) -> None:
-    text = Path(QUADRUPED.robot).read_text()
+    text = Path(QUADRUPED.robot.file).read_text()
     text = text.replace('name="trunk_contact"', 'name="belly"').replace('name="base_velocity"', 'name="speed"')
     text = text.replace('<freejoint name="base"/>', '<freejoint name="root"/>')
     text = re.sub(r'name="(..)_foot" class="touches"', r'name="\1_paw" class="touches"', text)

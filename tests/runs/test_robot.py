@@ -11,6 +11,7 @@ import torch
 import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.cli import export, play, train
+from mjtrain.config import RobotConfig
 from mjtrain.engines.model import load_model
 from mjtrain.engines.robot_bundle import differing_fields
 from mjtrain.errors import RequestError
@@ -47,7 +48,7 @@ def write_robot(folder: Path, size: float = 0.2) -> Path:
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "own.xml").write_text(ROBOT)
     (folder / "meshes" / "bob.obj").write_text(BOB.format(size))
-    shutil.copy(load_task("Cartpole-Balance").env.robot, folder / "parts" / "cartpole.xml")
+    shutil.copy(load_task("Cartpole-Balance").env.robot.file, folder / "parts" / "cartpole.xml")
     return folder / "own.xml"
 
 
@@ -76,11 +77,11 @@ def elsewhere(trained: Path, tmp_path: Path) -> tuple[str, Path, Path]:
 
 def test_the_record_is_relative_and_the_copy_is_the_same_model(trained: Path) -> None:
     (run_dir,) = (trained / "logs" / "make").iterdir()
-    assert load_params(run_dir, "env")["robot"] == "robot/own.xml"
+    assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
     assert differing_fields(trained / "robots" / "own.xml", run_dir / "robot" / "own.xml") == []
     assert str(trained / "robots") not in "".join(path.read_text() for path in run_dir.rglob("*.xml"))
     for task in ("Cartpole-Balance", "Arm-Reach"):
-        assert find_robot(run_dir, load_task(task).env.robot) == Path(load_task(task).env.robot)
+        assert find_robot(run_dir, load_task(task).env.robot) == load_task(task).env.robot
 
 
 def test_a_copied_run_plays(elsewhere: tuple[str, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +111,7 @@ def test_a_copied_run_resumes(elsewhere: tuple[str, Path, Path], capsys: pytest.
     assert "changed since" not in text
     assert "start anew" not in text
     assert (run_dir / "model_3.pt").is_file()
-    assert load_params(run_dir, "env")["robot"] == "robot/own.xml"
+    assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
 
 
 def test_a_robot_that_has_changed_is_said(
@@ -126,12 +127,12 @@ def test_a_robot_that_has_changed_is_said(
     text = capsys.readouterr().err
     assert "changed since: env.robot: robot/own.xml -> " in text
     assert f"whose content differs (--env.robot {copy} keeps the recorded one)" in text
-    assert load_params(run_dir, "env")["robot"] == "robot/own-2.xml"
+    assert load_params(run_dir, "env")["robot"]["file"] == "robot/own-2.xml"
     assert copy.read_bytes() == before
     assert differing_fields(robots / "own.xml", run_dir / "robot" / "own-2.xml") == []
     train.main([task, *SMALL, *NETWORKS, "--max-iterations", "4", "--resume", str(run_dir), "--env.robot", str(copy)])
     assert "changed since: env.robot: robot/own-2.xml -> " in capsys.readouterr().err
-    assert load_params(run_dir, "env")["robot"] == "robot/own.xml"
+    assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
 
 
 def test_a_dump_of_a_copied_run_is_replayed(
@@ -154,38 +155,40 @@ def test_the_same_robot_at_another_path_is_no_change(
 ) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(cartpole_run, run_dir)
-    robot = Path(load_task("Cartpole-Balance").env.robot)
+    robot = Path(load_task("Cartpole-Balance").env.robot.file)
     other = tmp_path / "site-packages" / "cartpole.xml"
     other.parent.mkdir()
     other.write_text(robot.read_text().replace("<worldbody>", "<!-- installed elsewhere --><worldbody>"))
-    assert list_robot_changes(run_dir, str(other)) == []
-    assert save_robot(run_dir, str(other)) == ("robot/cartpole.xml", [])
+    assert list_robot_changes(run_dir, RobotConfig(file=str(other))) == []
+    assert save_robot(run_dir, RobotConfig(file=str(other))) == (RobotConfig(file="robot/cartpole.xml"), [])
     assert [path.name for path in (run_dir / "robot").iterdir()] == ["cartpole.xml"]
     other.write_text(robot.read_text().replace("<worldbody>", "<worldbody><light/>"))
-    (line,) = list_robot_changes(run_dir, str(other))
+    (line,) = list_robot_changes(run_dir, RobotConfig(file=str(other)))
     assert "whose content differs" in line
 
 
 def test_a_run_of_before_is_compared_by_content_where_its_file_is(tmp_path: Path) -> None:
-    robot = load_task("Cartpole-Balance").env.robot
-    save_params(tmp_path, env={"robot": robot})
+    robot = load_task("Cartpole-Balance").env.robot.file
+    save_params(tmp_path, env={"robot": robot, "decimation": 1})
     copy = shutil.copy(robot, tmp_path / "cartpole.xml")
-    assert list_robot_changes(tmp_path, str(copy)) == []
-    save_params(tmp_path, env={"robot": "/srv/robots/cartpole.xml"})
-    assert list_robot_changes(tmp_path, str(copy)) == [f"env.robot: /srv/robots/cartpole.xml -> {copy}"]
+    assert list_robot_changes(tmp_path, RobotConfig(file=str(copy))) == []
+    save_params(tmp_path, env={"robot": "/srv/robots/cartpole.xml", "decimation": 1})
+    assert list_robot_changes(tmp_path, RobotConfig(file=str(copy))) == [
+        f"env.robot: /srv/robots/cartpole.xml -> {copy}"
+    ]
 
 
 def test_a_robot_that_is_nowhere_is_one_line(tmp_path: Path) -> None:
-    save_params(tmp_path, env={"robot": "robot/own.xml"})
+    save_params(tmp_path, env={"robot": {"file": "robot/own.xml"}})
     with pytest.raises(RequestError, match=r"--env\.robot gone\.xml: no such file, and .* has no copy of the robot"):
-        choose_robot(tmp_path, "gone.xml")
+        choose_robot(tmp_path, RobotConfig(file="gone.xml"))
 
 
 def test_a_robot_that_cannot_be_copied_is_recorded_where_it_is(tmp_path: Path) -> None:
     urdf = tmp_path / "arm.urdf"
     urdf.write_text("<robot name='arm'><link name='base'/></robot>")
-    recorded, (line,) = save_robot(tmp_path / "run", str(urdf))
-    assert recorded == str(urdf)
+    recorded, (line,) = save_robot(tmp_path / "run", RobotConfig(file=str(urdf)))
+    assert recorded.file == str(urdf)
     assert f"the run keeps no copy of the robot, so it needs {urdf} later" in line
 
 
@@ -200,11 +203,11 @@ def test_a_copy_that_is_another_model_is_not_used(
     content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     robot = write_robot(tmp_path / "robots")
-    assert record_robot(tmp_path / "good", str(robot)) == ("robot/own.xml", [])
+    assert record_robot(tmp_path / "good", RobotConfig(file=str(robot))) == (RobotConfig(file="robot/own.xml"), [])
     other = content.replace("parts/", "../../robots/parts/").replace("meshes", "../../robots/meshes").encode()
     monkeypatch.setattr("mjtrain.runs.robot.bundle_robot", lambda path: {path.name: other})  # a copy gone wrong
-    recorded, (line,) = record_robot(tmp_path / "bad", str(robot))
-    assert recorded == str(robot)
+    recorded, (line,) = record_robot(tmp_path / "bad", RobotConfig(file=str(robot)))
+    assert recorded.file == str(robot)
     assert message in line
     assert not (tmp_path / "bad" / "robot" / "own.xml").exists()
 

@@ -57,7 +57,7 @@ def test_the_configs_are_those_of_the_run(cartpole_run: Path, tmp_path: Path) ->
     found = find_trained_run("Cartpole-Balance", run=str(run_dir)).env
     original = load_task("Cartpole-Balance").env
     assert found.terminations["pole_fell"].params == {"joint": "hinge", "limit": 0.25}
-    assert found.robot == str(run_dir / "robot" / "cartpole.xml")
+    assert found.robot.file == str(run_dir / "robot" / "cartpole.xml")
     assert dataclasses.replace(found, terminations=original.terminations, robot=original.robot) == original
 
 

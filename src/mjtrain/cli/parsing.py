@@ -133,6 +133,28 @@ def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
 
 
 @REGISTRY.primitive_rule
+def _pairs(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Read pairs of a regular expression and a value, such as .*_hip 0.1 .*_knee -1.2."""
+    if info.type not in (dict[str, float], dict[str, str]):
+        return None
+    kind = info.type.__args__[1]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def read(words: list[str]) -> dict[str, Any]:
+        try:
+            return dict(zip(words[::2], map(kind, words[1::2]), strict=True))
+        except ValueError:
+            raise RequestError(f"{' '.join(words)}: give pairs of an expression and a {kind.__name__}") from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"PATTERN {kind.__name__.upper()} [...]",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [str(word) for pair in value.items() for word in pair],
+    )
+
+
+@REGISTRY.primitive_rule
 def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     """Read --resume, with a value or without."""
     if info.type != RunToResume:

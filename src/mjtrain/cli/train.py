@@ -10,6 +10,7 @@ import tyro
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, without_rare
+from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
 from mjtrain.errors import RequestError
 
@@ -48,13 +49,15 @@ def _main(argv: list[str]) -> None:
     from mjtrain.request import preview, resolve_training
 
     defaults = make_train_config(task)
+    args = expand_robot_file(args)
+    env = dataclasses.replace(defaults.env, robot=add_named_parts(defaults.env.robot, args))
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
     options = parse(
         AllOptions,
         ["--help" if arg == "--help-all" else arg for arg in args],
         prog=f"train {task}",
-        default=AllOptions(launch=LaunchConfig(), run=defaults.run, env=defaults.env, agent=defaults.agent),
+        default=AllOptions(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent),
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     if options.dry_run:

@@ -18,12 +18,26 @@ from mjtrain.config.env import (
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
+from mjtrain.config.robot import (
+    ActuatorConfig,
+    CameraConfig,
+    GeomConfig,
+    KeyframeConfig,
+    LightConfig,
+    NamesConfig,
+    OptionConfig,
+    RobotConfig,
+    SensorConfig,
+    SiteConfig,
+)
 from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
 
 __all__ = [
     "ActionTerm",
+    "ActuatorConfig",
     "AgentConfig",
     "Backend",
+    "CameraConfig",
     "CommandTerm",
     "CurriculumTerm",
     "DistributionConfig",
@@ -31,18 +45,26 @@ __all__ = [
     "EnvConfig",
     "ErrorTerm",
     "EventTerm",
+    "GeomConfig",
     "GpuIds",
+    "KeyframeConfig",
     "LaunchConfig",
+    "LightConfig",
     "LoggerName",
     "ModelConfig",
+    "NamesConfig",
     "NanGuardConfig",
     "ObservationTerm",
+    "OptionConfig",
     "PlayConfig",
     "PolicyName",
     "PpoConfig",
     "RewardTerm",
+    "RobotConfig",
     "RunConfig",
     "RunToResume",
+    "SensorConfig",
+    "SiteConfig",
     "TaskConfig",
     "TerminationTerm",
     "TerrainConfig",

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from mjtrain.config.robot import RobotConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,12 +230,24 @@ class WarpConfig:
     """Most constraint rows per world. Default: mujoco-warp's guess."""
 
 
+if TYPE_CHECKING:
+
+    class _Robot:
+        """Tells type checkers what `EnvConfig(robot=...)` takes, and that the field is a `RobotConfig`."""
+
+        def __get__(self, instance: object, owner: object) -> RobotConfig: ...
+        def __set__(self, instance: object, value: Any) -> None: ...
+
+else:
+    _Robot = RobotConfig
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
     """A batched environment: a robot and the terms that make it a task."""
 
-    robot: str
-    """MJCF file of the robot and its scene. Its timestep is the physics step."""
+    robot: _Robot
+    """The robot and its scene. In Python also what `RobotConfig.file` takes, such as the path of an MJCF file."""
 
     decimation: int
     """Physics steps per env step."""
@@ -273,3 +287,7 @@ class EnvConfig:
 
     warp: WarpConfig = field(default_factory=WarpConfig)
     """Buffer sizes of the warp engine."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.robot, RobotConfig):
+            object.__setattr__(self, "robot", RobotConfig(file=self.robot))

@@ -222,7 +222,7 @@ def make_layout(
     }
     actuators = {model.actuator(index).name: index for index in range(model.nu)}
     if "" in actuators:
-        raise RequestError("an actuator of the robot has no name; give each one a name in the MJCF file")
+        raise RequestError(_describe_nameless(model, actuators[""]))
     home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
 
     def default(key: object, otherwise: object) -> torch.Tensor:
@@ -244,6 +244,14 @@ def make_layout(
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )
+
+
+def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
+    """Say which actuator has no name; `completion` names those that drive something that has one."""
+    kind = mujoco.mjtTrn(model.actuator_trntype[index]).name.removeprefix("mjTRN_").lower()
+    target = model.actuator_trnid[index, 0]
+    driven = repr(model.joint(target).name) if kind.startswith("joint") else f"number {target}"
+    return f"actuator {index} of {model.nu} has no name (it drives {kind} {driven}); give it one in the MJCF file"
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

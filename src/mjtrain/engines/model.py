@@ -1,11 +1,13 @@
-"""From the robot's MJCF file and the ground to a compiled model."""
+"""From a robot's config and the ground to a compiled model."""
 
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 
-from mjtrain.config import EnvConfig, TerrainConfig
+from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
+from mjtrain.engines.completion import complete_robot
 from mjtrain.engines.height_field import HeightField, make_height_field
 from mjtrain.errors import RequestError
 
@@ -14,21 +16,49 @@ _BASE_M = 0.5
 
 
 def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
-    """Compile the robot on its ground, and return the ground's heights if it is generated.
+    """Compile the robot, completed as its config says, on its ground; return the ground's heights if it is generated.
+
+    Both engines, viewers, videos, exports and replays get their model here.
 
     Raises:
-        RequestError: The MJCF file is missing or is no valid model, or the ground cannot be generated.
+        RequestError: The robot is missing or is no valid model, its config names what it does not have, or the ground
+            cannot be generated.
     """
     height_field = make_height_field(config.terrain) if config.terrain.kind == "generated" else None
+    spec = open_robot(config.robot)
     try:
-        if not Path(config.robot).is_file():
-            raise ValueError("there is no such file")
-        spec = mujoco.MjSpec.from_file(config.robot)
+        complete_robot(spec, config.robot)
         if config.terrain.kind != "robot":
             _add_ground(spec, config.terrain, height_field)
         return spec.compile(), height_field
+    except RequestError:
+        raise
     except ValueError as error:
-        raise RequestError(f"--env.robot {config.robot}: {error}") from error
+        raise RequestError(f"--env.robot {config.robot.label}: {error}") from error
+
+
+def open_robot(robot: RobotConfig) -> Any:
+    """Return the robot as it is without its completion, as a new `mujoco.MjSpec`.
+
+    Raises:
+        RequestError: There is no such file, it is no valid model, or the function fails or returns something else.
+    """
+    flag = f"--env.robot {robot.label}"
+    try:
+        if robot.file or robot.spec is None:
+            if not Path(robot.file).is_file():
+                raise ValueError("there is no such file")
+            return mujoco.MjSpec.from_file(robot.file)
+        spec = robot.spec()
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"{flag}: {error}") from error
+    except Exception as error:  # of the user's function
+        raise RequestError(f"{flag}: {type(error).__name__}: {error}") from error
+    if not isinstance(spec, mujoco.MjSpec):
+        raise RequestError(f"{flag}: the function returned {type(spec).__name__}; it must return an mujoco.MjSpec")
+    return spec
 
 
 def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: HeightField | None) -> None:

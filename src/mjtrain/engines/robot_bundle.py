@@ -6,13 +6,14 @@ Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `differing_f
 import hashlib
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 ASSETS_DIR = "assets"
 """Folder of the files that an MJCF file refers to, each in a folder named after its content."""
 
 _MESH_DIR, _TEXTURE_DIR = "meshdir", "texturedir"
 _IMAGE_ATTRIBUTES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
-_FILE_ATTRIBUTES = {
+FILE_ATTRIBUTES = {
     "mesh": (_MESH_DIR, ("file",)),
     "hfield": (_MESH_DIR, ("file",)),
     "skin": (_MESH_DIR, ("file",)),
@@ -56,9 +57,22 @@ def differing_fields(first: Path, second: Path) -> list[str]:
         ValueError: One of them is no valid model.
     """
     import mujoco
-    import numpy as np
 
     models = [mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)]
+    return list_differences(models[0], models[1])
+
+
+def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[str]:
+    """Return the fields in which two compiled models differ, where files lie and names of the models aside.
+
+    Args:
+        first: A `mujoco.MjModel`.
+        second: Another one.
+        tolerance: Largest difference of numbers, relative to the largest of the field; 0: they are compared bit by bit.
+    """
+    import numpy as np
+
+    models = (first, second)
     found = []
     for prefix, owners in (
         ("", models),
@@ -69,13 +83,20 @@ def differing_fields(first: Path, second: Path) -> list[str]:
             values = [getattr(owner, name) for owner in owners]
             if name.startswith("_") or "path" in name or name == "nbuffer":  # where files lie, and how long that is
                 continue
-            if isinstance(values[0], np.ndarray | int | float | bytes):
-                first_bytes, second_bytes = (np.asarray(value).tobytes() for value in values)  # as NaN equals NaN
-                if first_bytes != second_bytes:
-                    found.append(prefix + name)
-    if str(models[0].vis) != str(models[1].vis):  # a structure of structures of numbers
+            is_number = isinstance(values[0], np.ndarray | int | float | bytes)
+            if is_number and not _is_equal(np.asarray(values[0]), np.asarray(values[1]), tolerance):
+                found.append(prefix + name)
+    if not tolerance and str(models[0].vis) != str(models[1].vis):  # a structure of structures of numbers
         found.append("vis")
     return found
+
+
+def _is_equal(first: Any, second: Any, tolerance: float) -> bool:
+    """Compare two arrays; bit by bit NaN equals NaN."""
+    if not tolerance or first.shape != second.shape or first.dtype.kind != "f":
+        return first.tobytes() == second.tobytes()
+    largest = max((float(abs(item).max(initial=0.0)) for item in (first, second)), default=0.0)
+    return bool((abs(first - second) <= tolerance * largest).all())
 
 
 def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -> bytes:
@@ -94,7 +115,7 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -
     strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there
     prefix = "../" if is_attached else f"{ASSETS_DIR}/"
     for element in root.iter():
-        kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
+        kind, attributes = FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
         for attribute in attributes:
             name = element.get(attribute)
             if name:

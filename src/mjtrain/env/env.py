@@ -79,7 +79,7 @@ class Env:
         self._curriculum = Curriculum(config.curriculum, core)
         self._commands = Commands(config.commands, core)
         self._observations = Observations(config.observations, core, noise=config.observation_noise)
-        self._nan_guard = NanGuard(config.nan_guard, core, config.robot)
+        self._nan_guard = NanGuard(config.nan_guard, core, config.robot.file_name)
         self.statistics = EpisodeStatistics(
             tuple(config.rewards), tuple(config.terminations), self.num_envs, self.device, self._curriculum.levels
         )

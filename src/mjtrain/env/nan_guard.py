@@ -22,7 +22,7 @@ class NanGuard:
         Args:
             config: How much is recorded and written.
             core: The worlds.
-            robot: Path of the MJCF file, which dumps name.
+            robot: Name of the MJCF file, which dumps name.
         """
         self._robot = robot
         self._step_dt = core.step_dt
@@ -90,7 +90,7 @@ class NanGuard:
                 **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
                 step_dt=self._step_dt,
                 world=world,
-                robot=Path(self._robot).name,
+                robot=self._robot,
             )
             self._dumps_left -= 1
         return files

@@ -44,7 +44,9 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
             f"{', '.join(_KINDS[kind](layout)) or 'none'}"
             for kind, names in missing.items()
         ]
-        raise RequestError(f"--env.robot {config.robot}: this task needs what the robot lacks: {'. '.join(lists)}")
+        raise RequestError(
+            f"--env.robot {config.robot.label}: this task needs what the robot lacks: {'. '.join(lists)}"
+        )
 
 
 def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:

@@ -9,6 +9,7 @@ from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.runs.refusal import leaving_no_trace
+from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, find_run, make_run_dir, name_run_dir, read_params
 from mjtrain.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
 
@@ -97,8 +98,7 @@ def find_local_run(config: TrainConfig) -> FoundRun:
 
 
 def _make_new(config: TrainConfig, *notices: str) -> FoundRun:
-    if not Path(config.env.robot).is_file():
-        raise RequestError(f"--env.robot {config.env.robot}: no such file")
+    check_robot_file(config.env.robot)
     return _make(config, *notices)
 
 

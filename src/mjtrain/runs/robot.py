@@ -1,8 +1,13 @@
-"""The copy of the robot in a run directory, which makes the run independent of where it was trained."""
+"""The copy of the robot in a run directory, which makes the run independent of where it was trained.
+
+The copy is the robot as it was found. What its config adds is recorded, and added again whenever the copy is loaded.
+"""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from mjtrain.config import RobotConfig
 from mjtrain.engines.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 from mjtrain.errors import RequestError
 from mjtrain.runs.run_dir import read_params
@@ -11,24 +16,33 @@ ROBOT_DIR = "robot"
 """Folder in a run directory for the robot: its MJCF file, includes merged, and the files that it refers to."""
 
 
-def save_robot(run_dir: Path, robot: str) -> tuple[str, list[str]]:
+def check_robot_file(robot: RobotConfig) -> None:
+    """Raise a RequestError if the robot's file is missing."""
+    if robot.spec is None and not robot.file:
+        raise RequestError("--env.robot: there is no robot; give an MJCF file")
+    if robot.file and not Path(robot.file).is_file():
+        raise RequestError(f"--env.robot {robot.file}: no such file")
+
+
+def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
     """Copy a robot into a run. What is there already stays: another robot of the same name gets another name.
 
     Args:
         run_dir: The run.
-        robot: MJCF file.
+        robot: The robot.
 
     Returns:
-        What params/env.yaml records: the copy, relative to the run directory; and a line if there is no copy, in which
-        case the record is the absolute path of the file itself.
+        What params/env.yaml records: the same with the copy as its file, relative to the run directory; and a line if
+        there is no copy, in which case the record has the absolute path of the file itself, or the function.
     """
     try:
-        files = bundle_robot(Path(robot))
+        files = _bundle(robot)
     except RobotBundleError as error:
-        return str(Path(robot).absolute()), [f"the run keeps no copy of the robot, so it needs {robot} later: {error}"]
+        line = f"the run keeps no copy of the robot, so it needs {robot.label} later: {error}"
+        return with_absolute_file(robot), [line]
     (_, main), *assets = files.items()
     folder = run_dir / ROBOT_DIR
-    name = _choose_name(folder, Path(robot), main)
+    name = _choose_name(folder, Path(robot.file_name), main)
     for file, content in [*assets, (name, main)]:
         path = folder / file
         if not path.is_file() or path.read_bytes() != content:
@@ -36,7 +50,20 @@ def save_robot(run_dir: Path, robot: str) -> tuple[str, list[str]]:
             partial = path.with_name(f".{path.name}.partial")
             partial.write_bytes(content)
             partial.replace(path)
-    return f"{ROBOT_DIR}/{name}", []
+    return replace(robot, file=f"{ROBOT_DIR}/{name}"), []
+
+
+def with_absolute_file(robot: RobotConfig) -> RobotConfig:
+    """Return a robot whose file has an absolute path; one that a function builds is returned as it is."""
+    return replace(robot, file=str(Path(robot.file).absolute())) if robot.file else robot
+
+
+def _bundle(robot: RobotConfig) -> dict[str, bytes]:
+    if robot.file:
+        return bundle_robot(Path(robot.file))
+    from mjtrain.engines.spec_bundle import bundle_built_robot  # imports MuJoCo, which a file does not need
+
+    return bundle_built_robot(robot)
 
 
 def _choose_name(folder: Path, robot: Path, content: bytes) -> str:
@@ -48,35 +75,48 @@ def _choose_name(folder: Path, robot: Path, content: bytes) -> str:
     return name
 
 
-def find_robot(run_dir: Path, recorded: str) -> Path | None:
-    """Return the absolute path of the robot that a run recorded, None if it is not on this machine.
+def find_robot(run_dir: Path, recorded: RobotConfig) -> RobotConfig | None:
+    """Return the robot that a run recorded with the absolute path of its file, None if that is not on this machine.
 
     Args:
         run_dir: The run.
-        recorded: What its params/env.yaml says: relative to the run directory, or an absolute path (as runs of earlier
-            versions, and of robots that could not be copied, recorded it).
+        recorded: What its params/env.yaml says. The file is relative to the run directory, or an absolute path (as runs
+            of earlier versions, and of robots that could not be copied, recorded it), or empty for a function.
     """
+    if not recorded.file:
+        return recorded if recorded.spec is not None else None
+    path = find_robot_file(run_dir, recorded.file)
+    return None if path is None else replace(recorded, file=str(path))
+
+
+def find_robot_file(run_dir: Path, recorded: str) -> Path | None:
+    """Return the absolute path of a recorded robot's file, None if it is not on this machine."""
     path = run_dir.absolute() / recorded
     return path if path.is_file() else None
 
 
-def choose_robot(run_dir: Path, robot: str) -> tuple[str, list[str]]:
-    """Choose the robot of a run that is about to be trained: the file that was asked for, or the run's own copy of it.
+def choose_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
+    """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file.
 
     Returns:
-        Its path, and a line if it is the copy.
+        The robot, and a line if it is the copy.
 
     Raises:
         RequestError: The file is missing, and the run has no copy of it.
     """
-    if Path(robot).is_file():
+    file = robot.file
+    if not file or Path(file).is_file():
         return robot, []
-    copy = find_robot(run_dir, read_params(run_dir, "env").get("robot", ROBOT_DIR))
+    copy = find_robot_file(run_dir, _recorded_file(run_dir) or ROBOT_DIR)
     if copy is None:
-        raise RequestError(f"--env.robot {robot}: no such file, and {run_dir} has no copy of the robot")
-    if not _is_copy_of(copy.name, Path(robot)):  # more likely a typing error than a file that is gone
-        raise RequestError(f"--env.robot {robot}: no such file; the copy in the run is {copy}")
-    return str(copy), [f"--env.robot {robot}: no such file; using the copy in the run, {copy}"]
+        raise RequestError(f"--env.robot {file}: no such file, and {run_dir} has no copy of the robot")
+    if not _is_copy_of(copy.name, Path(file)):  # more likely a typing error than a file that is gone
+        raise RequestError(f"--env.robot {file}: no such file; the copy in the run is {copy}")
+    return replace(robot, file=str(copy)), [f"--env.robot {file}: no such file; using the copy in the run, {copy}"]
+
+
+def _recorded_file(run_dir: Path) -> str:
+    return read_params(run_dir, "env").get("robot", {}).get("file", "")
 
 
 def _is_copy_of(name: str, robot: Path) -> bool:
@@ -84,52 +124,59 @@ def _is_copy_of(name: str, robot: Path) -> bool:
     return re.fullmatch(rf"{re.escape(robot.stem)}(-\d+)?{re.escape(robot.suffix)}", name) is not None
 
 
-def list_robot_changes(run_dir: Path, robot: str) -> list[str]:
-    """Compare a robot with the one that a run recorded, by content.
+def list_robot_changes(run_dir: Path, robot: RobotConfig) -> list[str]:
+    """Compare a robot's files with those that a run recorded, by content.
 
     Returns:
-        A line if it is another one. The same robot at another path is no change.
+        A line if it is another one. The same robot at another path is no change, and what its config adds to it is left
+        to `run_dir.list_changes`.
     """
-    recorded = read_params(run_dir, "env").get("robot")
-    if recorded is None:
+    recorded = _recorded_file(run_dir)
+    if not recorded:
         return []
-    copy = find_robot(run_dir, recorded)
+    copy = find_robot_file(run_dir, recorded)
     if copy is None:
-        return [] if recorded == robot else [f"env.robot: {recorded} -> {robot}"]
+        return [] if recorded == robot.file else [f"env.robot: {recorded} -> {robot.label}"]
     try:
-        if _content(copy) == _content(Path(robot)):
+        if _content(RobotConfig(file=str(copy))) == _content(robot):
             return []
     except RobotBundleError:
-        if copy == Path(robot).absolute():
+        if robot.file and copy == Path(robot.file).absolute():
             return []
-    return [f"env.robot: {recorded} -> {robot}, whose content differs (--env.robot {copy} keeps the recorded one)"]
+    keeps = f"--env.robot {copy} keeps the recorded one"
+    return [f"env.robot: {recorded} -> {robot.label}, whose content differs ({keeps})"]
 
 
-def _content(robot: Path) -> list[bytes]:
-    return list(bundle_robot(robot).values())
+def _content(robot: RobotConfig) -> list[bytes]:
+    return list(_bundle(robot).values())
 
 
-def record_robot(run_dir: Path, robot: str) -> tuple[str, list[str]]:
+def record_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
     """Copy a robot into a run and compile the copy; returns as `save_robot` does.
 
     A copy that is not the same model is deleted, and the original recorded instead.
     """
     recorded, notices = save_robot(run_dir, robot)
-    copy = find_robot(run_dir, recorded)
-    if copy is None or copy == Path(robot).absolute():
+    copy = find_robot_file(run_dir, recorded.file) if recorded.file else None
+    if copy is None or (robot.file and copy == Path(robot.file).absolute()):
         return recorded, notices
-    problem = _compare_models(Path(robot), copy)
+    problem = _compare_models(robot, copy)
     if problem is None:
         return recorded, notices
     copy.unlink()
-    line = f"the run's copy of the robot, {copy}, cannot be used: {problem}. The run needs {robot} later"
-    return str(Path(robot).absolute()), [line]
+    line = f"the run's copy of the robot, {copy}, cannot be used: {problem}. The run needs {robot.label} later"
+    return with_absolute_file(robot), [line]
 
 
-def _compare_models(robot: Path, copy: Path) -> str | None:
+def _compare_models(robot: RobotConfig, copy: Path) -> str | None:
     """Return why a copy is not the same model; None if it is."""
     try:
-        differing = differing_fields(robot, copy)
+        if robot.file:
+            differing = differing_fields(Path(robot.file), copy)
+        else:
+            from mjtrain.engines.spec_bundle import list_copy_differences
+
+            differing = list_copy_differences(robot, copy)
     except ValueError as error:
         return f"it does not compile ({' '.join(str(error).split())})"
     return f"it compiles to another model ({', '.join(differing[:3])} differ)" if differing else None

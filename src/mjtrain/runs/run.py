@@ -17,7 +17,7 @@ class Run:
     """Where the run lives: an existing directory, absolute."""
 
     robot: str | None = None
-    """The run's own copy of its robot, if the MJCF file that was asked for is missing."""
+    """The run's own copy of its robot's MJCF file, if the one that was asked for is missing."""
 
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
@@ -64,6 +64,6 @@ def record_run(run: Run, config: TrainConfig) -> list[str]:
         OSError: The run directory cannot be written.
     """
     robot, notices = record_robot(run.run_dir, config.env.robot)
-    env = {**to_plain(config.env), "robot": robot}
+    env = to_plain(replace(config.env, robot=robot))
     save_params(run.run_dir, env=env, agent=to_plain(config.agent), launch=run.record)
     return notices

@@ -18,7 +18,7 @@ from mjtrain.config.functions import with_default_params
 from mjtrain.errors import RequestError
 from mjtrain.runs.upgrade import upgrade_params
 
-_COMPARED_BY_CONTENT = {"env.robot"}
+_COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
 
 PROBE_GRACE_S = 0.3
@@ -201,7 +201,7 @@ def load_params(run_dir: Path, name: str) -> Any:
 def list_changes(run_dir: Path, **params: Any) -> list[str]:
     """Compare with what `save_params` wrote for a run: a line for each value that differs, as `name: old -> new`.
 
-    The robot is compared by content; see `runs.robot.list_robot_changes`.
+    The files of the robot are compared by content; see `runs.robot.list_robot_changes`.
     """
     changes = []
     for name, content in params.items():

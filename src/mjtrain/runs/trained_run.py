@@ -6,7 +6,7 @@ from pathlib import Path
 from mjtrain.catalog import is_same_task, load_task, resolve_task_name
 from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
 from mjtrain.errors import RequestError
-from mjtrain.runs.robot import find_robot
+from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, open_run
 
 
@@ -18,7 +18,7 @@ class TrainedRun:
     """Name of the registered task, or the path of its factory."""
 
     env: EnvConfig
-    """The MDP. Its robot is the run's own copy, an absolute path."""
+    """The MDP. The file of its robot is the run's own copy, an absolute path."""
 
     agent: AgentConfig
     """Networks and algorithm."""
@@ -108,6 +108,7 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig) -> TrainedRun:
         raise RequestError(f"{run_dir / 'params'}: {error}") from error
     robot, notices = find_robot(run_dir, env.robot), ()
     if robot is None:
-        robot = Path(defaults.env.robot).absolute()
-        notices = (f"{run_dir}: its robot {env.robot} is not here; using the robot of the task, {robot}",)
-    return TrainedRun(task=task, env=replace(env, robot=str(robot)), agent=agent, run_dir=run_dir, notices=notices)
+        there = with_absolute_file(defaults.env.robot)
+        robot = replace(env.robot, file=there.file, spec=there.spec)
+        notices = (f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}",)
+    return TrainedRun(task=task, env=replace(env, robot=robot), agent=agent, run_dir=run_dir, notices=notices)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mjtrain.config import RobotConfig, to_plain
 from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
 
 
@@ -11,7 +12,7 @@ def upgrade_params(
     functions: Mapping[str, str] = RENAMED_FUNCTIONS,
     parameters: Mapping[str, Mapping[str, str]] = RENAMED_PARAMETERS,
 ) -> Any:
-    """Give functions and their parameters the names that they have today.
+    """Give functions and their parameters the names, and robots the form, that they have today.
 
     Args:
         content: What a file below params/ holds; plain values, not changed.
@@ -28,6 +29,8 @@ def upgrade_params(
     if not isinstance(content, dict):
         return content
     upgraded = {key: upgrade_params(item, functions, parameters) for key, item in content.items()}
+    if isinstance(upgraded.get("robot"), str) and "decimation" in upgraded:  # an environment when a robot was a file
+        upgraded["robot"] = to_plain(RobotConfig(file=upgraded["robot"]))
     renamed = parameters.get(upgraded["func"], {}) if isinstance(upgraded.get("func"), str) else {}
     if renamed and isinstance(upgraded.get("params"), dict):
         upgraded["params"] = {renamed.get(name, name): value for name, value in upgraded["params"].items()}

@@ -1,0 +1,125 @@
+"""Geoms that are changed, and sites, cameras and lights that are added."""
+
+import itertools
+from typing import Any
+
+import mujoco
+
+from mjtrain.config import CameraConfig, GeomConfig, LightConfig, SiteConfig
+from mjtrain.engines.completion.lookup import choose, match
+from mjtrain.errors import RequestError
+
+_SHAPES = ("sphere", "capsule", "ellipsoid", "cylinder", "box")
+_MODES = ("fixed", "track", "trackcom", "targetbody", "targetbodycom")
+_COPIED = ("contype", "conaffinity", "condim", "friction", "priority", "margin", "group", "rgba")
+
+
+def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
+    """Change the geoms that each entry chooses.
+
+    Raises:
+        RequestError: An expression matches nothing.
+    """
+    for label, config in geoms.items():
+        flag = f"geoms.{label}"
+        if not config.geoms and not config.bodies:
+            raise RequestError(f"--env.robot.{flag}: chooses no geoms; give expressions as its geoms or bodies")
+        names = match(f"{flag}.geoms", config.geoms, "geom", [geom.name for geom in spec.geoms])
+        bodies = match(f"{flag}.bodies", config.bodies, "body", [body.name for body in spec.bodies])
+        for geom in spec.geoms:
+            if (geom.name and geom.name in names) or (geom.parent.name and geom.parent.name in bodies):
+                if config.collision is not None:
+                    geom.contype = geom.conaffinity = int(config.collision)
+                for name in _COPIED:
+                    value = getattr(config, name)
+                    if value is not None:
+                        setattr(geom, name, value)
+
+
+def exclude_self_collision(spec: Any) -> None:
+    """Exclude contacts between bodies that hang on the same body of the world."""
+    taken = {body.name for body in spec.bodies}
+    for index, body in enumerate(spec.bodies):
+        if not body.name:  # an exclusion needs names
+            body.name = next(name for name in _numbered(f"body_{index}") if name not in taken)
+            taken.add(body.name)
+    for root in spec.worldbody.bodies:
+        tree = [root.name, *(body.name for body in root.find_all("body"))]
+        for first, second in itertools.combinations(dict.fromkeys(tree), 2):
+            spec.add_exclude(bodyname1=first, bodyname2=second)
+
+
+def _numbered(name: str) -> Any:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}_{number}"
+
+
+def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
+    """Add sites.
+
+    Raises:
+        RequestError: There is no such body or shape, or the name is taken.
+    """
+    for name, config in sites.items():
+        _check_free(f"sites.{name}", name, "site", spec.sites)
+        body = _find_body(spec, f"sites.{name}.body", config.body)
+        shape = choose(f"sites.{name}.type", config.type, "shape", _SHAPES)
+        body.add_site(
+            name=name,
+            pos=config.pos,
+            quat=config.quat,
+            size=config.size,
+            type=getattr(mujoco.mjtGeom, f"mjGEOM_{shape.upper()}"),
+        )
+
+
+def add_cameras(spec: Any, cameras: dict[str, CameraConfig]) -> None:
+    """Add cameras.
+
+    Raises:
+        RequestError: There is no such body or mode, or the name is taken.
+    """
+    for name, config in cameras.items():
+        _check_free(f"cameras.{name}", name, "camera", spec.cameras)
+        body = _find_body(spec, f"cameras.{name}.body", config.body)
+        camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
+        if config.xyaxes is not None:
+            camera.alt.xyaxes = config.xyaxes
+        if config.mode.startswith("target"):
+            _find_body(spec, f"cameras.{name}.target", config.target)
+            camera.targetbody = config.target
+
+
+def add_lights(spec: Any, lights: dict[str, LightConfig]) -> None:
+    """Add lights.
+
+    Raises:
+        RequestError: There is no such body, mode or type, or the name is taken.
+    """
+    for name, config in lights.items():
+        _check_free(f"lights.{name}", name, "light", spec.lights)
+        body = _find_body(spec, f"lights.{name}.body", config.body)
+        kind = choose(f"lights.{name}.type", config.type, "type of light", ("spot", "directional"))
+        body.add_light(
+            name=name,
+            pos=config.pos,
+            dir=config.dir,
+            diffuse=config.diffuse,
+            mode=_mode(f"lights.{name}", config),
+            type=getattr(mujoco.mjtLightType, f"mjLIGHT_{kind.upper()}"),
+        )
+
+
+def _mode(flag: str, config: CameraConfig | LightConfig) -> Any:
+    mode = choose(f"{flag}.mode", config.mode, "mode", _MODES)
+    return getattr(mujoco.mjtCamLight, f"mjCAMLIGHT_{mode.upper()}")
+
+
+def _find_body(spec: Any, flag: str, name: str) -> Any:
+    return spec.body(choose(flag, name, "body", [body.name for body in spec.bodies]))
+
+
+def _check_free(flag: str, name: str, kind: str, parts: Any) -> None:
+    if any(part.name == name for part in parts):
+        raise RequestError(f"--env.robot.{flag}: the robot has a {kind} of this name; give another name")
