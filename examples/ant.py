@@ -5,17 +5,7 @@ uv run --with gymnasium train examples/ant.py:make_task
 
 from importlib.resources import files
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    DistributionConfig,
-    EnvConfig,
-    KeyframeConfig,
-    ModelConfig,
-    PpoConfig,
-    RobotConfig,
-    TaskConfig,
-)
+import mjtrain
 from mjtrain.mdp import observation, reset_event, reward, root, termination, truncation
 from mjtrain.mdp.events import reset_with_noise
 from mjtrain.mdp.observations import joint_positions, joint_velocities
@@ -25,19 +15,19 @@ from mjtrain.mdp.terminations import time_out
 LEGS = ("hip_.", "ankle_.")
 
 
-def make_task() -> TaskConfig:
+def make_task() -> mjtrain.TaskConfig:
     """Run along x without rolling over.
 
     Trains in: 10 minutes on two CPU cores.
     """
-    stand = KeyframeConfig(height=0.55, joints={"ankle_[14]": 1.0, "ankle_[23]": -1.0})
-    env = EnvConfig(
-        robot=RobotConfig(
+    stand = mjtrain.KeyframeConfig(height=0.55, joints={"ankle_[14]": 1.0, "ankle_[23]": -1.0})
+    env = mjtrain.EnvConfig(
+        robot=mjtrain.RobotConfig(
             file=str(files("gymnasium") / "envs" / "mujoco" / "assets" / "ant.xml"), keyframes={"home": stand}
         ),
         decimation=5,
         episode_length_s=10.0,
-        actions={"torques": ActionTerm(actuators=LEGS)},
+        actions={"torques": mjtrain.ActionTerm(actuators=LEGS)},
         observations={
             "actor": {
                 "height": observation(root.base_height, joint="root"),
@@ -59,10 +49,10 @@ def make_task() -> TaskConfig:
         },
         events={"noise": reset_event(reset_with_noise, position=0.1, velocity=0.1, velocity_distribution="normal")},
     )
-    agent = AgentConfig(
-        actor=ModelConfig(hidden_dims=(128, 128), distribution_cfg=DistributionConfig(init_std=0.5)),
-        critic=ModelConfig(hidden_dims=(128, 128)),
-        algorithm=PpoConfig(learning_rate=1e-3),
+    agent = mjtrain.AgentConfig(
+        actor=mjtrain.ModelConfig(hidden_dims=(128, 128), distribution_cfg=mjtrain.DistributionConfig(init_std=0.5)),
+        critic=mjtrain.ModelConfig(hidden_dims=(128, 128)),
+        algorithm=mjtrain.PpoConfig(learning_rate=1e-3),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
     )
-    return TaskConfig(env=env, agent=agent, num_envs=256, max_iterations=500)
+    return mjtrain.TaskConfig(env=env, agent=agent, num_envs=256, max_iterations=500)

@@ -33,7 +33,7 @@ def make_task() -> TaskConfig:
             }
         },
         rewards={
-            "forward": reward(root.forward_velocity, 1.0, joint="rootx"),
+            "forward": reward(root.reach_forward_velocity, 2.0, joint="rootx", speed=2.5),
             "alive": reward(is_alive, 1.0),
             "effort": reward(action_energy, -0.01),
         },
@@ -47,7 +47,7 @@ def make_task() -> TaskConfig:
     agent = AgentConfig(
         actor=ModelConfig(hidden_dims=(64, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(learning_rate=1e-3),
+        algorithm=PpoConfig(learning_rate=1e-3, gamma=0.995),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
         num_steps_per_env=32,
     )
