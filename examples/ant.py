@@ -1,6 +1,6 @@
 """Gymnasium's ant runs: its MJCF file as it is, from the wheel gymnasium.
 
-uv run --with gymnasium train examples/ant.py:make_task
+uv run train examples/ant.py          # elsewhere: pip install gymnasium first
 """
 
 from importlib.resources import files

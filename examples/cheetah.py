@@ -1,6 +1,6 @@
 """dm_control's cheetah runs: its MJCF file as it is, from the wheel dm_control.
 
-uv run --with dm-control train examples/cheetah.py:make_task
+uv run train examples/cheetah.py          # elsewhere: pip install dm-control first
 """
 
 from importlib.resources import files

@@ -1,6 +1,6 @@
 """Gymnasium's hopper hops: its MJCF file as it is, from the wheel gymnasium.
 
-uv run --with gymnasium train examples/hopper.py:make_task
+uv run train examples/hopper.py          # elsewhere: pip install gymnasium first
 """
 
 from importlib.resources import files

@@ -1,6 +1,6 @@
 """dm_control's reacher reaches targets in its plane: its MJCF file as it is, from the wheel dm_control.
 
-uv run --with dm-control train examples/reacher.py:make_task
+uv run train examples/reacher.py          # elsewhere: pip install dm-control first
 """
 
 from importlib.resources import files
