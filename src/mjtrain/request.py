@@ -1,13 +1,15 @@
 """From what was asked for to what will be done: all that can be checked before anything is written."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from mjtrain.config import LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import AgentConfig, LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
-from mjtrain.env.term_check import check_terms
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import count_gpus, installed_packages, is_writable
@@ -70,6 +72,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
+    _check_config(config, launch)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
     device = plan.ranks[0].device
@@ -80,8 +83,6 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         )
     resolve_engine(config.run.engine, device)
     name_run_dir(config)  # checks --run-name
-    check_terms(config.env)
-    _check_obs_groups(config)
     _check_video(config.run)
     new_robot = config.env.robot if config.run.resume is None else None  # a run that is resumed has a copy of its own
     for flag, path in (("--env.robot", new_robot), ("--load", config.run.load)):
@@ -89,15 +90,39 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
             raise RequestError(f"{flag} {path}: no such file")
     notices = (*plan.notices, *_note_num_envs(asked, device))
     params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
+    if config.run.resume is None or Path(config.env.robot).is_file():
+        from mjtrain.env.dry_step import check_task  # imports MuJoCo
+
+        check_task(config.env)
     return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
 
 
-def _check_obs_groups(config: TrainConfig) -> None:
+def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
+    """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
+
+    Raises:
+        RequestError: Something does not fit. There is a note for each further problem.
+    """
+    problems = [*find_term_problems(config.env), *find_type_problems(AgentConfig, config.agent, "--agent")]
+    problems += find_type_problems(int, config.default_num_envs, "num_envs of the task")
+    for options in (config.run, launch):
+        kinds = get_type_hints(type(options))
+        for name in type(options).__dataclass_fields__:
+            problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
+    problems = problems or list(_find_missing_groups(config))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
+    there = ", ".join(config.env.observations)
+    for name in ("actor", "critic"):
+        if not config.agent.obs_groups.get(name):
+            yield f"--agent.obs-groups: names no groups for the {name}; give some of {there}"
     for name, groups in config.agent.obs_groups.items():
         for group in groups:
             if group not in config.env.observations:
-                there = ", ".join(config.env.observations)
-                raise RequestError(f"--agent.obs-groups.{name} {group}: the environment observes {there}")
+                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
 
 
 def _check_video(run: RunConfig) -> None:
