@@ -109,9 +109,15 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         kinds = get_type_hints(type(options))
         for name in type(options).__dataclass_fields__:
             problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
-    problems = problems or list(_find_missing_groups(config))
+    problems = problems or [*_find_missing_groups(config), *_find_empty_layers(config.agent)]
     if problems:
         raise RequestError.of(problems)
+
+
+def _find_empty_layers(agent: AgentConfig) -> Iterator[str]:
+    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
+        if any(width < 1 for width in model.hidden_dims):
+            yield f"--agent.{name}.hidden-dims {' '.join(map(str, model.hidden_dims))}: each must be at least 1"
 
 
 def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
@@ -175,6 +181,8 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
     """
     known = list(RunConfig.__dataclass_fields__)
     for option in options:
+        if option in LaunchConfig.__dataclass_fields__:
+            raise RequestError(f"train() takes {option} in launch, as in train(…, launch=LaunchConfig({option}=…))")
         if option not in known:
             raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
     return replace(run, **options)

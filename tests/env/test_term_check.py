@@ -63,7 +63,11 @@ BAD: list[tuple[str, Any, str]] = [
         RewardTerm(func=2.0, weight=1.0),  # pyright: ignore[reportArgumentType]
         "--env.rewards.x: the number 2.0 is not a function; give one that was made with def",
     ),
-    ("rewards", rewards.is_alive, "--env.rewards.x: is <function is_alive"),
+    (
+        "rewards",
+        rewards.is_alive,
+        "--env.rewards.x: is the function is_alive, not a RewardTerm; make one with mjtrain.mdp.reward(",
+    ),
     (
         "rewards",
         EventTerm(func=events.push_by_setting_velocity, params={"joint": "a", "linear": 1.0, "angular": 1.0}),

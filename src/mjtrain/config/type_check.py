@@ -56,17 +56,17 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
 
 def show(value: Any) -> str:
     """Name a value in one short line."""
+    kind = type(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _article(kind.__name__)
+    if isinstance(value, types.FunctionType):
+        return f"the function {value.__name__}"
+    if kind in (list, dict, set):
+        return _article(kind.__name__)
     text = " ".join(repr(value).split())
     text = text if len(text) <= 60 else f"{text[:57]}..."
-    kinds = {
-        str: "the string",
-        list: "the list",
-        tuple: "the tuple",
-        dict: "the dict",
-        float: "the number",
-        int: "the number",
-    }
-    return f"{kinds[type(value)]} {text}" if type(value) in kinds else text
+    kinds = {str: "the string", tuple: "the tuple", float: "the number", int: "the number"}
+    return f"{kinds[kind]} {text}" if kind in kinds else text
 
 
 _PLAIN: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "True or False"}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from mjtrain.env.core import EnvCore
@@ -112,6 +113,8 @@ def describe_exception(func: Callable[..., Any], error: Exception) -> str:
     lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if own and frame is own[-1]]
     place = f" ({Path(own[-1].f_code.co_filename).name}, line {lines[-1]})" if own else ""
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if "Boolean value of Tensor" in text:
+        place += "; it gets all worlds at once: use torch.where and masks"
     return f"{getattr(func, '__name__', 'the function')}() raised {what}{place}"
 
 
@@ -122,6 +125,8 @@ def _describe(value: Any, num_envs: int) -> str:
         return "None"
     if isinstance(value, bool | int | float | str):
         return f"the {type(value).__name__} {value!r}"
+    if isinstance(value, np.ndarray):
+        return "a numpy array"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
