@@ -122,7 +122,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of faults; with WRITE_FAULT_TABLE=1, put that of a whole run into the document.
+    """Print the tables of faults and mistakes; with WRITE_FAULT_TABLE=1, put that of faults into the document.
 
     Here and not next to those tests, because the process that hears of all reports knows no other conftest.
     """
@@ -130,6 +130,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     reports = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
     reports.sort(key=lambda report: report.location[:2])  # with several workers they come in any order
+    mistakes = [str(row) for report in reports for name, row in report.user_properties if name == "mistake"]
+    if mistakes:
+        terminalreporter.section("mistakes")
+        terminalreporter.write(
+            "| mistake | what is written | what the command says |\n|---|---|---|\n" + "".join(mistakes)
+        )
     rows = [row for report in reports for name, row in report.user_properties if name == "fault"]
     if not rows:
         return

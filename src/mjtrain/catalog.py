@@ -5,6 +5,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -122,12 +123,21 @@ def load_task(task: str) -> TaskConfig:
     except RequestError:
         raise
     except Exception as error:
-        raise RequestError(f"task {task}: {type(error).__name__}: {error}") from error
+        raise RequestError(f"task {task}: {type(error).__name__}: {error}{_place(error)}") from error
     if not isinstance(config, TaskConfig):
         raise RequestError(
             f"task {task}: the factory returned {type(config).__name__}; it must return mjtrain.TaskConfig"
         )
     return config
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line of an exception, if it was raised by code of a task."""
+    if isinstance(error, SyntaxError):  # its message says
+        return ""
+    frames = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in frames if file.is_file() and Path(__file__).parent not in file.parents]
+    return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
 
 
 def _find(task: str) -> EntryPoint:

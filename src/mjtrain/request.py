@@ -1,13 +1,15 @@
 """From what was asked for to what will be done: all that can be checked before anything is written."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from mjtrain.config import EnvConfig, LaunchConfig, RobotConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import AgentConfig, LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
-from mjtrain.env.term_check import check_terms
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import count_gpus, installed_packages, is_writable
@@ -71,6 +73,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
+    _check_config(config, launch)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
     device = plan.ranks[0].device
@@ -81,42 +84,58 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         )
     resolve_engine(config.run.engine, device)
     name_run_dir(config)  # checks --run-name
-    check_terms(config.env)
-    _check_obs_groups(config)
-    if config.agent.actor.distribution_cfg is None:
-        raise RequestError(
-            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
-            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
-        )
     _check_video(config.run)
     if config.run.resume is None:  # a run that is resumed has a copy of its own
         check_robot_file(config.env.robot)
     if config.run.load is not None and not Path(config.run.load).is_file():
         raise RequestError(f"--load {config.run.load}: no such file")
-    _check_completion(config.env)
     notices = (*plan.notices, *_note_num_envs(asked, device))
     params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
+    robot = config.env.robot
+    if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
+        from mjtrain.env.dry_step import check_task  # imports MuJoCo
+
+        check_task(config.env)
     return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
 
 
-def _check_completion(env: EnvConfig) -> None:
-    """Compile a robot that its config completes, so that wrong names in it are found before anything starts.
+def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
+    """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
 
-    A robot that is used as it is stays unread here, which saves the import of MuJoCo; ranks check it.
+    Raises:
+        RequestError: Something does not fit. There is a note for each further problem.
     """
-    robot = env.robot
-    if robot != RobotConfig(file=robot.file) and (robot.spec is not None or Path(robot.file).is_file()):
-        from mjtrain.engines.model import load_model
+    problems = [*find_term_problems(config.env), *find_type_problems(AgentConfig, config.agent, "--agent")]
+    problems += find_type_problems(int, config.default_num_envs, "num_envs of the task")
+    for options in (config.run, launch):
+        kinds = get_type_hints(type(options))
+        for name in type(options).__dataclass_fields__:
+            problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
+    problems = problems or [*_find_missing_groups(config), *_find_unfit_networks(config.agent)]
+    if problems:
+        raise RequestError.of(problems)
 
-        load_model(env)
+
+def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
+    if agent.actor.distribution_cfg is None:
+        yield (
+            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
+            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
+        )
+    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
+        if any(width < 1 for width in model.hidden_dims):
+            yield f"--agent.{name}.hidden-dims {' '.join(map(str, model.hidden_dims))}: each must be at least 1"
 
 
-def _check_obs_groups(config: TrainConfig) -> None:
+def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
+    there = ", ".join(config.env.observations)
+    for name in ("actor", "critic"):
+        if not config.agent.obs_groups.get(name):
+            yield f"--agent.obs-groups: names no groups for the {name}; give some of {there}"
     for name, groups in config.agent.obs_groups.items():
         for group in groups:
             if group not in config.env.observations:
-                there = ", ".join(config.env.observations)
-                raise RequestError(f"--agent.obs-groups.{name} {group}: the environment observes {there}")
+                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
 
 
 def _check_video(run: RunConfig) -> None:
@@ -169,6 +188,8 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
     """
     known = list(RunConfig.__dataclass_fields__)
     for option in options:
+        if option in LaunchConfig.__dataclass_fields__:
+            raise RequestError(f"train() takes {option} in launch, as in train(…, launch=LaunchConfig({option}=…))")
         if option not in known:
             raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
     return replace(run, **options)

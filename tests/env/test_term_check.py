@@ -61,9 +61,13 @@ BAD: list[tuple[str, Any, str]] = [
     (
         "rewards",
         RewardTerm(func=2.0, weight=1.0),  # pyright: ignore[reportArgumentType]
-        "--env.rewards.x: 2.0 is not a function; give one that was made with def",
+        "--env.rewards.x: the number 2.0 is not a function; give one that was made with def",
     ),
-    ("rewards", rewards.is_alive, "--env.rewards.x: is <function is_alive"),
+    (
+        "rewards",
+        rewards.is_alive,
+        "--env.rewards.x: is the function is_alive, not a RewardTerm; make one with mjtrain.mdp.reward(",
+    ),
     (
         "rewards",
         EventTerm(func=events.push_by_setting_velocity, params={"joint": "a", "linear": 1.0, "angular": 1.0}),
@@ -143,8 +147,9 @@ def test_all_problems_are_named_at_once() -> None:
         rewards={"a": RewardTerm(func=rewards.is_alive, weight=1.0, params={"b": 1.0})},
         terminations={"c": TerminationTerm(func=terminations.time_out, params={"d": 1.0})},
     )
-    with pytest.raises(RequestError, match=r"rewards\.a: .* parameter b; .*; --env\.terminations\.c: .* parameter d; "):
+    with pytest.raises(RequestError, match=r"--env\.rewards\.a: is_alive\(\) has no parameter b") as caught:
         check_terms(config)
+    assert caught.value.__notes__ == ["--env.terminations.c: time_out() has no parameter d; it takes none"]
 
 
 def test_functions_that_take_anything_are_left_alone() -> None:

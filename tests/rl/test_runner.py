@@ -162,8 +162,34 @@ def test_an_endless_reward_stops_the_run() -> None:
     config = small()
     rewards = {"endless": mjtrain.RewardTerm(func=_blow_up, weight=1.0)}
     config = replace(config, env=replace(config.env, rewards=rewards))
-    with pytest.raises(FloatingPointError, match="not finite in iteration 1"):
+    words = r"rewards or values are not finite in iteration 1: --env\.rewards\.endless is not finite"
+    with pytest.raises(FloatingPointError, match=words):
         mjtrain.launch(_train, config, 2, launch=CPU)
+
+
+def _sometimes_nothing(env: Any) -> torch.Tensor:
+    return torch.where(env.episode_step == 3, torch.nan, 0.5)
+
+
+def _sometimes_no_number(env: Any) -> torch.Tensor:
+    return _sometimes_nothing(env)[:, None]
+
+
+def test_terms_that_are_seldom_not_finite_are_named() -> None:
+    config = small()
+    env = config.env
+    reward = mjtrain.RewardTerm(func=_sometimes_nothing, weight=1.0)
+    observation = mjtrain.ObservationTerm(func=_sometimes_no_number)
+    for changes, names in (
+        ({"rewards": {**env.rewards, "rare": reward}}, r"--env\.rewards\.rare is not finite"),
+        (
+            {"observations": {"actor": {**env.observations["actor"], "dim": observation}}},
+            r"--env\.observations\.actor\.dim ",
+        ),
+    ):
+        changed = replace(config, env=replace(env, **changes))
+        with pytest.raises(FloatingPointError, match=rf"iteration \d+: {names}"):
+            mjtrain.launch(_train, changed, 8, launch=CPU)
 
 
 class DivergingPpo(Ppo):

@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
@@ -70,7 +71,10 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
         width = shutil.get_terminal_size().columns
         options = {**options, "description": textwrap.fill(options["description"], width, subsequent_indent="  ")}
     try:
-        with contextlib.redirect_stderr(boxes):
+        with contextlib.redirect_stderr(boxes), warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # defaults of a wrong type, of which the check of terms says more
             return tyro.cli(
                 config_type,
                 args=args,
@@ -93,6 +97,7 @@ def _raise_usage_error(boxes: str) -> NoReturn:
     """
     sections = re.split(r"[─-]{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
     message, *more = [" ".join(section.split()) for section in sections[1:]]
+    message = _put_flag_first(message)
     if flags := re.match(r"Unrecognized options: (.*)", message):
         words = [word for word in flags[1].split(", ") if word]
         kind = "unknown flag" if words[0].startswith("-") else "unexpected argument"
@@ -103,6 +108,24 @@ def _raise_usage_error(boxes: str) -> NoReturn:
             similar.pop("--help", None)
             message += f"; did you mean {' or '.join(similar)}?" if similar else ""
     raise RequestError(message)
+
+
+def _put_flag_first(message: str) -> str:
+    """Say what was wrong about a value as all other errors do: flag, value, and what would be right."""
+    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", message):
+        return f"{choice[2]} {choice[1]}: choose from {choice[3].replace(chr(39), '')}"
+    if wrong := re.match(r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]", message):
+        kinds = [_METAVARS.get(kind, kind) for kind in wrong[2].split("|")]
+        return f"{wrong[1]} {wrong[3].replace(chr(39), '').replace(',', '')}: give {' or '.join(reversed(kinds))}"
+    if wrong := re.match(r"Error parsing (\S+): (could not convert|invalid literal).* '(.*)'$", message):
+        return f"{wrong[1]} {wrong[3]}: give {'a number' if wrong[2].startswith('could') else 'a whole number'}"
+    if missing := re.match(r"Missing value for argument '(.*)'\. Expected (\d+) values\.$", message):
+        return f"{missing[1]}: a value is missing; give {missing[2]}"
+    return message
+
+
+_METAVARS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None", "STR": "a word"}
+"""What tyro calls the types of values, in words."""
 
 
 @REGISTRY.primitive_rule

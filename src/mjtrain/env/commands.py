@@ -1,12 +1,14 @@
 """What the policy is commanded to do."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mjtrain.config import CommandTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
+from mjtrain.env.term_result import name_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -28,7 +30,9 @@ class Commands:
 
     def start(self, env: "Env") -> None:
         """Draw the first commands."""
-        self.drawn = {name: term.func(env, **term.params) for name, term in self._terms.items()}
+        self.drawn = {
+            name: self._call(f"commands.{name}", term.func, env, term.params) for name, term in self._terms.items()
+        }
         self._left = {name: draw_steps(self._core, term.resampling_s) for name, term in self._terms.items()}
         self.values = {name: self._refine(name, env, None).clone() for name in self._terms}
 
@@ -63,10 +67,22 @@ class Commands:
     def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
         term = self._terms[name]
         drawn, left = self.drawn[name], self._left[name]
-        new = self.held[name] if name in self.held else term.func(env, **term.params)
+        new = self.held[name] if name in self.held else self._call(f"commands.{name}", term.func, env, term.params)
+        if new.shape != drawn.shape:
+            raise TypeError(f"--env.commands.{name}: has shape {tuple(new.shape)} now, and had {tuple(drawn.shape)}")
         drawn.copy_(torch.where(mask[:, None], new, drawn))
         left.copy_(torch.where(mask, draw_steps(self._core, term.resampling_s), left))
 
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:
         term, drawn = self._terms[name], self.drawn[name]
-        return drawn if term.refine is None else term.refine(env, drawn, before, **term.refine_params)
+        if term.refine is None:
+            return drawn
+        return self._call(f"commands.{name}.refine", term.refine, env, term.refine_params, drawn, before)
+
+    @staticmethod
+    def _call(name: str, func: Callable[..., Any], env: "Env", params: dict[str, Any], *args: Any) -> torch.Tensor:
+        try:
+            return func(env, *args, **params)
+        except Exception as error:
+            name_term(error, name)
+            raise

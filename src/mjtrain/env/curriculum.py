@@ -7,6 +7,7 @@ import torch
 from mjtrain.config import CurriculumTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import uniform
+from mjtrain.env.term_result import check_results, name_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -17,6 +18,7 @@ class Curriculum:
 
     def __init__(self, terms: dict[str, CurriculumTerm], core: EnvCore) -> None:
         self._terms = terms
+        self._core = core
         self.levels = {name: uniform(core, term.initial) for name, term in terms.items()}
         """Level of every world by term, within the term's bounds. Shape (num_envs,)."""
 
@@ -29,7 +31,14 @@ class Curriculum:
         """
         for name, term in self._terms.items():
             level = self.levels[name]
-            level.copy_(torch.where(done, term.func(env, level, **term.params).clamp(*term.bounds), level))
+            try:
+                following = term.func(env, level, **term.params)
+            except Exception as error:
+                name_term(error, f"curriculum.{name}")
+                raise
+            if following.shape != level.shape:
+                check_results("curriculum", [f"curriculum.{name}"], [following], self._core)
+            level.copy_(torch.where(done, following.clamp(*term.bounds), level))
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""

@@ -22,6 +22,7 @@ from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.terminations import Terminations
+from mjtrain.errors import RequestError
 
 
 class Env:
@@ -256,7 +257,7 @@ class Env:
 
     def command(self, name: str) -> torch.Tensor:
         """Current command of a term. Shape (num_envs, size)."""
-        return self._commands.values[name]
+        return _find("command", name, self._commands.values)
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.
@@ -281,11 +282,11 @@ class Env:
 
     def drawn_command(self, name: str) -> torch.Tensor:
         """Last draw of a command term, before it was refined. Shape (num_envs, size of the draw)."""
-        return self._commands.drawn[name]
+        return _find("command", name, self._commands.drawn)
 
     def level(self, name: str) -> torch.Tensor:
         """Level of a curriculum term. Shape (num_envs,)."""
-        return self._curriculum.levels[name]
+        return _find("curriculum", name, self._curriculum.levels)
 
     def _start(self) -> dict[str, torch.Tensor]:
         """Randomise and start every world, and return the first observations.
@@ -323,3 +324,9 @@ class Env:
             "statistics": self.statistics,
         }
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
+
+
+def _find(kind: str, name: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    if name not in tensors:
+        raise RequestError(f"there is no {kind} term {name}; there is {', '.join(tensors) or 'none'}")
+    return tensors[name]

@@ -8,6 +8,7 @@ import torch
 from mjtrain.config import EventTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
+from mjtrain.env.term_result import name_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -47,8 +48,8 @@ class Events:
         if self._by_mode["startup"]:
             everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
             worlds = Worlds(mask=everywhere, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
-            for term in self._by_mode["startup"].values():
-                term.func(env, worlds, **term.params)
+            for name, term in self._by_mode["startup"].items():
+                _apply(name, term, env, worlds)
 
     def sample_start(self, env: "Env", mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw an initial state for every world, from the robot's default pose and the reset events.
@@ -66,8 +67,8 @@ class Events:
             qpos=layout.default_qpos.repeat(env.num_envs, 1),
             qvel=layout.default_qvel.repeat(env.num_envs, 1),
         )
-        for term in self._by_mode["reset"].values():
-            term.func(env, worlds, **term.params)
+        for name, term in self._by_mode["reset"].items():
+            _apply(name, term, env, worlds)
         return worlds.qpos, worlds.qvel
 
     def apply_interval(self, env: "Env") -> None:
@@ -77,9 +78,17 @@ class Events:
             due = left <= 1
             left.copy_(torch.where(due, draw_steps(self._core, term.interval_s), left - 1))
             worlds = Worlds(mask=due, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
-            term.func(env, worlds, **term.params)
+            _apply(name, term, env, worlds)
             env.engine.set_qvel(due, worlds.qvel)
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
         return {f"{name}.left": left for name, left in self._left.items()}
+
+
+def _apply(name: str, term: EventTerm, env: "Env", worlds: Worlds) -> None:
+    try:
+        term.func(env, worlds, **term.params)
+    except Exception as error:
+        name_term(error, f"events.{name}")
+        raise

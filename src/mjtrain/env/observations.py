@@ -8,6 +8,7 @@ import torch
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
+from mjtrain.env.term_result import check_results, name_term
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Observations:
                 check_delay(f"{flag}.delay", term.delay)
                 if term.history < 1:
                     raise RequestError(f"{flag}.history {term.history}: give at least 1")
-        self._groups = {name: _Group(terms, core, noise) for name, terms in groups.items()}
+        self._groups = {name: _Group(name, terms, core, noise) for name, terms in groups.items()}
 
     def start(self, env: "Env") -> None:
         """Call each function once to find out how many columns it has."""
@@ -70,11 +71,11 @@ class Observations:
 class _Group:
     """Terms side by side. Noise, scale and clip are applied to all of them at once."""
 
-    def __init__(self, terms: dict[str, ObservationTerm], core: EnvCore, noise: bool) -> None:
+    def __init__(self, name: str, terms: dict[str, ObservationTerm], core: EnvCore, noise: bool) -> None:
         self._terms = terms
         self._core = core
         self._with_noise = noise
-        self._sources = [_Source(term) for term in terms.values()]
+        self._sources = [_Source(f"observations.{name}.{term_name}", term) for term_name, term in terms.items()]
         self._widths: list[int] = []
         self._lines: dict[str, DelayLine] = {}
 
@@ -95,7 +96,7 @@ class _Group:
         }
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
-        value = torch.cat([source.read(env, cache) for source in self._sources], dim=1)
+        value = self._read(env, cache)
         if self._noise is not None:
             noise = torch.rand(value.shape, generator=self._core.rng, device=self._core.device)
             value = value + self._noise * (2 * noise - 1)
@@ -110,6 +111,21 @@ class _Group:
             line.begin(fresh, parts[name])
             parts[name] = line.push(parts[name], advance)
         return torch.cat(list(parts.values()), dim=1)
+
+    def _read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """Return the readings side by side. Raises a TypeError that names the term if one does not fit."""
+        readings = [source.read(env, cache) for source in self._sources]
+        try:
+            value = torch.cat(readings, dim=1)
+        except Exception:
+            check_results("observation", [source.name for source in self._sources], readings, self._core)
+            raise
+        if value.shape != (self._core.num_envs, sum(self._widths)) or value.dtype != torch.float32:
+            check_results("observation", [source.name for source in self._sources], readings, self._core)
+            for source, reading, width in zip(self._sources, readings, self._widths, strict=True):
+                if reading.shape[1] != width:
+                    raise TypeError(f"--env.{source.name}: has {reading.shape[1]} columns now, and had {width}")
+        return value
 
     def _row(self, values: list[float]) -> torch.Tensor:
         """Repeat the value of each term over its columns. Shape (num_columns,)."""
@@ -131,12 +147,17 @@ class _Group:
 class _Source:
     """A function with its parameters."""
 
-    def __init__(self, term: ObservationTerm) -> None:
+    def __init__(self, name: str, term: ObservationTerm) -> None:
+        self.name = name
         self._func: Callable[..., torch.Tensor] = term.func
         self._params = term.params
         self._key = (term.func, repr(sorted(term.params.items())))
 
     def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         if self._key not in cache:
-            cache[self._key] = self._func(env, **self._params)
+            try:
+                cache[self._key] = self._func(env, **self._params)
+            except Exception as error:
+                name_term(error, self.name)
+                raise
         return cache[self._key]

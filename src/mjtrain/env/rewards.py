@@ -6,6 +6,7 @@ import torch
 
 from mjtrain.config import RewardTerm
 from mjtrain.env.core import EnvCore
+from mjtrain.env.term_result import stack_terms
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -15,9 +16,10 @@ class Rewards:
     """Evaluates the reward terms."""
 
     def __init__(self, terms: dict[str, RewardTerm], core: EnvCore) -> None:
-        self._terms = [(term.func, term.params) for term in terms.values()]
+        self._core = core
+        self._terms = [(f"rewards.{name}", term.func, term.params) for name, term in terms.items()]
         self._weights = torch.tensor([term.weight * core.step_dt for term in terms.values()], device=core.device)
 
     def compute(self, env: "Env") -> torch.Tensor:
         """Return weight * func * step_dt of every term, in order. Shape (num_envs, num_terms)."""
-        return torch.stack([func(env, **params) for func, params in self._terms], dim=1) * self._weights
+        return stack_terms("reward", self._terms, env, self._core) * self._weights

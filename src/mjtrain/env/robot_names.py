@@ -1,10 +1,11 @@
 """Whether a robot has all the parts that a task names."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from mjtrain.config import EnvConfig
-from mjtrain.engines.layout import Layout, match_names
-from mjtrain.env.term_check import list_functions
+from mjtrain.engines.layout import Layout
+from mjtrain.env.term_check import PLURALS, list_functions
 from mjtrain.errors import RequestError
 
 _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
@@ -14,7 +15,6 @@ _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
     "body": lambda layout: layout.bodies,
     "geom": lambda layout: layout.geoms,
 }
-_PLURALS = {"joints": "joint", "sensors": "sensor", "actuators": "actuator", "bodies": "body", "geoms": "geom"}
 
 
 def check_robot_names(config: EnvConfig, layout: Layout) -> None:
@@ -31,10 +31,13 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
         there = list(_KINDS[kind](layout))
         if is_pattern:
             try:
-                match_names([wanted], there, kind)
+                re.compile(wanted)
+            except re.error as error:
+                raise RequestError(
+                    f"--env.{term}: {wanted!r} is no regular expression over {kind} names: {error}; '.*' matches all"
+                ) from error
+            if any(re.fullmatch(wanted, name) for name in there):
                 continue
-            except RequestError:
-                pass
         elif wanted in there:
             continue
         missing.setdefault(kind, {}).setdefault(wanted, []).append(term)
@@ -59,6 +62,6 @@ def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
             last = key.rsplit("_", 1)[-1]
             if last in _KINDS and isinstance(value, str):
                 yield function.name, last, value, False
-            elif last in _PLURALS:
+            elif last in PLURALS:
                 for pattern in value:
-                    yield function.name, _PLURALS[last], pattern, True
+                    yield function.name, PLURALS[last], pattern, True

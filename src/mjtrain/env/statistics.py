@@ -69,6 +69,12 @@ class EpisodeStatistics:
         """Env steps of the running episode so far, without those skipped by `Env.stagger`. Shape (num_envs,)."""
         return self._running[:, -1]
 
+    def find_not_finite(self) -> list[str]:
+        """Return the reward terms that were not finite since the last `pop`, in worlds that were. Asks the device."""
+        # A total is a sum of products with 0 or 1, and 0 times what is not finite is not finite.
+        totals = self._totals[: len(self._rewards)] + self._running[:, :-1].sum(dim=0)
+        return [name for name, finite in zip(self._rewards, totals.isfinite().tolist(), strict=True) if not finite]
+
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
         return {

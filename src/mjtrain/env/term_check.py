@@ -4,21 +4,29 @@ Importing this module imports neither torch nor the functions' modules.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mjtrain.config import (
-    CommandTerm,
-    CurriculumTerm,
-    EnvConfig,
-    ErrorTerm,
-    EventTerm,
-    ObservationTerm,
-    RewardTerm,
-    TerminationTerm,
-)
+from mjtrain.config import EnvConfig
+from mjtrain.config.type_check import find_type_problems, show
 from mjtrain.errors import RequestError
+
+_HELPERS = {
+    "ObservationTerm": "observation(func, …)",
+    "RewardTerm": "reward(func, weight, …)",
+    "TerminationTerm": "termination(func, …) or truncation(func, …)",
+    "CommandTerm": "command(func, …)",
+    "ErrorTerm": "error(func, unit, …)",
+    "EventTerm": "reset_event(func, …), startup_event(func, …) or interval_event(func, interval_s, …)",
+    "CurriculumTerm": "curriculum(func, …)",
+}
+"""How to make a term of each kind."""
+
+
+PLURALS = {"joints": "joint", "sensors": "sensor", "actuators": "actuator", "bodies": "body", "geoms": "geom"}
+"""Last words of parameters that hold regular expressions over names of the robot, and of those that hold one name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,39 +50,36 @@ def check_terms(config: EnvConfig) -> None:
     """Compare the parameters of all terms with the signatures of their functions.
 
     Raises:
-        RequestError: A function has no such parameter, lacks one, or is no function. One line names all of them.
+        RequestError: A function has no such parameter, lacks one, gets a value of another type, or is no function; or
+            a field of the config is of another type or out of its range. There is a note for each further problem.
     """
-    problems = [problem for term in list_functions(config) if (problem := _find_problem(term))]
-    problems += [
-        f"--env.events.{name}.mode {term.mode}: choose from startup, reset, interval"
-        for name, term in config.events.items()
-        if term.mode not in ("startup", "reset", "interval")
-    ]
+    problems = find_term_problems(config)
     if problems:
-        raise RequestError("; ".join(problems))
+        raise RequestError.of(problems)
+
+
+def find_term_problems(config: EnvConfig) -> list[str]:
+    """Return what `check_terms` would raise, a line for each problem."""
+    problems = [_add_hint(problem) for problem in find_type_problems(EnvConfig, config, "--env")]
+    if problems:  # nothing else could be read
+        return problems
+    return [*(p for term in list_functions(config) for p in _find_problems(term)), *_find_wrong_numbers(config)]
 
 
 def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
-    """Yield every function of a config.
-
-    Raises:
-        RequestError: A term is not of the kind that its place in the config asks for.
-    """
-    groups: list[tuple[str, type, tuple[str, ...], dict[str, Any]]] = [
-        *((f"observations.{name}", ObservationTerm, ("env",), terms) for name, terms in config.observations.items()),
-        ("rewards", RewardTerm, ("env",), config.rewards),
-        ("terminations", TerminationTerm, ("env",), config.terminations),
-        ("commands", CommandTerm, ("env",), config.commands),
-        *((f"commands.{name}.errors", ErrorTerm, ("env",), term.errors) for name, term in config.commands.items()),
-        ("events", EventTerm, ("env", "worlds"), config.events),
-        ("curriculum", CurriculumTerm, ("env", "level"), config.curriculum),
+    """Yield every function of a config whose terms are of the kinds that their places ask for."""
+    groups: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
+        *((f"observations.{name}", ("env",), terms) for name, terms in config.observations.items()),
+        ("rewards", ("env",), config.rewards),
+        ("terminations", ("env",), config.terminations),
+        ("commands", ("env",), config.commands),
+        *((f"commands.{name}.errors", ("env",), term.errors) for name, term in config.commands.items()),
+        ("events", ("env", "worlds"), config.events),
+        ("curriculum", ("env", "level"), config.curriculum),
     ]
-    for group, kind, leading, terms in groups:
+    for group, leading, terms in groups:
         for key, term in terms.items():
-            name = f"{group}.{key}"
-            if not isinstance(term, kind):
-                raise RequestError(f"--env.{name}: is {_show(term)}, not a {kind.__name__}")
-            yield TermFunction(name=name, func=term.func, params=term.params, leading=leading)
+            yield TermFunction(name=f"{group}.{key}", func=term.func, params=term.params, leading=leading)
     for key, term in config.commands.items():
         name = f"commands.{key}"
         if term.refine is not None:
@@ -84,10 +89,76 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
             yield TermFunction(name=f"{name}.steer", func=term.steer, params={}, leading=("env", "values"))
 
 
+def _add_hint(problem: str) -> str:
+    """Say how to make the term that is missing."""
+    kind = problem.rpartition(" ")[2]
+    return f"{problem}; make one with mjtrain.mdp.{_HELPERS[kind]}" if kind in _HELPERS else problem
+
+
+def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
+    """Yield what is of the right type, but empty or out of its range."""
+    for name in ("actions", "observations", "rewards"):
+        if not getattr(config, name):
+            yield f"--env.{name}: is empty; give at least one {name.removesuffix('s')} term"
+    for group, terms in config.observations.items():
+        if not terms:
+            yield f"--env.observations.{group}: is empty; give at least one observation term"
+    if not (config.episode_length_s > 0 and math.isfinite(config.episode_length_s)):
+        yield f"--env.episode-length-s {config.episode_length_s}: must be more than 0"
+    for name, term in config.rewards.items():
+        if not math.isfinite(term.weight):
+            yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"
+    bounds = [
+        *((f"actions.{name}.clip", term.clip) for name, term in config.actions.items()),
+        *((f"commands.{name}.resampling-s", term.resampling_s) for name, term in config.commands.items()),
+        *((f"events.{name}.interval-s", term.interval_s) for name, term in config.events.items()),
+        *((f"curriculum.{name}.initial", term.initial) for name, term in config.curriculum.items()),
+        *((f"curriculum.{name}.bounds", term.bounds) for name, term in config.curriculum.items()),
+    ]
+    for name, (low, high) in bounds:
+        if not low <= high:
+            yield f"--env.{name} {low} {high}: the first is more than the second; give the lower bound first"
+
+
+def _find_problems(term: TermFunction) -> list[str]:
+    """Return what is wrong with the function of a term, or else with the types of its parameters."""
+    problem = _find_problem(term)
+    return [problem] if problem else _find_wrong_params(term)
+
+
+def _find_wrong_params(term: TermFunction) -> list[str]:
+    try:
+        parameters = inspect.signature(term.func).parameters
+    except (TypeError, ValueError):  # a built-in function that does not say
+        return []
+    found = []
+    for name, value in term.params.items():
+        last = name.rsplit("_", 1)[-1]
+        if last in PLURALS or last in PLURALS.values():
+            kind: Any = tuple[str, ...] if last in PLURALS else str
+        else:
+            kind = _annotation(term.func, parameters[name]) if name in parameters else Any
+        if value is None and name in parameters and parameters[name].default is None:
+            continue
+        found += find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
+    return found
+
+
+def _annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Return the type of a parameter; Any if there is none, or if it cannot be read at run time."""
+    kind = parameter.annotation
+    if isinstance(kind, str):  # of a module with `from __future__ import annotations`
+        try:
+            kind = eval(kind, getattr(inspect.unwrap(func), "__globals__", {}))
+        except Exception:  # a name that only a type checker knows
+            return Any
+    return Any if kind is parameter.empty else kind
+
+
 def _find_problem(term: TermFunction) -> str | None:
     flag, func, params = f"--env.{term.name}", term.func, term.params
     if not callable(func) or not hasattr(func, "__qualname__"):  # without that name no run could record it
-        return f"{flag}: {_show(func)} is not a function; give one that was made with def"
+        return f"{flag}: {show(func)} is not a function; give one that was made with def"
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # a built-in function that does not say
@@ -114,7 +185,3 @@ def _find_problem(term: TermFunction) -> str | None:
     except TypeError as error:
         return f"{flag}: {function} cannot be called: {error}"
     return None
-
-
-def _show(value: Any) -> str:
-    return " ".join(repr(value).split())

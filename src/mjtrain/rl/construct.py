@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+from collections.abc import Callable
 from typing import Any
 
 from rsl_rl.algorithms import PPO
-from rsl_rl.utils import resolve_callable
+from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
 from mjtrain.config import AgentConfig, to_plain
+from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.vec_env import VecEnvAdapter
 
@@ -21,6 +23,9 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
         context: This rank.
         env: This rank's environments.
         config: Networks, algorithm and rollout.
+
+    Raises:
+        RequestError: There is no such class or activation function.
     """
     plain = to_plain(config)
     wanted: dict[str, Any] = {
@@ -34,6 +39,24 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
             "local_rank": context.local_rank,
             "world_size": context.world_size,
         }
+    _check_names(config)
     algorithm: Any = resolve_callable(wanted["algorithm"]["class_name"])
     with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
         return algorithm.construct_algorithm(env.get_observations(), env, wanted, context.device)
+
+
+def _check_names(config: AgentConfig) -> None:
+    named: list[tuple[str, str, Callable[[str], Any]]] = [
+        ("algorithm.class-name", config.algorithm.class_name, resolve_callable)
+    ]
+    for name, model in (("actor", config.actor), ("critic", config.critic)):
+        named.append((f"{name}.class-name", model.class_name, resolve_callable))
+        named.append((f"{name}.activation", model.activation, resolve_nn_activation))
+        if model.distribution_cfg is not None:
+            place = f"{name}.distribution-cfg.class-name"
+            named.append((place, model.distribution_cfg.class_name, resolve_callable))
+    for flag, value, resolve in named:
+        try:
+            resolve(value)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise RequestError(f"--agent.{flag} {value}: {error}") from error

@@ -1,27 +1,58 @@
 """Numbers of a training that are not finite any more."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from mjtrain.env.env import Env
+
+_BOUNDS = "look for a reward or an observation without bounds"
 _ADVICE = "lower --agent.algorithm.learning-rate or --agent.algorithm.max-grad-norm"
 
 
-def check_returns(returns: torch.Tensor, iteration: int) -> None:
-    """Raise a FloatingPointError unless the returns of the iteration to come, from 1, are finite."""
+def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the reward, observation and command terms that were not finite in a rollout. Asks the device.
+
+    Args:
+        env: The environments, before the statistics of the rollout are taken.
+        observations: The rollout by observation group. Shape (num_steps, num_envs, size) each.
+    """
+    broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
+    broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
+    for group in env.config.observations:
+        finite = observations[group].flatten(0, 1).isfinite().all(dim=0).tolist()
+        begin = 0
+        for name, width in env.observation_widths(group).items():
+            if not all(finite[begin : begin + width]):
+                broken.append(f"--env.observations.{group}.{name}")
+            begin += width
+    return broken
+
+
+def check_returns(returns: torch.Tensor, iteration: int, find_terms: Callable[[], list[str]]) -> None:
+    """Raise a FloatingPointError unless the returns of the iteration to come, from 1, are finite.
+
+    Args:
+        returns: Of the rollout.
+        iteration: Its number.
+        find_terms: Finds the terms to blame; asked only then.
+    """
     if not returns.isfinite().all():
-        raise FloatingPointError(
-            f"rewards or values are not finite in iteration {iteration}: look for a reward or an observation without "
-            "bounds"
-        )
+        raise FloatingPointError(f"rewards or values are not finite in iteration {iteration}: {_blame(find_terms)}")
 
 
-def check_losses(losses: Mapping[str, float], iteration: int) -> None:
-    """Raise a FloatingPointError unless the losses of an iteration are finite."""
+def check_losses(losses: Mapping[str, float], iteration: int, find_terms: Callable[[], list[str]]) -> None:
+    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_returns`."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
-            raise FloatingPointError(f"the {name} loss is {loss} in iteration {iteration}: {_ADVICE}")
+            advice = _blame(find_terms, otherwise=_ADVICE)
+            raise FloatingPointError(f"the {name} loss is {loss} in iteration {iteration}: {advice}")
+
+
+def _blame(find_terms: Callable[[], list[str]], otherwise: str = _BOUNDS) -> str:
+    names = find_terms()
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite" if names else otherwise
 
 
 def check_parameters(parameters: Iterable[tuple[str, torch.Tensor]], iteration: int) -> None:

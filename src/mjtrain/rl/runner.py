@@ -19,7 +19,7 @@ from mjtrain.learner import IterationResult
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
 from mjtrain.rl.construct import make_algorithm
-from mjtrain.rl.divergence import check_losses, check_parameters, check_returns
+from mjtrain.rl.divergence import check_losses, check_parameters, check_returns, find_broken_terms
 from mjtrain.rl.drift import check_drift
 from mjtrain.rl.metrics import JobMetrics
 from mjtrain.rl.normalization import synchronise_normalisers
@@ -97,13 +97,13 @@ class Runner:
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
-            check_returns(self.alg.storage.returns, self.iteration + 1)
+            check_returns(self.alg.storage.returns, self.iteration + 1, self._find_broken_terms)
             losses = self.alg.update()
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1
             self.env_steps_total += self.env_steps_per_iteration
-            check_losses(losses, self.iteration)
+            check_losses(losses, self.iteration, self._find_broken_terms)
             check_parameters(self._parameters(), self.iteration)
             metrics = {
                 "iteration": self.iteration,
@@ -125,6 +125,9 @@ class Runner:
             }
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
+
+    def _find_broken_terms(self) -> list[str]:
+        return find_broken_terms(self.env.env, self.alg.storage.observations)  # pyright: ignore[reportArgumentType]
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, network in (("actor", self.alg._raw_actor), ("critic", self.alg._raw_critic)):

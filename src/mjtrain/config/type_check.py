@@ -1,0 +1,104 @@
+"""Whether values are of the types that a config's fields, or a function's parameters, declare."""
+
+import dataclasses
+import numbers
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Literal
+
+
+def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
+    """Compare a value with a type, fields and items included.
+
+    Integers pass as floats, and lists as tuples. Types that are neither dataclasses, plain values nor collections of
+    them are not looked into.
+
+    Args:
+        kind: The type.
+        value: The value.
+        name: Its flag, with which a problem begins.
+
+    Returns:
+        A line for each value that does not fit.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, kind):
+            return [f"{name}: is {show(value)}, not {_article(kind.__name__)}"]
+        kinds = typing.get_type_hints(kind)
+        return [
+            problem
+            for field in dataclasses.fields(kind)
+            for problem in find_type_problems(
+                kinds[field.name], getattr(value, field.name), f"{name}.{_dash(field.name)}"
+            )
+        ]
+    if origin in (types.UnionType, typing.Union):
+        found = [find_type_problems(member, value, name) for member in arguments]
+        return [] if [] in found else min(found, key=len)
+    if origin is Literal:
+        return [] if value in arguments else [f"{name} {value}: choose from {', '.join(map(str, arguments))}"]
+    if origin is dict:
+        if not isinstance(value, dict):
+            return [f'{name}: is {show(value)}; give a dict by name, such as {{"name": …}}']
+        return [
+            problem
+            for key, item in value.items()
+            for problem in find_type_problems(arguments[1], item, f"{name}.{key}")
+        ]
+    if origin is tuple:
+        return _check_tuple(arguments, value, name)
+    if origin is Callable or kind is Callable:
+        return []  # the check of terms says more
+    return [] if _is_plain(kind, value) else [f"{name}: is {show(value)}; give {_PLAIN.get(kind, kind)}"]
+
+
+def show(value: Any) -> str:
+    """Name a value in one short line."""
+    kind = type(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _article(kind.__name__)
+    if isinstance(value, types.FunctionType):
+        return f"the function {value.__name__}"
+    if kind in (list, dict, set):
+        return _article(kind.__name__)
+    text = " ".join(repr(value).split())
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    kinds = {str: "the string", tuple: "the tuple", float: "the number", int: "the number"}
+    return f"{kinds[kind]} {text}" if kind in kinds else text
+
+
+_PLAIN: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "True or False"}
+
+
+def _is_plain(kind: Any, value: Any) -> bool:
+    if kind is type(None):
+        return value is None
+    if kind is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return isinstance(value, kind) if kind in _PLAIN else True
+
+
+def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]:
+    if isinstance(value, str):
+        return [f'{name}: is the string {value!r}; give a tuple, such as ("{value}",)']
+    if not isinstance(value, tuple | list):
+        return [f"{name}: is {show(value)}; give a tuple"]
+    if arguments[1:] == (...,):
+        arguments = (arguments[0],) * len(value)
+    if len(arguments) != len(value):
+        return [f"{name}: has {len(value)} values, {show(value)}; give {len(arguments)}"]
+    return [
+        problem for kind, item in zip(arguments, value, strict=True) for problem in find_type_problems(kind, item, name)
+    ]
+
+
+def _dash(field: str) -> str:
+    return field.replace("_", "-")
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

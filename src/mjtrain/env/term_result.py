@@ -1,0 +1,145 @@
+"""What the functions of terms must return, and errors that name the term that did not."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from mjtrain.env.core import EnvCore
+
+Kind = Literal["observation", "reward", "termination", "command", "refine", "steer", "error", "event", "curriculum"]
+
+_PER_WORLD = "one value per world, shape (num_envs,)"
+_COLUMNS = "float32 of shape (num_envs, size)"
+_WANTED: dict[Kind, str] = {
+    "observation": f"an observation is {_COLUMNS}",
+    "command": f"a command is {_COLUMNS}",
+    "refine": f"a refined command is {_COLUMNS}",
+    "steer": f"a command is {_COLUMNS}",
+    "reward": f"a reward is {_PER_WORLD}",
+    "error": f"an error is {_PER_WORLD}",
+    "curriculum": f"a level is {_PER_WORLD}",
+    "termination": "a termination is boolean of shape (num_envs,), such as a comparison",
+    "event": "an event changes worlds.qpos and worlds.qvel in place and returns nothing",
+}
+_WITH_COLUMNS = ("observation", "command", "refine", "steer")
+
+
+def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.device) -> str | None:
+    """Compare what a term returned with what its kind must return, but for the values themselves.
+
+    Returns:
+        What it returned and what is wanted, to follow the name of the term; None if it fits. Waits for no device.
+    """
+    wanted = _WANTED[kind]
+    if kind == "event":
+        return None if value is None else f"returned {_describe(value, num_envs)}; {wanted}"
+    if not isinstance(value, torch.Tensor):
+        return f"returned {_describe(value, num_envs)}; {wanted}"
+    shape_fits = value.ndim == (2 if kind in _WITH_COLUMNS else 1) and value.shape[0] == num_envs
+    if not shape_fits:
+        return f"returned a tensor of shape {_show_shape(value, num_envs)}; {wanted}{_mend_shape(kind, value)}"
+    if value.device.type != device.type:
+        return f"returned a tensor on {value.device}, and the worlds are on {device}; make tensors with env.device"
+    if kind == "termination":
+        dtype_fits, mend = value.dtype == torch.bool, ""
+    elif kind in _WITH_COLUMNS:
+        dtype_fits, mend = value.dtype == torch.float32, "; append .float()"
+    else:  # weights are float32, to which smaller types are promoted
+        dtype_fits, mend = value.dtype != torch.float64 and not value.is_complex(), " of float32; append .float()"
+    return None if dtype_fits else f"returned a tensor of {str(value.dtype).removeprefix('torch.')}; {wanted}{mend}"
+
+
+def name_term(error: Exception, term: str) -> None:
+    """Add the name of a term, such as rewards.slip, to an exception that its function raised."""
+    error.add_note(f"this happened in the term --env.{term}")
+
+
+def stack_terms(
+    kind: Kind, terms: Sequence[tuple[str, Callable[..., Any], dict[str, Any]]], env: Any, core: EnvCore
+) -> torch.Tensor:
+    """Call the functions of terms and put their results side by side.
+
+    Args:
+        kind: Kind of the terms: reward or termination.
+        terms: Name, such as rewards.slip, function and parameters.
+        env: What the functions get.
+        core: The worlds.
+
+    Returns:
+        Shape (num_envs, num_terms).
+
+    Raises:
+        TypeError: A result does not fit; the message names the term. Results are checked before a training begins, but
+            may differ later or on another device.
+        Exception: Whatever a function raises, with a note that names the term.
+    """
+    results = []
+    try:
+        for _, func, params in terms:
+            results.append(func(env, **params))
+    except Exception as error:
+        name_term(error, terms[len(results)][0])
+        raise
+    names = [name for name, _, _ in terms]
+    try:
+        stacked = torch.stack(results, dim=1)
+    except Exception:
+        check_results(kind, names, results, core)
+        raise
+    fits = stacked.shape == (core.num_envs, len(results)) and (kind != "termination" or stacked.dtype == torch.bool)
+    if not fits:
+        check_results(kind, names, results, core)
+    return stacked
+
+
+def check_results(kind: Kind, names: Sequence[str], results: Sequence[Any], core: EnvCore) -> None:
+    """Raise a TypeError that names the first term, such as rewards.slip, whose result does not fit its kind."""
+    for name, value in zip(names, results, strict=True):
+        problem = find_result_problem(kind, value, core.num_envs, core.device)
+        if problem is not None:
+            raise TypeError(f"--env.{name}: {problem}")
+
+
+def describe_exception(func: Callable[..., Any], error: Exception) -> str:
+    """Say in one line what the function of a term raised, and on which line of which file."""
+    text = " ".join(str(error).split())
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    code = getattr(func, "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.f_code.co_filename == code.co_filename]
+    lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if own and frame is own[-1]]
+    place = f" ({Path(own[-1].f_code.co_filename).name}, line {lines[-1]})" if own else ""
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if "Boolean value of Tensor" in text:
+        place += "; it gets all worlds at once: use torch.where and masks"
+    return f"{getattr(func, '__name__', 'the function')}() raised {what}{place}"
+
+
+def _describe(value: Any, num_envs: int) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {_show_shape(value, num_envs)}"
+    if value is None:
+        return "None"
+    if isinstance(value, bool | int | float | str):
+        return f"the {type(value).__name__} {value!r}"
+    if isinstance(value, np.ndarray):
+        return "a numpy array"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _show_shape(value: torch.Tensor, num_envs: int) -> str:
+    sizes = ["num_envs" if size == num_envs else str(size) for size in value.shape[:1]] + list(
+        map(str, value.shape[1:])
+    )
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _mend_shape(kind: Kind, value: torch.Tensor) -> str:
+    """Suggest what makes the shape fit, where that is plain."""
+    if kind in _WITH_COLUMNS:
+        return "; append [:, None]" if value.ndim == 1 else ""
+    return "; append [:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
