@@ -83,6 +83,8 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
             sensor.cutoff = config.cutoff
         if config.type == "contact":
             sensor.intprm = _contact_settings(flag, config)
+        elif config.type == "rangefinder":
+            sensor.intprm = [1 << int(mujoco.mjtRayDataField.mjRAYDATA_DIST), 0, 0]
 
 
 def _find_object(spec: Any, compiled: Callable[[], Any], name: str, config: SensorConfig) -> tuple[str, str]:
@@ -115,8 +117,9 @@ def _set_reference(spec: Any, sensor: Any, flag: str, config: SensorConfig) -> N
 def _find(spec: Any, flag: str, name: str, asked: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind and the name of a part."""
     if asked:
-        kind = choose(f"{flag}_type", asked, "kind of object for this type of sensor", kinds)
-        return kind, choose(flag, name, _word(kind), _names(spec, kind))
+        if asked not in kinds:
+            raise refuse(f"{flag}_type", asked, "this type of sensor takes none", kinds)
+        return asked, choose(flag, name, _word(asked), _names(spec, asked))
     for kind in kinds:
         if name in _names(spec, kind):
             return kind, name
