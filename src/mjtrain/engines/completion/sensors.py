@@ -96,7 +96,9 @@ def _find_object(spec: Any, compiled: Callable[[], Any], name: str, config: Sens
         raise RequestError(f"--env.robot.{flag} {config.object}: a sensor of type {config.type} takes no object")
     if kinds != _SITE or config.object_type == "site" or config.object in _names(spec, "site"):
         return _find(spec, flag, config.object, config.object_type, kinds)
-    kind, found = _find(spec, flag, config.object, config.object_type, ("site", "xbody", "geom"))
+    shapes_count = config.type == "touch"  # of the contacts inside the site; a body has no shape to give it
+    others = ("site", "geom") if shapes_count else ("site", "xbody", "geom")
+    kind, found = _find(spec, flag, config.object, config.object_type, others)
     return "site", _add_site(spec, compiled, name, kind, found, flag)
 
 
