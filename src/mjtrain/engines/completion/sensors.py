@@ -50,6 +50,9 @@ _TYPES = {
     "potential": "E_POTENTIAL",
     "kinetic": "E_KINETIC",
 }
+_AROUND_M = 0.002
+"""A site in place of a geom is larger than the geom and its margin by this much, as contacts lie on the surface, in m."""
+
 _DATA = ("found", "force", "torque", "dist", "pos", "normal", "tangent")
 _REDUCE = ("none", "mindist", "maxforce", "netforce")
 
@@ -166,7 +169,7 @@ def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
 
 
 def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, found: str, flag: str) -> str:
-    """Add a site at the frame of a body, or in place and shape of a geom; named after the sensor."""
+    """Add a site at the frame of a body, or in place and shape of a geom but a little larger; named after the sensor."""
     if name in _names(spec, "site"):
         raise RequestError(f"--env.robot.{flag} {found}: needs a site named {name}, and there is another one")
     if kind == "xbody":
@@ -184,7 +187,7 @@ def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, foun
         name=name,
         pos=model.geom_pos[index],
         quat=model.geom_quat[index],
-        size=model.geom_size[index],
+        size=model.geom_size[index] + (model.geom_margin[index] + _AROUND_M) * (model.geom_size[index] > 0),
         type=shape,
     )
     return name
