@@ -37,6 +37,7 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Arm-Reach",
         "Cartpole-Balance",
         "Cartpole-Swingup",
+        "Go2-Velocity-Flat",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

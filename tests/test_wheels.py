@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TASKS = {"Arm-Reach", "Cartpole-Balance", "Cartpole-Swingup", "Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"}
+QUADRUPEDS = {"Go2-Velocity-Flat", "Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"}
+TASKS = {"Arm-Reach", "Cartpole-Balance", "Cartpole-Swingup", *QUADRUPEDS}
 
 
 def clean_environ() -> dict[str, str]:

@@ -15,6 +15,7 @@ from mjtrain.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.checkpoint_formats import FORMAT, upgrade
 from mjtrain.cli import play
 from mjtrain.cli import train as train_command
+from mjtrain.config import RobotConfig, from_plain
 from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
 from mjtrain.errors import RequestError
 from mjtrain.runs.upgrade import upgrade_params
@@ -97,6 +98,14 @@ def test_parameters_are_renamed_with_their_function() -> None:
     assert new["rewards"]["a"] == {"func": "new:f", "params": {"minimum": 1, "sensor": "x"}}
     assert new["rewards"]["b"] == old["rewards"]["b"]
     assert old["rewards"]["a"]["func"] == "old:f"
+
+
+def test_a_robot_that_was_a_file_is_a_config_now() -> None:
+    old = {"robot": "robot/own.xml", "decimation": 4, "rewards": {"x": {"func": "a:b", "params": {"robot": "mine"}}}}
+    new = upgrade_params(old)
+    assert from_plain(RobotConfig, new["robot"]) == RobotConfig(file="robot/own.xml")
+    assert new["rewards"] == old["rewards"]
+    assert upgrade_params(new) == new
 
 
 def test_a_checkpoint_without_a_number_is_of_format_0() -> None:

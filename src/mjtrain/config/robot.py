@@ -18,6 +18,9 @@ class NamesConfig:
     """Regular expressions that match whole names, and what replaces them, with groups as in re.sub: for example
     "(.*)_joint" and "\\1". At most one expression may match a name."""
 
+    free_joint: str = ""
+    """Name for a free joint that has none, as <freejoint/> often has; used before the others."""
+
     bodies: dict[str, str] = field(default_factory=dict)
     """The same for bodies."""
 
@@ -155,7 +158,8 @@ class SensorConfig:
 
     object: str = ""
     """Name of what it measures: a site, body, geom, camera, joint, tendon or actuator, as the type asks for. Sensors
-    that sit on a site also take a body, whose frame gets a site, or a geom, whose shape gets one."""
+    that sit on a site also take a body, whose frame gets a site, or a geom, whose shape gets one; touch takes a site or
+    a geom."""
 
     object_type: str = ""
     """Kind of the object, where several have this name: site, xbody (the frame of a body), body (its inertial frame),

@@ -32,6 +32,8 @@ def rename_parts(spec: Any, config: NamesConfig) -> None:
     Raises:
         RequestError: An expression matches nothing, or two parts would have the same name.
     """
+    if config.free_joint:
+        _name_free_joint(spec, config.free_joint)
     for plural, kind, parts in (
         ("joints", "joint", spec.joints),
         ("bodies", "body", spec.bodies),
@@ -60,6 +62,20 @@ def rename_parts(spec: Any, config: NamesConfig) -> None:
             part.name = part.name.removeprefix("\x01")
         if new_names:
             _refer(spec, kind, new_names)
+
+
+def _name_free_joint(spec: Any, name: str) -> None:
+    free = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+    nameless = [joint for joint in free if not joint.name]
+    if len(nameless) != 1:
+        named = ", ".join(joint.name for joint in free if joint.name) or "none"
+        raise RequestError(
+            f"--env.robot.names.free-joint {name}: the robot has {len(nameless)} free joints without a name, and with "
+            f"one {named}; rename those with --env.robot.names.joints"
+        )
+    if any(joint.name == name for joint in spec.joints):
+        raise RequestError(f"--env.robot.names.free-joint {name}: another joint has this name")
+    nameless[0].name = name
 
 
 def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:

@@ -50,6 +50,9 @@ _TYPES = {
     "potential": "E_POTENTIAL",
     "kinetic": "E_KINETIC",
 }
+_AROUND_M = 0.002
+"""A site in place of a geom is larger than the geom and its margin by this much, as contacts lie on the surface, in m."""
+
 _DATA = ("found", "force", "torque", "dist", "pos", "normal", "tangent")
 _REDUCE = ("none", "mindist", "maxforce", "netforce")
 
@@ -83,6 +86,8 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
             sensor.cutoff = config.cutoff
         if config.type == "contact":
             sensor.intprm = _contact_settings(flag, config)
+        elif config.type == "rangefinder":
+            sensor.intprm = [1 << int(mujoco.mjtRayDataField.mjRAYDATA_DIST), 0, 0]
 
 
 def _find_object(spec: Any, compiled: Callable[[], Any], name: str, config: SensorConfig) -> tuple[str, str]:
@@ -94,7 +99,9 @@ def _find_object(spec: Any, compiled: Callable[[], Any], name: str, config: Sens
         raise RequestError(f"--env.robot.{flag} {config.object}: a sensor of type {config.type} takes no object")
     if kinds != _SITE or config.object_type == "site" or config.object in _names(spec, "site"):
         return _find(spec, flag, config.object, config.object_type, kinds)
-    kind, found = _find(spec, flag, config.object, config.object_type, ("site", "xbody", "geom"))
+    shapes_count = config.type == "touch"  # of the contacts inside the site; a body has no shape to give it
+    others = ("site", "geom") if shapes_count else ("site", "xbody", "geom")
+    kind, found = _find(spec, flag, config.object, config.object_type, others)
     return "site", _add_site(spec, compiled, name, kind, found, flag)
 
 
@@ -115,8 +122,9 @@ def _set_reference(spec: Any, sensor: Any, flag: str, config: SensorConfig) -> N
 def _find(spec: Any, flag: str, name: str, asked: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind and the name of a part."""
     if asked:
-        kind = choose(f"{flag}_type", asked, "kind of object for this type of sensor", kinds)
-        return kind, choose(flag, name, _word(kind), _names(spec, kind))
+        if asked not in kinds:
+            raise refuse(f"{flag}_type", asked, "this type of sensor takes none", kinds)
+        return asked, choose(flag, name, _word(asked), _names(spec, asked))
     for kind in kinds:
         if name in _names(spec, kind):
             return kind, name
@@ -161,7 +169,7 @@ def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
 
 
 def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, found: str, flag: str) -> str:
-    """Add a site at the frame of a body, or in place and shape of a geom; named after the sensor."""
+    """Add a site at the frame of a body, or in place and shape of a geom but a little larger; named after the sensor."""
     if name in _names(spec, "site"):
         raise RequestError(f"--env.robot.{flag} {found}: needs a site named {name}, and there is another one")
     if kind == "xbody":
@@ -179,7 +187,7 @@ def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, foun
         name=name,
         pos=model.geom_pos[index],
         quat=model.geom_quat[index],
-        size=model.geom_size[index],
+        size=model.geom_size[index] + (model.geom_margin[index] + _AROUND_M) * (model.geom_size[index] > 0),
         type=shape,
     )
     return name

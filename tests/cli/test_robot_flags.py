@@ -1,0 +1,88 @@
+"""The robot is completed by flags, those of parts with new names too."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mjtrain.catalog import load_task
+from mjtrain.cli import train
+from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
+from mjtrain.config import RobotConfig, SensorConfig, to_plain
+
+CARTPOLE = load_task("Cartpole-Balance").env.robot.file
+
+
+def dry_run(*flags: str) -> dict[str, Any]:
+    """Return the robot that these flags give, as plain values."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        train.main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *flags])
+    return json.loads(output.getvalue())["config"]["env"]["robot"]
+
+
+def test_the_short_form_is_the_file(tmp_path: Path) -> None:
+    other = tmp_path / "other.xml"
+    other.write_text(Path(CARTPOLE).read_text())
+    for flags in (["--env.robot", str(other)], [f"--env.robot={other}"], ["--env.robot.file", str(other)]):
+        assert dry_run(*flags) == to_plain(RobotConfig(file=str(other)))
+    assert expand_robot_file(["--env.robots", "x", "--env.robot.timestep", "1"])[::2] == [
+        "--env.robots",
+        "--env.robot.timestep",
+    ]
+
+
+def test_parts_with_new_names_and_patterns_are_flags() -> None:
+    words = (
+        "--env.robot.timestep 0.004 --env.robot.options.gravity 0 0 -5 --env.robot.options.cone elliptic "
+        "--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object pole "
+        "--env.robot.keyframes.start.joints hin.* 0.1 slider -0.5 --env.robot.keyframe start "
+        "--env.robot.actuators.cart.joints slider --env.robot.actuators.cart.kp 20 "
+        "--env.robot.actuators.cart.force-range -5 5 --env.robot.no-self-collision"
+    )
+    robot = dry_run(*words.split(), "--env.robot.names.actuators", "pus.", "push")
+    assert robot["sensors"]["imu"]["object"] == "pole"
+    assert robot["keyframes"]["start"]["joints"] == {"hin.*": 0.1, "slider": -0.5}
+    assert robot["actuators"]["cart"] == {
+        **robot["actuators"]["cart"],
+        "joints": ["slider"],
+        "kp": 20.0,
+        "force_range": [-5.0, 5.0],
+    }
+    assert robot["names"]["actuators"] == {"pus.": "push"}
+    assert (robot["timestep"], robot["options"]["gravity"], robot["self_collision"]) == (0.004, [0.0, 0.0, -5.0], False)
+
+
+def test_a_part_that_is_there_is_kept() -> None:
+    there = RobotConfig(file="x.xml", sensors={"base_speed": SensorConfig(type="velocimeter", object="imu")})
+    flags = ["--env.robot.sensors.base-speed.cutoff", "3", "--env.robot.sensors.up.type=framezaxis"]
+    found = add_named_parts(there, flags)
+    assert found.sensors == {**there.sensors, "up": SensorConfig()}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            "--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object poll",
+            "train: --env.robot.sensors.imu.object poll: no site or body or geom has this name; did you mean pole?; ",
+        ),
+        ("--env.robot.keyframe hme", "train: --env.robot.keyframe hme: no keyframe has this name; "),
+        ("--env.robot.keyframes.home.joints hinge", "give pairs of an expression and a float"),
+        ("--env.robot.options.cone round", "invalid choice 'round'"),
+        ("--env.robot.timestp 0.1", "train: unknown flag --env.robot.timestp"),
+    ],
+)
+def test_a_wrong_name_is_one_line_before_anything_starts(
+    flags: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for dry in ([], ["--dry-run"]):
+        with pytest.raises(SystemExit) as stop:
+            train.main(["Cartpole-Balance", "--gpu-ids", "None", "--log-root", str(tmp_path), *flags.split(), *dry])
+        assert stop.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,506 @@
+"""A robot of somebody else is completed by its config; its file stays as it is."""
+
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from mjtrain.config import (
+    ActionTerm,
+    ActuatorConfig,
+    CameraConfig,
+    EnvConfig,
+    GeomConfig,
+    KeyframeConfig,
+    LightConfig,
+    NamesConfig,
+    OptionConfig,
+    RobotConfig,
+    SensorConfig,
+    SiteConfig,
+    TerrainConfig,
+    from_plain,
+    to_plain,
+)
+from mjtrain.engines.completion.sensors import OBJECTS
+from mjtrain.engines.model import load_model
+from mjtrain.engines.robot_bundle import list_differences
+from mjtrain.errors import RequestError
+from support.envs import ENGINES, make_env
+
+VENDOR = """
+<mujoco model="vendor">
+  <compiler angle="degree"/>
+  <option timestep="0.002" integrator="RK4"><flag contact="disable"/></option>
+  <default><joint damping="1" armature="0.1"/><geom contype="1" conaffinity="1"/></default>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 0.1"/>
+    <body name="torso" pos="0 0 0.6">
+      <freejoint name="root"/>
+      <camera name="track" mode="trackcom" pos="0 -3 0"/>
+      <geom name="torso" type="box" size="0.2 0.1 0.05" mass="5"/>
+      <body name="left" pos="0 0.1 0">
+        <joint name="left_hip_joint" axis="0 1 0" range="-60 60"/>
+        <geom name="left_leg" type="capsule" fromto="0 0 0 0 0 -0.3" size="0.03" mass="1"/>
+        <body pos="0 0 -0.3">
+          <joint name="left_knee_joint" axis="0 1 0" range="-120 -10"/>
+          <geom name="left_foot" type="sphere" size="0.04" pos="0 0 -0.25" mass="0.3"/>
+        </body>
+      </body>
+      <body name="right" pos="0 -0.1 0">
+        <joint name="right_hip_joint" axis="0 1 0" range="-60 60"/>
+        <geom name="right_leg" type="capsule" fromto="0 0 0 0 0 -0.3" size="0.03" mass="1"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor joint="left_hip_joint" gear="20"/>
+    <motor joint="left_knee_joint" gear="20"/>
+    <position joint="left_knee_joint" kp="3"/>
+    <position name="right" joint="right_hip_joint" kp="7"/>
+  </actuator>
+  <sensor>
+    <actuatorfrc name="right_force" actuator="right"/>
+    <framepos name="torso_pos" objtype="body" objname="torso"/>
+  </sensor>
+  <keyframe>
+    <key name="stand" qpos="0 0 0.55 1 0 0 0 0.2 -0.4 0.1" ctrl="0.1 0.2 0.3 0.4"/>
+    <key name="home" qpos="0 0 0.9 1 0 0 0 0 0 0"/>
+  </keyframe>
+</mujoco>
+"""
+LEGS = ActuatorConfig(joints=(".*_(hip|knee)_joint",), kp=30.0, kv=1.0, force_range=(-20.0, 20.0), armature=0.02)
+
+
+@pytest.fixture
+def vendor(tmp_path: Path) -> Path:
+    path = tmp_path / "vendor.xml"
+    path.write_text(VENDOR)
+    return path
+
+
+def env_of(robot: Any, **changes: Any) -> EnvConfig:
+    empty: dict[str, Any] = {"actions": {"all": ActionTerm()}, "observations": {}, "rewards": {}, "terminations": {}}
+    return EnvConfig(**{"robot": robot, "decimation": 2, "episode_length_s": 1.0, **empty, **changes})
+
+
+def load(file: Path, **fields: Any) -> Any:
+    return load_model(env_of(RobotConfig(file=str(file), **fields)))[0]
+
+
+def names_of(model: Any, kind: str) -> list[str]:
+    count = {"actuator": model.nu, "joint": model.njnt, "camera": model.ncam, "light": model.nlight}[kind]
+    return [getattr(model, kind)(index).name for index in range(count)]
+
+
+def test_a_config_that_only_names_a_file_changes_names_of_actuators_only(vendor: Path) -> None:
+    named = load(vendor)
+    assert names_of(named, "actuator") == [
+        "left_hip_joint",
+        "left_knee_joint",
+        "left_knee_joint_position",
+        "right",
+    ]
+    differing = list_differences(mujoco.MjModel.from_xml_path(str(vendor)), named)
+    assert set(differing) <= {"names", "names_map", "nnames", "name_actuatoradr", "nnames_map"} | {
+        name for name in differing if name.startswith("name_")
+    }
+
+
+def test_the_file_is_untouched_and_two_loads_are_equal(vendor: Path) -> None:
+    fields = {"actuators": {"legs": LEGS}, "keyframe": "stand", "self_collision": False, "timestep": 0.004}
+    assert list_differences(load(vendor, **fields), load(vendor, **fields)) == []
+    assert vendor.read_text() == VENDOR
+
+
+@pytest.mark.parametrize("given", ["text", "path", "module", "function", "config"])
+def test_what_python_may_give_as_the_robot(given: str, vendor: Path) -> None:
+    class Description:  # as the modules of robot_descriptions are
+        MJCF_PATH = str(vendor)
+
+    def build() -> Any:
+        return mujoco.MjSpec.from_file(str(vendor))
+
+    robots = {
+        "text": str(vendor),
+        "path": vendor,
+        "module": Description,
+        "function": build,
+        "config": RobotConfig(file=str(vendor)),
+    }
+    config = env_of(robots[given])
+    assert isinstance(config.robot, RobotConfig)
+    assert config.robot.file == ("" if given == "function" else str(vendor))
+    assert list_differences(load_model(config)[0], load(vendor)) == []
+    assert RobotConfig(file=robots[given]) == config.robot if given != "config" else True
+
+
+def test_something_else_as_the_robot_is_refused() -> None:
+    with pytest.raises(TypeError, match="the robot is 3; give a path, a RobotConfig, a module with MJCF_PATH or a "):
+        env_of(3)
+
+
+def test_sensors_measure_what_they_say(vendor: Path) -> None:
+    sensors = {
+        "position": SensorConfig(type="framepos", object="torso"),
+        "up": SensorConfig(type="framezaxis", object="torso"),
+        "velocity": SensorConfig(type="framelinvel", object="torso", reference="torso"),
+        "body_velocity": SensorConfig(type="velocimeter", object="torso", object_type="xbody"),
+        "rate": SensorConfig(type="frameangvel", object="torso"),
+        "foot": SensorConfig(type="framepos", object="left_foot"),
+        "foot_in_torso": SensorConfig(type="framepos", object="left_foot", reference="torso", reference_type="xbody"),
+        "pressure": SensorConfig(type="touch", object="left_foot"),
+        "found": SensorConfig(type="contact", object="left_foot", reference="floor", data=("found", "force")),
+        "knee": SensorConfig(type="jointpos", object="left_knee_joint"),
+        "torque": SensorConfig(type="actuatorfrc", object="left_knee_joint", cutoff=0.5),
+        "energy": SensorConfig(type="kinetic"),
+    }
+    pose = KeyframeConfig(joints={".*_joint": 0.0}, height=0.58)
+    options = OptionConfig(enable=("contact",), gravity=(0.0, 0.0, -5.0))
+    robot = RobotConfig(file=str(vendor), sensors=sensors, keyframes={"home": pose}, options=options)
+    env = make_env(env_of(robot), num_envs=1)
+
+    def read(name: str) -> list[float]:
+        return env.sensor(name)[0].tolist()
+
+    assert read("position") == pytest.approx([0, 0, 0.58])
+    assert read("up") == pytest.approx([0, 0, 1])
+    assert read("foot") == pytest.approx([0, 0.1, 0.03], abs=1e-6)
+    assert read("foot_in_torso") == pytest.approx([0, 0.1, -0.55], abs=1e-6)
+    assert read("pressure")[0] > 0
+    found, *force = read("found")
+    assert found == 1.0
+    assert force[0] == pytest.approx(read("pressure")[0], rel=1e-4)  # the normal force comes first
+    env.engine.set_qvel(torch.ones(1, dtype=torch.bool), torch.tensor([[0.5, 0, 0, 0, 0, 2.0, 0, 0, 0]]))
+    env.engine.step(torch.full((1, 4), 0.1), 1)
+    env.engine.step(torch.full((1, 4), 0.1), 1)
+    assert read("body_velocity")[0] == pytest.approx(0.5, abs=0.05)
+    assert read("rate")[2] == pytest.approx(2.0, abs=0.2)
+    assert read("torque") == [pytest.approx(0.1)]
+    assert read("energy")[0] > 0
+
+
+def test_every_type_of_sensor_compiles(vendor: Path) -> None:
+    text = VENDOR.replace(
+        "<actuator>", '<tendon><fixed name="t"><joint joint="left_hip_joint" coef="1"/></fixed></tendon><actuator>'
+    )
+    text = (
+        text.replace(
+            '<body name="right"',
+            '<body name="ball"><joint name="ball" type="ball"/><geom size="0.1"/></body><body name="right"',
+        )
+        .replace("0.2 -0.4 0.1", "0.2 -0.4 1 0 0 0 0.1")
+        .replace('0 0 0"/>', '0 0 1 0 0 0 0"/>')
+    )
+    vendor.write_text(text)
+    objects = {"site": "torso", "joint": "left_hip_joint", "tendon": "t", "actuator": "right", "xbody": "torso"}
+    references = {
+        "camprojection": "track",
+        "insidesite": "spot",
+        **dict.fromkeys(("distance", "normal", "fromto"), "floor"),
+    }
+    for kind, kinds in OBJECTS.items():
+        name = "" if not kinds else objects.get(kinds[0], "left_leg")
+        if kind.startswith("ball"):
+            name = "ball"
+        elif kind.startswith("tendonlimit"):
+            continue  # MuJoCo wants a tendon with a limit
+        sensor = SensorConfig(type=kind, object=name, reference=references.get(kind, ""))
+        model = load(vendor, sensors={"new": sensor}, sites={"spot": SiteConfig(body="torso")})
+        assert model.sensor("new").dim[0] >= 1, kind
+
+
+def test_a_sensor_of_the_same_name_is_replaced(vendor: Path) -> None:
+    model = load(vendor, sensors={"torso_pos": SensorConfig(type="framezaxis", object="torso")})
+    assert model.nsensor == 2
+    assert model.sensor("torso_pos").type[0] == mujoco.mjtSensor.mjSENS_FRAMEZAXIS
+
+
+def test_actuators_are_replaced_on_the_joints_that_match(vendor: Path) -> None:
+    model = load(vendor, actuators={"legs": LEGS}, keyframe="stand")
+    assert names_of(model, "actuator") == ["left_hip_joint", "left_knee_joint", "right_hip_joint"]
+    assert model.actuator_gainprm[:, 0].tolist() == [30.0] * 3
+    assert model.actuator_biasprm[:, :3].tolist() == [[0.0, -30.0, -1.0]] * 3
+    assert model.actuator_forcerange.tolist() == [[-20.0, 20.0]] * 3
+    assert np.allclose(model.actuator_ctrlrange, np.radians([[-60, 60], [-120, -10], [-60, 60]]))
+    assert model.dof_armature[6:].tolist() == [0.02] * 3
+    assert model.dof_damping[6:].tolist() == [1.0] * 3
+    assert model.sensor("right_force").objid[0] == 2  # the sensor of the file measures the new actuator
+    assert np.allclose(model.key("home").ctrl, [0.2, -0.4, 0.1])  # which hold the pose
+
+
+def test_actuators_that_stay_keep_their_controls(vendor: Path) -> None:
+    hips = ActuatorConfig(joints=("left_hip_joint",), type="motor", gear=5.0, ctrl_range=(-2.0, 2.0))
+    model = load(vendor, actuators={"hips": hips}, keyframe="stand")
+    assert names_of(model, "actuator") == ["left_knee_joint", "left_knee_joint_position", "right", "left_hip_joint"]
+    assert model.key("home").ctrl.tolist() == [0.2, 0.3, 0.4, 0.0]
+    assert model.actuator("left_hip_joint").gear[0] == 5.0
+    assert model.actuator("left_hip_joint").ctrlrange.tolist() == [-2.0, 2.0]
+
+
+def test_position_actuators_hold_a_pose_on_both_sides_of_the_gear(vendor: Path) -> None:
+    config = env_of(
+        RobotConfig(
+            file=str(vendor),
+            actuators={"legs": ActuatorConfig(joints=(".*_joint",), kp=500.0, kv=20.0)},
+            keyframes={"crouch": KeyframeConfig(joints={".*_hip_joint": 0.3, "left_knee_joint": -0.6}, height=1.0)},
+            keyframe="crouch",
+            options=OptionConfig(disable=("gravity",)),
+        )
+    )
+    env = make_env(config, num_envs=1)
+    env.engine.step(env.engine.layout.default_ctrl[None], 200)
+    assert env.qpos((".*_joint",))[0].tolist() == pytest.approx([0.3, -0.6, 0.3], abs=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_default_pose_is_the_keyframe_that_was_chosen(engine: str, vendor: Path) -> None:
+    for keyframe, height in (("", 0.9), ("home", 0.9), ("stand", 0.55)):
+        robot = RobotConfig(file=str(vendor), keyframe=keyframe, options=OptionConfig(integrator="implicitfast"))
+        env = make_env(env_of(robot), engine=engine, num_envs=2)
+        assert env.qpos("root")[:, 2].tolist() == pytest.approx([height] * 2)
+    model = load(vendor, keyframes={"low": KeyframeConfig(height=0.3, quat=(0.0, 0.0, 0.0, 2.0))}, keyframe="low")
+    assert model.key("home").qpos[2:7].tolist() == [0.3, 0.0, 0.0, 0.0, 1.0]
+    assert model.key("home").qpos[7:].tolist() == model.qpos0[7:].tolist()
+
+
+def test_options_and_the_physics_step(vendor: Path) -> None:
+    options = OptionConfig(
+        integrator="implicitfast",
+        solver="CG",
+        cone="elliptic",
+        iterations=7,
+        impratio=3.0,
+        gravity=(0.0, 0.0, -1.6),
+        enable=("contact", "energy"),
+        disable=("eulerdamp",),
+    )
+    option = load(vendor, timestep=0.003, options=options).opt
+    assert (option.timestep, option.iterations, option.impratio) == (0.003, 7, 3.0)
+    assert option.integrator == mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    assert option.solver == mujoco.mjtSolver.mjSOL_CG
+    assert option.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+    assert option.gravity.tolist() == [0.0, 0.0, -1.6]
+    assert option.disableflags == mujoco.mjtDisableBit.mjDSBL_EULERDAMP
+    assert option.enableflags == mujoco.mjtEnableBit.mjENBL_ENERGY
+
+
+def count_contacts(model: Any, *, crossed: bool) -> set[tuple[int, int]]:
+    """Return the pairs of geoms in contact where the right leg is in the place of the left one."""
+    data = mujoco.MjData(model)
+    data.qpos[2] = 0.5
+    if crossed:
+        model.body_pos[model.body("right").id, 1] = 0.1
+    mujoco.mj_forward(model, data)
+    return {(int(pair[0]), int(pair[1])) for pair in data.contact.geom}
+
+
+def test_self_collision_is_turned_off_and_the_ground_stays(vendor: Path) -> None:
+    on = OptionConfig(enable=("contact",))
+    with_self = load(vendor, options=on)
+    left, right, foot, floor = (with_self.geom(name).id for name in ("left_leg", "right_leg", "left_foot", "floor"))
+    assert {(left, right), (floor, foot)} <= count_contacts(with_self, crossed=True)
+    assert count_contacts(load(vendor, options=on, self_collision=False), crossed=True) == {(floor, foot)}
+
+
+def test_geoms_are_changed_by_name_and_by_body(vendor: Path) -> None:
+    geoms = {
+        "all": GeomConfig(bodies=(".*",), group=1, friction=(0.4, 0.01, 0.002)),
+        "legs": GeomConfig(geoms=(".*_leg",), collision=False),
+        "feet": GeomConfig(geoms=("left_foot",), condim=6, priority=2, rgba=(1.0, 0.0, 0.0, 1.0)),
+    }
+    model = load(vendor, geoms=geoms)
+    assert model.geom("torso").group[0] == 1
+    assert model.geom("right_leg").contype[0] == model.geom("right_leg").conaffinity[0] == 0
+    assert model.geom("left_foot").contype[0] == 1
+    assert (model.geom("left_foot").condim[0], model.geom("left_foot").priority[0]) == (6, 2)
+    assert model.geom("left_leg").friction.tolist() == [0.4, 0.01, 0.002]
+
+
+def test_cameras_and_lights_are_added(vendor: Path) -> None:
+    model = load(
+        vendor,
+        cameras={
+            "side": CameraConfig(body="torso", pos=(0.0, -2.0, 0.5), xyaxes=(1, 0, 0, 0, 0.2, 1), mode="trackcom"),
+            "watch": CameraConfig(pos=(3.0, 0.0, 1.0), mode="targetbody", target="torso", fovy=60.0),
+        },
+        lights={"sun": LightConfig(dir=(0.1, 0.0, -1.0))},
+    )
+    assert {"side", "watch", "track"} == set(names_of(model, "camera"))
+    assert model.cam_fovy[model.camera("watch").id] == 60.0
+    assert names_of(model, "light") == ["sun"]
+
+
+def test_parts_get_the_names_that_a_task_uses(vendor: Path) -> None:
+    names = NamesConfig(
+        joints={"(.*)_joint": r"\1", "root": "base"}, bodies={"torso": "trunk"}, actuators={"right": "right_hip"}
+    )
+    sensors = {"base_height": SensorConfig(type="framepos", object="trunk")}
+    model = load(vendor, names=names, sensors=sensors, keyframes={"home": KeyframeConfig(joints={"left_hip": 0.5})})
+    assert names_of(model, "joint") == ["base", "left_hip", "left_knee", "right_hip"]
+    assert "right_hip" in names_of(model, "actuator")
+    assert model.sensor("torso_pos").objid[0] == model.body("trunk").id  # references follow
+    assert model.key("home").qpos[7] == 0.5
+
+
+def test_the_ground_is_added_to_a_completed_robot(vendor: Path) -> None:
+    vendor.write_text(VENDOR.replace('<geom name="floor" type="plane" size="5 5 0.1"/>', ""))
+    model, _ = load_model(
+        env_of(RobotConfig(file=str(vendor), actuators={"legs": LEGS}), terrain=TerrainConfig(kind="flat"))
+    )
+    assert model.geom("ground").type[0] == mujoco.mjtGeom.mjGEOM_PLANE
+    assert model.nu == 3
+
+
+def test_it_is_recorded_and_read_again(vendor: Path) -> None:
+    robot = RobotConfig(
+        file=str(vendor),
+        timestep=0.004,
+        names=NamesConfig(joints={"(.*)_joint": r"\1"}),
+        options=OptionConfig(gravity=(0.0, 0.0, -1.0), disable=("contact",)),
+        sensors={"s": SensorConfig(type="contact", object="torso", data=("found", "force"))},
+        actuators={"legs": LEGS},
+        keyframes={"k": KeyframeConfig(joints={".*": 0.0}, height=1.0)},
+        cameras={"c": CameraConfig(xyaxes=(1.0, 0.0, 0.0, 0.0, 0.0, 1.0))},
+        geoms={"g": GeomConfig(geoms=(".*",), friction=(1.0, 0.1, 0.1))},
+    )
+    assert from_plain(RobotConfig, to_plain(robot)) == robot
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "sensor type": (
+        {"sensors": {"x": SensorConfig(type="gyroo", object="torso")}},
+        "--env.robot.sensors.x.type gyroo: is no type of sensor; did you mean gyro?; there is touch, ",
+    ),
+    "no sensor type": ({"sensors": {"x": SensorConfig()}}, "--env.robot.sensors.x.type '': is no type of sensor"),
+    "sensor object": (
+        {"sensors": {"x": SensorConfig(type="gyro", object="torsoo")}},
+        "--env.robot.sensors.x.object torsoo: no site or body or geom has this name; did you mean torso?",
+    ),
+    "no object": (
+        {"sensors": {"x": SensorConfig(type="jointpos")}},
+        "--env.robot.sensors.x.object '': no joint has this name; there is root, left_hip_joint",
+    ),
+    "object of the wrong kind": (
+        {"sensors": {"x": SensorConfig(type="framepos", object="torso", object_type="joint")}},
+        "--env.robot.sensors.x.object_type joint: this type of sensor takes none; there is site",
+    ),
+    "reference": (
+        {"sensors": {"x": SensorConfig(type="framepos", object="torso", reference="wrld")}},
+        "--env.robot.sensors.x.reference wrld: no site or body or geom or camera has this name; did you mean world?",
+    ),
+    "reference of a sensor without one": (
+        {"sensors": {"x": SensorConfig(type="gyro", object="torso", reference="world")}},
+        "--env.robot.sensors.x.reference world: a sensor of type gyro takes no reference",
+    ),
+    "no reference": (
+        {"sensors": {"x": SensorConfig(type="distance", object="torso")}},
+        "--env.robot.sensors.x.reference: a sensor of type distance needs one",
+    ),
+    "object of a clock": (
+        {"sensors": {"x": SensorConfig(type="clock", object="torso")}},
+        "--env.robot.sensors.x.object torso: a sensor of type clock takes no object",
+    ),
+    "a plane as a site": (
+        {"sensors": {"x": SensorConfig(type="touch", object="floor")}},
+        "--env.robot.sensors.x.object floor: the geom is a plane, which no site can be; add one with --env.robot.sites",
+    ),
+    "contact data": (
+        {"sensors": {"x": SensorConfig(type="contact", object="torso", data=("forces",))}},
+        "--env.robot.sensors.x.data forces: no contact data has this name; did you mean force?",
+    ),
+    "keyframe": (
+        {"keyframe": "stnd"},
+        "--env.robot.keyframe stnd: no keyframe has this name; did you mean stand?; there is stand, home",
+    ),
+    "joint of a keyframe": (
+        {"keyframes": {"a": KeyframeConfig(joints={"left_hip": 1.0})}},
+        "--env.robot.keyframes.a.joints left_hip: matches no hinge or slide; did you mean left_hip_joint?",
+    ),
+    "joint of actuators": (
+        {"actuators": {"a": ActuatorConfig(joints=("leg_.*",), kp=1.0)}},
+        "--env.robot.actuators.a.joints leg_.*: matches no hinge or slide; there is left_hip_joint, ",
+    ),
+    "a string for a tuple": (
+        {"actuators": {"a": ActuatorConfig(joints=".*", kp=1.0)}},  # pyright: ignore[reportArgumentType]
+        "--env.robot.actuators.a.joints '.*': is a string; give a tuple of expressions, ('.*',)",
+    ),
+    "an expression that is none": (
+        {"actuators": {"a": ActuatorConfig(joints=("(",), kp=1.0)}},
+        "--env.robot.actuators.a.joints (: is no regular expression",
+    ),
+    "no gain": ({"actuators": {"a": ActuatorConfig()}}, "--env.robot.actuators.a.kp 0: must be more than 0"),
+    "range": (
+        {"actuators": {"a": ActuatorConfig(kp=1.0, force_range=(1.0, -1.0))}},
+        "--env.robot.actuators.a.force-range 1 -1: the first must be less than the second",
+    ),
+    "a joint twice": (
+        {"actuators": {"a": ActuatorConfig(kp=1.0), "b": ActuatorConfig(joints=("left_hip.*",), kp=1.0)}},
+        "--env.robot.actuators.b.joints: left_hip_joint is in actuators.a too; give each joint to one group",
+    ),
+    "option": (
+        {"options": OptionConfig(integrator="rk4")},  # pyright: ignore[reportArgumentType]
+        "--env.robot.options.integrator rk4: is none of MuJoCo's; there is Euler, RK4, implicit, implicitfast",
+    ),
+    "flag of an option": (
+        {"options": OptionConfig(disable=("contacts",))},
+        "--env.robot.options.disable contacts: is no flag of MuJoCo; did you mean contact?",
+    ),
+    "geom": (
+        {"geoms": {"a": GeomConfig(geoms=("feet",), group=1)}},
+        "--env.robot.geoms.a.geoms feet: matches no geom; there is floor, torso, left_leg",
+    ),
+    "no geom": ({"geoms": {"a": GeomConfig(group=1)}}, "--env.robot.geoms.a: chooses no geoms"),
+    "body of a site": (
+        {"sites": {"a": SiteConfig(body="trso")}},
+        "--env.robot.sites.a.body trso: no body has this name; did you mean torso?",
+    ),
+    "camera": (
+        {"cameras": {"track": CameraConfig()}},
+        "--env.robot.cameras.track: the robot has a camera of this name; give another name",
+    ),
+    "target of a camera": (
+        {"cameras": {"a": CameraConfig(mode="targetbody")}},
+        "--env.robot.cameras.a.target : no body has this name; there is world, torso",
+    ),
+    "names": (
+        {"names": NamesConfig(joints={"left_.*_joint": "left"})},
+        "--env.robot.names.joints: would give left to more than one joint",
+    ),
+    "group of a name": (
+        {"names": NamesConfig(joints={"left_hip_joint": r"\2"})},
+        "--env.robot.names.joints left_hip_joint \\2: invalid group reference 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_name_is_one_line(mistake: str, vendor: Path) -> None:
+    fields, message = MISTAKES[mistake]
+    with pytest.raises(RequestError) as caught:
+        load(vendor, **fields)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_fails_or_returns_something_else_is_one_line() -> None:
+    def fails() -> Any:
+        raise KeyError("torso")
+
+    def returns_text() -> Any:
+        return "robot.xml"
+
+    with pytest.raises(RequestError, match=r"--env.robot .*fails: KeyError: 'torso'"):
+        load_model(env_of(fails))
+    with pytest.raises(RequestError, match=r"returns_text: the function returned str; it must return an mujoco.MjSpec"):
+        load_model(env_of(returns_text))
+
+
+def test_a_robot_without_a_free_joint_has_no_height(tmp_path: Path) -> None:
+    path = tmp_path / "arm.xml"
+    path.write_text('<mujoco><worldbody><body><joint name="a"/><geom size="0.1"/></body></worldbody></mujoco>')
+    with pytest.raises(RequestError, match=r"--env.robot.keyframes.home.height: the robot has no free joint; "):
+        load(path, keyframes={"home": KeyframeConfig(height=1.0)})
