@@ -63,11 +63,11 @@ MAY_IMPORT = {
     "hooks": {"checkpoint", "storage", "learner", "env", "engines", "video", "reporting"},
     "training": {"hooks", "learners", "learner", "checkpoint", "env", "engines", "reporting", "runs", "storage"},
     "play": {"runs", "video", "checkpoint", "learners", "learner", "env", "engines"},
-    "plotting": {"runs"},
+    "plotting": {"catalog", "runs"},
     "export": {"play", "runs", "learner", "env", "engines"},
     "scaling": {"plotting"},
     "request": {"launcher", "run_size", "runs", "engines", "env", "video"},
-    "open_run": {"request", "launcher.failure", "reporting", "runs", "checkpoint"},
+    "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {"open_run", "request", "launcher", "catalog", "reporting", "runs", "training"},
     "cli": {
         "api",

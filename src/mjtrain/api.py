@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.catalog import load_task, resolve_task_name
+from mjtrain.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.launcher import rendezvous, run_plan
 from mjtrain.open_run import open_run, restart_reporter, saved_iteration
@@ -42,12 +42,13 @@ def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **optio
 def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
     """Complete a task to a run; arguments as those of `train`."""
     defaults = load_task(task) if isinstance(task, str) else task
-    name = resolve_task_name(task) if isinstance(task, str) else "custom"
+    name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
     env, agent = options.pop("env", defaults.env), options.pop("agent", defaults.agent)
     return TrainConfig(
         task=name,
         env=env,
         agent=agent,
+        task_name=defaults.name,
         run=with_options(RunConfig(max_iterations=defaults.max_iterations), options),
         default_num_envs=defaults.num_envs,
         default_num_envs_gpu=defaults.num_envs_gpu,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mjtrain.catalog import task_file
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import to_plain
 from mjtrain.machine import installed_packages
@@ -88,8 +89,10 @@ def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run |
 def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
     """Return the content of params/launch.yaml."""
     run = {**to_plain(request.config.run), "resume": found.resume}
+    file = task_file(request.config.task)
     return {
         "task": request.config.task,
+        "task_file": None if file is None else str(file.absolute()),
         "started": started,
         "run": run,
         "launch": to_plain(request.launch),

@@ -44,8 +44,8 @@ def _main(argv: list[str]) -> None:
         args,
         prog=f"export {place}",
         description="Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs "
-        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or the "
-        "name of a task for its newest run.",
+        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or a "
+        "task for its newest run.",
     )
     if options.observations < 1:
         raise RequestError(f"--observations {options.observations}: must be at least 1")

@@ -7,15 +7,14 @@ from typing import Any
 
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
-from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.trained_run import TrainedRun, find_trained_run
+from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
 
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 
 
 def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
-    """Find a run by its directory, or the newest of a task by its name.
+    """Find a run by its directory, or the newest of a task by the task's name or path.
 
     Raises:
         RequestError: There is none, it has no valid checkpoint, or a library is missing.
@@ -23,12 +22,9 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
     for package in NEEDED:
         if importlib.util.find_spec(package) is None:
             raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
-    if checkpoint is not None and Path(checkpoint).name == checkpoint:
-        checkpoint = str(Path(place) / checkpoint)
-    if not Path(place).is_dir():
-        return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
-    task = load_params(Path(place), "launch")["task"]
-    return find_trained_run(task, run=None if checkpoint else place, checkpoint=checkpoint, log_root=log_root)
+    if Path(place).is_dir() and not is_run(place):
+        raise RequestError(f"{place}: is no run directory; it has no folder params")
+    return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
 
 
 def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> dict[str, Any]:

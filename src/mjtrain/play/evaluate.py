@@ -7,7 +7,7 @@ from mjtrain.config import PlayConfig
 from mjtrain.engines import resolve_engine
 from mjtrain.play.eval_config import to_eval_config
 from mjtrain.rank import RankContext
-from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, untrained
+from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
 
 
 def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
@@ -18,7 +18,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     """
     if config.replay is not None:
         run = find_replayed_run(task, config.replay)
-    elif config.policy != "trained" and config.run is None and config.checkpoint is None:
+    elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
         run = untrained(task)
     else:
         run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)

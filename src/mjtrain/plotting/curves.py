@@ -11,8 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mjtrain.catalog import resolve_task_name
 from mjtrain.errors import RequestError
 from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import RunSearch
+from mjtrain.runs.search import find_runs as find_task_runs
 
 Rows = list[dict[str, Any]]
 XAxis = Literal["iterations", "env-steps", "wall-time"]
@@ -55,24 +58,42 @@ class Curve:
     std: np.ndarray
 
 
-def find_runs(places: Sequence[str]) -> list[Path]:
-    """Expand run directories and folders of run directories to run directories.
+def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
+    """Expand run directories, folders of run directories, and tasks to run directories.
+
+    Args:
+        places: Each a run directory, a folder of them, or a task, which stands for its runs.
+        log_root: Folder below which runs of tasks live.
 
     Raises:
-        RequestError: A folder holds no run.
+        RequestError: A folder holds no run, or a task has none.
     """
     found: dict[Path, None] = {}
     for place in places:
-        folder = Path(place)
-        runs = (
-            [folder]
-            if (folder / "metrics.jsonl").is_file()
-            else sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
-        )
-        if not runs:
-            raise RequestError(f"{place}: {'holds no run' if folder.is_dir() else 'no such run directory'}")
-        found |= dict.fromkeys(run.absolute() for run in runs)
+        found |= dict.fromkeys(run.absolute() for run in _find_in_folder(place) or _find_of_task(place, log_root))
     return list(found)
+
+
+def _find_in_folder(place: str) -> list[Path]:
+    folder = Path(place)
+    if (folder / "metrics.jsonl").is_file():
+        return [folder]
+    runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
+    if folder.is_dir() and not runs:
+        raise RequestError(f"{place}: holds no run")
+    return runs
+
+
+def _find_of_task(place: str, log_root: str) -> list[Path]:
+    try:
+        task = resolve_task_name(place)
+    except RequestError as error:
+        raise RequestError(f"{place}: no such run directory, and no task ({error})") from error
+    runs = find_task_runs(RunSearch.for_task(task, log_root))
+    found = [run_dir for run_dir in runs if (run_dir / "metrics.jsonl").is_file()]
+    if not found:
+        raise RequestError(f"{place}: no run of this task below {log_root} has metrics")
+    return found[::-1]
 
 
 def load_curves(run_dir: Path) -> RunCurves:
