@@ -14,7 +14,7 @@ from mjtrain.rank import RankContext
 from mjtrain.reporting.events import end_recorded
 from mjtrain.request import TrainRequest, resolve_training, with_options
 from mjtrain.runs.requeue import requeue_when_stopped
-from mjtrain.runs.run import Run
+from mjtrain.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from mjtrain.training import TrainResult
@@ -62,10 +62,10 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     with requeue_when_stopped(request.requeued_job if group.leads else None), ExitStack() as stack:
 
         def decide(previous: dict[str, Any] | None) -> dict[str, Any]:
-            last = None if previous is None else Run.from_plain(previous)
+            last = None if previous is None else TrainingRun.from_plain(previous)
             return stack.enter_context(open_run(request, last)).to_plain()
 
-        run = Run.from_plain(group.agree(decide))
+        run = TrainingRun.from_plain(group.agree(decide))
         if group.leads:
             stack.enter_context(end_recorded(run.run_dir))
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
@@ -92,7 +92,7 @@ def _describe_for_others(request: TrainRequest) -> str:
     return json.dumps({**request.params, "run": to_plain(request.config.run)}, indent=1)
 
 
-def _train_rank(context: RankContext, config: TrainConfig, run: Run) -> "TrainResult":
+def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
     from mjtrain.training import train_rank  # seconds of imports, which only a rank needs
 
     return train_rank(context, config, run)

@@ -49,7 +49,7 @@ def _main(argv: list[str]) -> None:
     )
     if options.observations < 1:
         raise RequestError(f"--observations {options.observations}: must be at least 1")
-    from mjtrain.export.export_policy import export_policy, find_run_to_export
+    from mjtrain.exporting.export_policy import export_policy, find_run_to_export
     from mjtrain.launcher import launch
 
     run = find_run_to_export(place, options.checkpoint, options.log_root)

@@ -43,8 +43,8 @@ def _main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.launcher import launch
-    from mjtrain.play.evaluate import find_run_to_play, measure
-    from mjtrain.play.watch import check_viewer, replay, watch
+    from mjtrain.playing.evaluate import find_run_to_play, measure
+    from mjtrain.playing.watch import check_viewer, replay, watch
 
     check_viewer(config)
     run = find_run_to_play(task, config)
@@ -66,7 +66,7 @@ def _main(argv: list[str]) -> None:
         launch(watch, run, config, launch=where)
         return
     if config.video is not None:
-        from mjtrain.play.record_video import check_video, record_video
+        from mjtrain.playing.record_video import check_video, record_video
 
         check_video(config)
         print(launch(record_video, run, config, launch=where))

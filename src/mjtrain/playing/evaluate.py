@@ -5,7 +5,7 @@ from typing import Any
 
 from mjtrain.config import PlayConfig
 from mjtrain.engines import resolve_engine
-from mjtrain.play.eval_config import to_eval_config
+from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
 
@@ -40,9 +40,9 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     Raises:
         RequestError: The engine, the robot or the checkpoint do not fit.
     """
-    from mjtrain.play.episodes import play_episodes, resolve_run_size
-    from mjtrain.play.player import Player
-    from mjtrain.play.summary import summarise
+    from mjtrain.playing.episodes import play_episodes, resolve_run_size
+    from mjtrain.playing.player import Player
+    from mjtrain.playing.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)

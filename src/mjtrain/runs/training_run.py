@@ -10,7 +10,7 @@ from mjtrain.runs.run_dir import save_params
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """What the leader of a job has decided; it travels to all processes of the job."""
 
     run_dir: Path
@@ -43,14 +43,14 @@ class Run:
         return {**asdict(self), "run_dir": str(self.run_dir), "checkpoint": checkpoint, "notices": list(self.notices)}
 
     @classmethod
-    def from_plain(cls, content: dict[str, Any]) -> "Run":
+    def from_plain(cls, content: dict[str, Any]) -> "TrainingRun":
         """Return the run that `to_plain` gave; keys that are no fields are left out."""
         run = cls(**{key: content[key] for key in cls.__dataclass_fields__ if key in content})
         checkpoint = None if run.checkpoint is None else Path(run.checkpoint)
         return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
 
 
-def record_run(run: Run, config: TrainConfig) -> list[str]:
+def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
     """Write down what is trained, in the run directory; called once a rank has accepted the request.
 
     Args:

@@ -44,10 +44,10 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.engines.robot import save_model
-    from mjtrain.export import verify
-    from mjtrain.export.metadata import describe_policy, to_text
-    from mjtrain.export.networks import write_onnx, write_torchscript
-    from mjtrain.play.player import Player
+    from mjtrain.exporting import verify
+    from mjtrain.exporting.metadata import describe_policy, to_text
+    from mjtrain.exporting.networks import write_onnx, write_torchscript
+    from mjtrain.playing.player import Player
 
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
