@@ -28,6 +28,7 @@ PROCESS = (
     "runs/test_trained_run.py",
     "storage/test_training.py",
     "storage/test_uploader.py",
+    "test_api.py",
     "test_wheels.py",
     "video/test_video_hook.py",
 )

@@ -62,13 +62,25 @@ MAY_IMPORT = {
     "reporting": {"video", "runs"},
     "hooks": {"checkpoint", "storage", "learner", "env", "engines", "video", "reporting"},
     "training": {"hooks", "learners", "learner", "checkpoint", "env", "engines", "reporting", "runs", "storage"},
-    "playing": {"runs", "video", "checkpoint", "learners", "learner", "env", "engines"},
+    "playing": {"catalog", "runs", "video", "checkpoint", "learners", "learner", "env", "engines"},
     "plotting": {"catalog", "runs"},
     "exporting": {"playing", "runs", "learner", "env", "engines"},
-    "scaling": {"plotting"},
-    "request": {"launcher", "run_size", "runs", "engines", "env", "video"},
+    "scaling": {"plotting", "runs"},
+    "request": {"catalog", "launcher", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
-    "api": {"open_run", "request", "launcher", "catalog", "reporting", "runs", "training"},
+    "api": {
+        "open_run",
+        "request",
+        "run_size",
+        "launcher",
+        "catalog",
+        "env",
+        "exporting",
+        "playing",
+        "reporting",
+        "runs",
+        "training",
+    },
     "cli": {
         "api",
         "request",
@@ -83,7 +95,7 @@ MAY_IMPORT = {
         "scaling",
     },
     "__main__": {"cli"},
-    "__init__": {"api", "launcher"},
+    "__init__": {"api", "launcher", "runs"},
 }
 
 WALLS = {

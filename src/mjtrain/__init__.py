@@ -1,6 +1,8 @@
 """mjtrain: train robot policies with reinforcement learning on MuJoCo, from a laptop CPU to many GPU nodes."""
 
-from mjtrain.api import train
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.api import export, load_policy, make_env, play, train
 from mjtrain.config import (
     ActionTerm,
     AgentConfig,
@@ -27,6 +29,9 @@ from mjtrain.heartbeat import beat, stop_requested
 from mjtrain.launcher import RankFailedError, launch
 from mjtrain.rank import RankContext
 
+if TYPE_CHECKING:
+    from mjtrain.runs.run import Run
+
 __all__ = [
     "ActionTerm",
     "AgentConfig",
@@ -44,6 +49,7 @@ __all__ = [
     "RankContext",
     "RankFailedError",
     "RewardTerm",
+    "Run",
     "RunConfig",
     "TaskConfig",
     "TerminationTerm",
@@ -51,7 +57,20 @@ __all__ = [
     "TrainConfig",
     "WarpConfig",
     "beat",
+    "export",
     "launch",
+    "load_policy",
+    "make_env",
+    "play",
     "stop_requested",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs numpy when it is used: `import mjtrain` is part of every command."""
+    if name == "Run":
+        from mjtrain.runs.run import Run
+
+        return Run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, parse_known
-from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
+from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
 
 USAGE = "play TASK [options]"
@@ -42,8 +42,9 @@ def _main(argv: list[str]) -> None:
     config, rest = parse_known(
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
+    from mjtrain.api import measure_run, play_launch
     from mjtrain.launcher import launch
-    from mjtrain.playing.evaluate import find_run_to_play, measure
+    from mjtrain.playing.evaluate import find_run_to_play
     from mjtrain.playing.watch import check_viewer, replay, watch
 
     check_viewer(config)
@@ -54,10 +55,7 @@ def _main(argv: list[str]) -> None:
         run = dataclasses.replace(run, env=options.env)
     for line in run.notices:
         print(line, file=sys.stderr)
-    if (isinstance(config.gpu_ids, tuple) and len(config.gpu_ids) > 1) or config.gpu_ids == "all":
-        words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
-        raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
-    where = LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+    where = play_launch(config)
     if config.replay is not None:
         for line in launch(replay, run, config, launch=where):
             print(line)
@@ -71,7 +69,7 @@ def _main(argv: list[str]) -> None:
         check_video(config)
         print(launch(record_video, run, config, launch=where))
         return
-    report = launch(measure, run, config, launch=where)
+    report = measure_run(run, config)
     if config.json:
         print(json.dumps(report, indent=2))
     else:

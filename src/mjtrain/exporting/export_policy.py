@@ -2,8 +2,8 @@
 
 import importlib.util
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
@@ -11,6 +11,23 @@ from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
 
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedPolicy:
+    """The files of a policy."""
+
+    checkpoint: Path
+    """File of its weights."""
+
+    folder: Path
+    """Where the files are."""
+
+    files: dict[str, Path]
+    """They, by name: policy.onnx, policy.pt (TorchScript), policy.json (inputs and outputs), model.mjb (the robot)."""
+
+    differences: dict[str, float]
+    """Largest difference of an action from the policy's, by name of the network's file, on recorded observations."""
 
 
 def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
@@ -27,7 +44,7 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
     return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
 
 
-def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> dict[str, Any]:
+def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> ExportedPolicy:
     """Write a policy's files, and verify them before they replace earlier ones.
 
     Args:
@@ -35,9 +52,6 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         run: What to export.
         out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
         num_observations: Number of recorded observations on which the files must give the actions of the policy.
-
-    Returns:
-        Largest difference of an action, by file.
 
     Raises:
         RequestError: The run cannot be exported.
@@ -72,11 +86,15 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
                     f"to {difference:g}, more than {verify.TOLERANCE:g}; nothing was written"
                 )
         out.mkdir(exist_ok=True)
-        for file in partial.iterdir():
-            file.replace(out / file.name)
+        names = sorted(file.name for file in partial.iterdir())
+        for name in names:
+            (partial / name).replace(out / name)
     except OSError as error:
         raise RequestError(f"--out {out}: cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         player.close()
-    return differences
+    assert player.checkpoint is not None
+    return ExportedPolicy(
+        checkpoint=player.checkpoint, folder=out, files={name: out / name for name in names}, differences=differences
+    )

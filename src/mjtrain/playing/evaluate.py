@@ -1,10 +1,13 @@
 """Find the run that play was asked for, and evaluate it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from mjtrain.config import PlayConfig
+from mjtrain.catalog import CUSTOM
+from mjtrain.config import PlayConfig, TaskConfig
 from mjtrain.engines import resolve_engine
+from mjtrain.errors import RequestError
 from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
@@ -22,6 +25,26 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
         run = untrained(task)
     else:
         run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
+    return _to_eval_run(run, config)
+
+
+def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
+    """Return a task that was made in Python, configured for evaluation.
+
+    Raises:
+        RequestError: A trained policy is asked for, and no checkpoint is given.
+    """
+    if config.policy == "trained" and config.checkpoint is None:
+        raise RequestError(
+            'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
+            "is played by its directory"
+        )
+    checkpoint = None if config.checkpoint is None else Path(config.checkpoint).absolute()
+    run = TrainedRun(task=task.name or CUSTOM, env=task.env, agent=task.agent, checkpoint=checkpoint)
+    return _to_eval_run(run, config)
+
+
+def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
     env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
     return replace(run, env=env)
 

@@ -2,8 +2,7 @@
 
 import difflib
 import fnmatch
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy as np
 
 from mjtrain.catalog import resolve_task_name
 from mjtrain.errors import RequestError
+from mjtrain.runs.metrics import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch
 from mjtrain.runs.search import find_runs as find_task_runs
 
-Rows = list[dict[str, Any]]
 XAxis = Literal["iterations", "env-steps", "wall-time"]
 
 _MAX_LABELS = 3
@@ -110,30 +109,6 @@ def load_curves(run_dir: Path) -> RunCurves:
     except RequestError:
         settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts)
-
-
-def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
-    """Parse lines of metrics.jsonl; pure.
-
-    Returns:
-        One row per iteration, ascending, without those that a restart repeated; and the iterations from which the run
-        was restarted.
-    """
-    rows: Rows = []
-    restarts = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # torn
-        if "event" in row:
-            if row["event"] == "restart":
-                restarts.append(row["iteration"])
-            continue
-        while rows and rows[-1]["iteration"] >= row["iteration"]:
-            rows.pop()
-        rows.append(row)
-    return rows, tuple(restarts)
 
 
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from pathlib import Path
 from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
+from mjtrain.config.functions import collect_functions
 from mjtrain.errors import RequestError
+from mjtrain.runs.kept_functions import find_kept_functions
 from mjtrain.runs.robot import find_robot
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
@@ -74,12 +76,24 @@ def is_run(place: str | Path) -> bool:
     return (Path(place) / "params").is_dir()
 
 
+def read_run(run_dir: Path) -> TrainedRun:
+    """Read what a run recorded, its task included; without a checkpoint.
+
+    Args:
+        run_dir: Its directory, absolute.
+
+    Raises:
+        RequestError: It is no run, or a function of its terms is not there.
+    """
+    task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
+    return _read_run(task, run_dir, *_try_to_load(task))
+
+
 def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> TrainedRun:
     """Open a run whose task is the one that it recorded."""
     if run is not None:
         raise RequestError(f"--run {run}: {run_dir} is a run already; give a task with --run, or a run alone")
-    task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
-    defaults, problem = _try_to_load(task)
+    found = read_run(run_dir)
     if checkpoint is None:
         path, problems = find_valid_checkpoint(run_dir)
         if path is None:
@@ -87,7 +101,6 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> Tra
     else:
         within = run_dir / checkpoint
         path, problems = _check_file(within if within.is_file() else Path(checkpoint).absolute()), []
-    found = _read_run(task, run_dir, defaults, problem)
     return replace(found, checkpoint=path, notices=(*problems, *found.notices))
 
 
@@ -149,14 +162,18 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: st
             none.
         problem: Why there is none.
     """
-    theirs = recorded_task(load_params(run_dir, "launch"))
+    record = load_params(run_dir, "launch")
+    theirs = recorded_task(record)
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
+    functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_kept_functions(record)}
     try:
-        env = from_plain(EnvConfig, load_params(run_dir, "env"))
+        env = from_plain(EnvConfig, load_params(run_dir, "env"), functions=functions)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
     except ValueError as error:
-        because = "" if problem is None else f"; {problem}"
+        because = f"; {problem}" if problem else ""
+        if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):
+            because = f"; only the process that trained the run has it{because}"
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
     robot, notices = find_robot(run_dir, env.robot), ()
     if robot is None:

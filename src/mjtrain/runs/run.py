@@ -1,0 +1,85 @@
+"""A run that was trained or is being trained, opened from Python."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mjtrain.catalog import CUSTOM
+from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.config import AgentConfig, EnvConfig
+from mjtrain.errors import RequestError
+from mjtrain.runs.metrics import parse_metrics, to_arrays
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import recorded_task
+from mjtrain.runs.trained_run import is_run, read_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedConfig:
+    """What a run recorded below params/."""
+
+    env: EnvConfig
+    """The MDP. Its robot is the run's own copy."""
+
+    agent: AgentConfig
+    """Networks, algorithm and rollout."""
+
+    launch: dict[str, Any]
+    """Content of params/launch.yaml: task, run, launch, plan, package versions."""
+
+
+class Run:
+    """A run directory.
+
+    What changes while a run is in progress, metrics and checkpoints, is read again each time.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open a run; nothing is read yet.
+
+        Args:
+            path: Its directory.
+
+        Raises:
+            RequestError: It is no run directory.
+        """
+        if not is_run(path):
+            raise RequestError(f"{path}: is no run directory; it has no folder params")
+        self.path = Path(path).absolute()
+        """Its directory, absolute."""
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def task(self) -> str:
+        """The task that it recorded: a name, or the path of a factory; "custom" for one made in Python."""
+        return recorded_task(load_params(self.path, "launch")) or CUSTOM
+
+    @cached_property
+    def config(self) -> RecordedConfig:
+        """What it recorded: env, agent and launch.
+
+        Raises:
+            RequestError: It cannot be read, or a function of its terms is not there.
+        """
+        found = read_run(self.path)
+        return RecordedConfig(env=found.env, agent=found.agent, launch=load_params(self.path, "launch"))
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Metrics of the whole job by key, as in metrics.jsonl; shape (iterations,) each, NaN where there is no number.
+
+        Lists, such as busy_time_by_rank_s, have the shape (iterations, size).
+        """
+        file = self.path / "metrics.jsonl"
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return to_arrays(parse_metrics(lines)[0])
+
+    @property
+    def checkpoints(self) -> dict[int, Path]:
+        """Files of its checkpoints by iteration, ascending."""
+        return {checkpoint_iteration(path): path for path in reversed(list_checkpoints(self.path))}
