@@ -29,6 +29,7 @@ PROCESS = (
     "storage/test_training.py",
     "storage/test_uploader.py",
     "test_api.py",
+    "test_notebook.py",
     "test_wheels.py",
     "video/test_video_hook.py",
 )
