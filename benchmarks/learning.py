@@ -26,9 +26,10 @@ from tensordict import TensorDict
 
 from mjtrain import LaunchConfig, RankContext, launch
 from mjtrain.api import make_train_config
-from mjtrain.plotting.curves import Group, Rows, RunCurves, elapsed_s
+from mjtrain.plotting.curves import Group, RunCurves, elapsed_s
 from mjtrain.plotting.draw import draw_curves
 from mjtrain.rl.runner import Runner
+from mjtrain.runs.metrics import Rows
 from mjtrain.training import make_env
 
 DOCS = Path(__file__).parents[1] / "docs"

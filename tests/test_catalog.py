@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.catalog import list_tasks, load_task, resolve_task_name, summarise_task
+from mjtrain.catalog import folder_name, is_same_task, list_tasks, load_task, resolve_task_name, summarise_task
 from mjtrain.config import TaskConfig
 from mjtrain.errors import RequestError
 
@@ -131,3 +131,88 @@ def test_a_file_that_is_no_python(tmp_path: Path) -> None:
     path.write_text("def make(:\n")
     with pytest.raises(RequestError, match="SyntaxError"):
         load_task(f"{path}:make")
+
+
+@pytest.mark.parametrize(
+    ("text", "factory"),
+    [
+        ("def make_hopper(): ...", "make_hopper"),
+        ("def hopper(speed=1.0) -> TaskConfig: ...", "hopper"),
+        ("def hopper() -> 'mjtrain.TaskConfig': ...\ndef make_env(): ...", "hopper"),
+        ("def make_env() -> EnvConfig: ...\ndef make_task(): ...", "make_task"),
+        ("from x import make_other\ndef _make_part(): ...\ndef make_leg(side): ...\ndef make_task(): ...", "make_task"),
+    ],
+)
+def test_the_only_factory_of_a_file_is_found_without_importing_it(text: str, factory: str, tmp_path: Path) -> None:
+    path = tmp_path / "hopper.py"
+    path.write_text(f"{text}\nraise RuntimeError('imported')\n")
+    assert resolve_task_name(str(path)) == f"{path}:{factory}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def make_a(): ...\ndef make_b(): ...", "has the factories make_a, make_b; choose one, as in {file}:make_a"),
+        ("def run(): ...\ndef make(size): ...", "has no factory; one is a function without arguments"),
+        ("def make(:", "SyntaxError"),
+        (None, "no such file {file}"),
+    ],
+)
+def test_a_file_without_an_only_factory_is_refused(text: str | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "hopper.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(RequestError) as caught:
+        load_task(str(path))
+    assert words.format(file=path) in str(caught.value)
+
+
+def test_a_file_alone_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "alone.py"
+    path.write_text(FACTORY.partition("def wrong")[0])
+    assert load_task(str(path)).num_envs == 7
+
+
+@pytest.mark.parametrize(
+    ("task", "folder"),
+    [
+        ("Cartpole-Balance", "cartpole_balance"),
+        ("path/to/hopper.py:make_task", "hopper_make_task"),
+        ("path/to/My-Robot.py:make_Crawler", "my_robot_make_crawler"),
+        ("acme/__init__.py:make_task", "acme_make_task"),
+        ("acme.robots.hopper:make_task", "acme_robots_hopper_make_task"),
+    ],
+)
+def test_a_folder_is_named_after_file_and_factory(task: str, folder: str) -> None:
+    assert folder_name(task) == folder
+
+
+@pytest.mark.parametrize(
+    ("recorded", "task", "same"),
+    [
+        ("Cartpole-Balance", "cartpole-balance", True),
+        ("Cartpole-Balance", "Cartpole-Swingup", False),
+        ("make-task", "hopper.py:make_task", False),
+        ("old/hopper.py:make_task", "hopper.py:make_task", True),
+        ("hopper.py:make_task", "ant.py:make_task", False),
+        ("hopper.py:make_task", "hopper.py:make_other", False),
+        ("acme.tasks:make_task", "acme.tasks:make_task", True),
+        ("acme.tasks:make_task", "other.tasks:make_task", False),
+        (None, "hopper.py:make_task", False),
+    ],
+)
+def test_tasks_are_the_same_by_file_and_factory(recorded: str | None, task: str, same: bool) -> None:
+    assert is_same_task(recorded, task) is same
+
+
+def test_a_recorded_file_that_is_there_and_another_is_another_task(tmp_path: Path) -> None:
+    one, other = tmp_path / "one" / "hopper.py", tmp_path / "other" / "hopper.py"
+    for path in (one, other):
+        path.parent.mkdir()
+        path.write_text("")
+    link = tmp_path / "hopper.py"
+    link.symlink_to(one)
+    assert not is_same_task(f"{one}:make", f"{other}:make")
+    assert is_same_task(f"{one}:make", f"{link}:make")
+    one.unlink()
+    assert is_same_task(f"{one}:make", f"{other}:make"), "it may have been moved"

@@ -1,12 +1,13 @@
 """mjtrain: train robot policies with reinforcement learning on MuJoCo, from a laptop CPU to many GPU nodes."""
 
 import os
+from typing import TYPE_CHECKING, Any
 
 # Threads of torch that wait for each other sleep. By default they spin, which holds up whatever they wait for on a
 # machine with other work. OpenMP reads this when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from mjtrain.api import train
+from mjtrain.api import export, load_policy, make_env, play, train
 from mjtrain.config import (
     ActionTerm,
     ActuatorConfig,
@@ -43,6 +44,9 @@ from mjtrain.heartbeat import beat, stop_requested
 from mjtrain.launcher import RankFailedError, launch
 from mjtrain.rank import RankContext
 
+if TYPE_CHECKING:
+    from mjtrain.runs.run import Run
+
 __all__ = [
     "ActionTerm",
     "ActuatorConfig",
@@ -68,6 +72,7 @@ __all__ = [
     "RankFailedError",
     "RewardTerm",
     "RobotConfig",
+    "Run",
     "RunConfig",
     "SensorConfig",
     "SiteConfig",
@@ -77,7 +82,20 @@ __all__ = [
     "TrainConfig",
     "WarpConfig",
     "beat",
+    "export",
     "launch",
+    "load_policy",
+    "make_env",
+    "play",
     "stop_requested",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs numpy when it is used: `import mjtrain` is part of every command."""
+    if name == "Run":
+        from mjtrain.runs.run import Run
+
+        return Run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,23 +1,36 @@
-"""Train from Python."""
+"""What Python programs call: train, make environments, play, export, and load a policy."""
 
 import json
+import os
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.catalog import load_task, resolve_task_name
-from mjtrain.config import LaunchConfig, RunConfig, TaskConfig, TrainConfig, to_plain
-from mjtrain.launcher import rendezvous, run_plan
+from mjtrain.catalog import CUSTOM, load_task, resolve_task_name
+from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
+from mjtrain.errors import RequestError
+from mjtrain.launcher import launch, rendezvous, run_plan
 from mjtrain.open_run import open_run, restart_reporter, saved_iteration
 from mjtrain.rank import RankContext
 from mjtrain.reporting.events import end_recorded
 from mjtrain.request import TrainRequest, resolve_training, with_options
+from mjtrain.run_size import default_num_envs
+from mjtrain.runs.kept_functions import keep_functions
 from mjtrain.runs.requeue import requeue_when_stopped
-from mjtrain.runs.run import Run
+from mjtrain.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+    from mjtrain.exporting.export_policy import ExportedPolicy
+    from mjtrain.playing.trained_policy import TrainedPolicy
+    from mjtrain.runs.run import Run
+    from mjtrain.runs.trained_run import TrainedRun
     from mjtrain.training import TrainResult
+
+    AnyRun = str | Path | Run | TrainResult
 
 
 def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
@@ -42,12 +55,13 @@ def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **optio
 def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
     """Complete a task to a run; arguments as those of `train`."""
     defaults = load_task(task) if isinstance(task, str) else task
-    name = resolve_task_name(task) if isinstance(task, str) else "custom"
+    name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
     env, agent = options.pop("env", defaults.env), options.pop("agent", defaults.agent)
     return TrainConfig(
         task=name,
         env=env,
         agent=agent,
+        task_name=defaults.name,
         run=with_options(RunConfig(max_iterations=defaults.max_iterations), options),
         default_num_envs=defaults.num_envs,
         default_num_envs_gpu=defaults.num_envs_gpu,
@@ -61,10 +75,11 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     with requeue_when_stopped(request.requeued_job if group.leads else None), ExitStack() as stack:
 
         def decide(previous: dict[str, Any] | None) -> dict[str, Any]:
-            last = None if previous is None else Run.from_plain(previous)
+            last = None if previous is None else TrainingRun.from_plain(previous)
             return stack.enter_context(open_run(request, last)).to_plain()
 
-        run = Run.from_plain(group.agree(decide))
+        run = TrainingRun.from_plain(group.agree(decide))
+        keep_functions(run.record, request.config.env)
         if group.leads:
             stack.enter_context(end_recorded(run.run_dir))
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
@@ -93,7 +108,171 @@ def _describe_for_others(request: TrainRequest) -> str:
     return json.dumps({**request.params, "run": to_plain(request.config.run)}, indent=1)
 
 
-def _train_rank(context: RankContext, config: TrainConfig, run: Run) -> "TrainResult":
+def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
     from mjtrain.training import train_rank  # seconds of imports, which only a rank needs
 
     return train_rank(context, config, run)
+
+
+def make_env(
+    task: str | TaskConfig,
+    *,
+    num_envs: int | None = None,
+    engine: EngineName = "auto",
+    device: str = "cpu",
+    seed: int = 0,
+    num_threads: int | None = None,
+) -> "Env":
+    """Make the environments of a task, as a training would on one rank.
+
+    Args:
+        task: Name of a task, path of a factory, or a task itself.
+        num_envs: Worlds. Default: the task's number for this device.
+        engine: Physics engine. auto: native on the CPU, warp on a GPU.
+        device: Torch device of all tensors: "cpu", or such as "cuda:0".
+        seed: Seed of everything random in the environments.
+        num_threads: CPU threads of the native engine. Default: the usable cores.
+
+    Returns:
+        The environments, started. `observe()` returns observations by group, shape (num_envs, size) each;
+        `step(action)` takes actions, shape (num_envs, num_actions), and returns observations, rewards, terminated and
+        truncated.
+
+    Raises:
+        RequestError: The task, the robot or the engine do not fit.
+    """
+    from mjtrain.training import make_env as make_rank_env
+
+    config = make_train_config(task, engine=engine)
+    size = default_num_envs(config, device) if num_envs is None else num_envs
+    if size < 1:
+        raise RequestError(f"num_envs {size}: must be at least 1")
+    config = replace(config, run=replace(config.run, num_envs=size))
+    threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
+    return make_rank_env(RankContext(device=device, seed=seed, num_threads=threads), config)
+
+
+def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options: Any) -> dict[str, Any]:
+    """Play whole episodes with a trained policy and measure them, as the command `play` does.
+
+    Args:
+        run: What to play: a run (its directory, a `Run`, or what `train` returned); a task by its name or path, for its
+            newest run; or a task itself, with policy="zero" or "random", or with a checkpoint.
+        env: Environment to play in. Default: that of the run, without noise, pushes and randomization.
+        **options: Fields of `PlayConfig`, such as episodes, num_envs, seed, policy, noise, pushes, randomization,
+            checkpoint or log_root.
+
+    Returns:
+        What the command prints, as plain values: task, policy, checkpoint, iteration, num_envs, episodes_per_env, seed,
+        engine, noise, pushes, randomization, step_dt_s, episodes; reward, length (env steps), reward_terms and errors
+        as mean, std, min, max and unit; terminations as episodes and fraction.
+
+    Raises:
+        RequestError: There is no such run or option, or the checkpoint does not fit.
+    """
+    from mjtrain.playing.evaluate import find_run_to_play, find_task_to_play
+
+    config = _with_play_options(options)
+    found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
+    _print_notices(found)
+    return measure_run(found if env is None else replace(found, env=env), config)
+
+
+def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
+    """Play a run that was found, in this process; returns as `play` does."""
+    from mjtrain.playing.evaluate import measure
+
+    return launch(measure, run, config, launch=play_launch(config))
+
+
+def play_launch(config: PlayConfig) -> LaunchConfig:
+    """Return where `play` runs.
+
+    Raises:
+        RequestError: More than one GPU was asked for.
+    """
+    if (isinstance(config.gpu_ids, tuple) and len(config.gpu_ids) > 1) or config.gpu_ids == "all":
+        words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
+        raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
+    return LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+
+
+def export(
+    run: "AnyRun",
+    *,
+    checkpoint: str | Path | None = None,
+    out: str | Path | None = None,
+    observations: int = 1000,
+    log_root: str | Path = "logs",
+) -> "ExportedPolicy":
+    """Write a trained policy as ONNX and TorchScript, and check that the files give the actions of the policy.
+
+    Args:
+        run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
+        checkpoint: File, or its name in the run. Default: the newest valid one.
+        out: Folder for the files. Default: export in the run directory.
+        observations: Number of recorded observations on which the files must agree with the policy.
+        log_root: Folder below which runs live.
+
+    Returns:
+        The files, and how much the actions differ.
+
+    Raises:
+        RequestError: There is no such run, it cannot be exported, or a library is missing.
+        RuntimeError: A file gives other actions than the policy; nothing was written.
+    """
+    from mjtrain.exporting.export_policy import export_policy, find_run_to_export
+
+    if observations < 1:
+        raise RequestError(f"--observations {observations}: must be at least 1")
+    found = find_run_to_export(_place(run), None if checkpoint is None else str(checkpoint), str(log_root))
+    _print_notices(found)
+    assert found.checkpoint is not None
+    folder = found.checkpoint.parent / "export" if out is None else Path(out)
+    return launch(export_policy, found, folder.absolute(), observations, launch=LaunchConfig(gpu_ids=None))
+
+
+def load_policy(
+    run: "AnyRun", *, checkpoint: str | Path | None = None, log_root: str | Path = "logs", device: str = "cpu"
+) -> "TrainedPolicy":
+    """Load a trained policy as a function of observations.
+
+    Args:
+        run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
+        checkpoint: File, or its name in the run. Default: the newest valid one.
+        log_root: Folder below which runs live.
+        device: Torch device on which it is evaluated.
+
+    Returns:
+        policy(observations) -> actions, for tensors of torch and arrays of numpy; see `TrainedPolicy`.
+
+    Raises:
+        RequestError: There is no such run, or its checkpoint does not fit.
+    """
+    from mjtrain.playing.trained_policy import TrainedPolicy
+    from mjtrain.runs.trained_run import find_trained_run
+
+    name = None if checkpoint is None else str(checkpoint)
+    found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root))
+    _print_notices(found)
+    return TrainedPolicy(found, device)
+
+
+def _place(run: "AnyRun") -> str:
+    """Return the directory of a run, or the name of a task."""
+    return str(run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", run))
+
+
+def _with_play_options(options: dict[str, Any]) -> PlayConfig:
+    others = {"viewer", "viewer_host", "viewer_port", "follow", "replay", "json", "video", "video_length_s"}
+    known = [name for name in PlayConfig.__dataclass_fields__ if name not in others]
+    for option in options:
+        if option not in known:
+            raise RequestError(f"play() has no option {option}; there are env, {', '.join(known)}")
+    options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+    return PlayConfig(**options)
+
+
+def _print_notices(run: "TrainedRun") -> None:
+    for line in run.notices:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201

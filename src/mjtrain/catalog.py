@@ -4,6 +4,7 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from mjtrain.errors import RequestError
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
 
+CUSTOM = "custom"
+"""What a run records as its task if that was made in Python and has no name."""
 
 TRAINS_IN = "Trains in:"
 """Begins the line of a factory's docstring that says how long training takes."""
@@ -88,31 +91,77 @@ def _read_docstring(module: str, attribute: str) -> str:
 
 
 def resolve_task_name(task: str) -> str:
-    """Return the name of a registered task as the catalogue spells it; paths to factories stay as they are.
+    """Return the name of a registered task as the catalogue spells it, or a path with its factory.
+
+    Args:
+        task: A name, a path to a factory, or a file whose only factory is meant.
 
     Raises:
-        RequestError: No task has this name; the message suggests similar ones.
+        RequestError: No task has this name, and the message suggests similar ones; or the file has no factory or
+            several.
     """
-    return task if ":" in task else _find(task).name
+    if ":" in task:
+        return task
+    return f"{task}:{_find_only_factory(task)}" if task.endswith(".py") else _find(task).name
 
 
 def is_same_task(recorded: str | None, task: str) -> bool:
-    """Return whether a recorded task is this one; for factories given by a path, their names count and not the path.
+    """Return whether a recorded task is this one.
 
-    So a task in a file may be elsewhere than it was when a run was trained.
+    A task in a file is known by the names of the file and of the factory, because the file may have been moved since.
+    But if the recorded path is absolute and still leads to another file, that is another task.
+
+    Args:
+        recorded: What a run or a checkpoint recorded; None for nothing.
+        task: As `resolve_task_name` returns it.
     """
-    return recorded is not None and _short_name(recorded) == _short_name(task)
+    if recorded is None or _identify(recorded) != _identify(task):
+        return False
+    before, now = task_file(recorded), task_file(task)
+    if before is None or now is None or not before.is_absolute() or not before.is_file():
+        return True
+    return not now.is_file() or before.samefile(now)
 
 
-def _short_name(task: str) -> str:
+def task_file(task: str) -> Path | None:
+    """Return the file in which a task is, as the task spells it; None if the task is not given by a file."""
+    place = task.rpartition(":")[0]
+    return Path(place) if place.endswith(".py") else None
+
+
+def folder_name(task: str) -> str:
+    """Name the folder that holds a task's runs.
+
+    That is the task's name in lower case, and for a task given by a path the name of its file or module and that of
+    its factory: hopper_make_task for path/to/hopper.py:make_task.
+    """
+    place, name = _identify(task)
+    return f"{re.sub('[-.]', '_', place).lower()}_{name}" if place else name
+
+
+def old_folder_name(task: str) -> str:
+    """Name the folder that earlier versions used, which was that of the factory alone for a task given by a path."""
     return task.rpartition(":")[2].lower().replace("-", "_")
+
+
+def _identify(task: str) -> tuple[str, str]:
+    """Return the name of a task's file or module, which is empty for a registered task, and its own or its factory's.
+
+    The name of a package's __init__.py is that of its folder.
+    """
+    place, _, name = task.rpartition(":")
+    file = task_file(task)
+    if file is not None:
+        place = file.absolute().parent.name if file.name == "__init__.py" else file.stem
+    return place, name.lower().replace("-", "_")
 
 
 def load_task(task: str) -> TaskConfig:
     """Call the factory of a task.
 
     Args:
-        task: A name from `list_tasks` in any case, "package.module:factory" or "path/to/file.py:factory".
+        task: A name from `list_tasks` in any case, "package.module:factory", "path/to/file.py:factory", or
+            "path/to/file.py" for the only factory in that file.
 
     Raises:
         RequestError: There is no such task, or its factory cannot be imported, fails, or returns no TaskConfig.
@@ -150,6 +199,7 @@ def _find(task: str) -> EntryPoint:
 
 
 def _load_factory(task: str) -> Callable[[], Any]:
+    task = resolve_task_name(task)
     if ":" not in task:
         return _find(task).load()
     module_name, _, attribute = task.rpartition(":")
@@ -168,6 +218,47 @@ def _load_factory(task: str) -> Callable[[], Any]:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise RequestError(f"task {task}: {module_name} has no function {attribute}{hint}")
     return factory
+
+
+def _find_only_factory(file: str) -> str:
+    """Name the only factory in a file, which is parsed and not imported.
+
+    A factory is a public function at the top level of the file that takes no arguments, or has defaults for all. It is
+    annotated `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
+
+    Raises:
+        RequestError: The file cannot be read, or has no factory or several.
+    """
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except OSError as error:
+        raise RequestError(f"task {file}: no such file {file}") from error
+    except (SyntaxError, ValueError) as error:
+        raise RequestError(f"task {file}: {type(error).__name__}: {error}") from error
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _is_public(node)]
+    found = [node.name for node in functions if node.returns is not None and _names_task_config(node.returns)]
+    if not found:
+        found = [node.name for node in functions if node.returns is None and node.name.startswith("make")]
+    names = list(dict.fromkeys(found))
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise RequestError(f"task {file}: has the factories {', '.join(names)}; choose one, as in {file}:{names[0]}")
+    raise RequestError(
+        f"task {file}: has no factory; one is a function without arguments that is annotated -> TaskConfig, or not "
+        "annotated and named make_…"
+    )
+
+
+def _is_public(node: ast.FunctionDef) -> bool:
+    """Tell whether a function is public and can be called without arguments."""
+    args = node.args
+    required = len(args.posonlyargs) + len(args.args) - len(args.defaults) + args.kw_defaults.count(None)
+    return not node.name.startswith("_") and required == 0
+
+
+def _names_task_config(annotation: ast.expr) -> bool:
+    return ast.unparse(annotation).strip("'\"").rpartition(".")[2] == "TaskConfig"
 
 
 def _import_file(task: str, path: Path) -> ModuleType:

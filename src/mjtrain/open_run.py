@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mjtrain.catalog import task_file
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import RobotConfig, to_plain
 from mjtrain.machine import installed_packages
@@ -19,8 +20,8 @@ from mjtrain.runs.git_state import read_git_state
 from mjtrain.runs.refusal import leaving_no_trace
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
-from mjtrain.runs.run import Run
 from mjtrain.runs.run_dir import claim_run_dir, list_changes
+from mjtrain.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
+def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[TrainingRun]:
     """Find or make the run directory, and hold it for the length of a with block. Only the leader of a job does this.
 
     A request that is refused before the first iteration leaves nothing behind: a directory that was made is removed,
@@ -52,10 +53,10 @@ def open_run(request: TrainRequest, previous: Run | None) -> Iterator[Run]:
         yield run
 
 
-def _make_run(request: TrainRequest, found: FoundRun, previous: Run | None, started: str) -> Run:
+def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str) -> TrainingRun:
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     resumption = _describe_resumption(request, found, previous, robot)
-    return Run(
+    return TrainingRun(
         run_dir=found.run_dir,
         robot=None if robot == request.config.env.robot else robot.file,
         resume=found.resume,
@@ -67,7 +68,7 @@ def _make_run(request: TrainRequest, found: FoundRun, previous: Run | None, star
     )
 
 
-def _reopen(previous: Run) -> FoundRun:
+def _reopen(previous: TrainingRun) -> FoundRun:
     """Find the run that this job trained before it was started again."""
     run_dir = previous.run_dir
     made = () if run_dir.exists() else (run_dir,)
@@ -76,7 +77,9 @@ def _reopen(previous: Run) -> FoundRun:
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=previous.resume, made=made)
 
 
-def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run | None, robot: RobotConfig) -> list[str]:
+def _describe_resumption(
+    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, robot: RobotConfig
+) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]
     if found.checkpoint is None:
@@ -88,8 +91,10 @@ def _describe_resumption(request: TrainRequest, found: FoundRun, previous: Run |
 def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
     """Return the content of params/launch.yaml."""
     run = {**to_plain(request.config.run), "resume": found.resume}
+    file = task_file(request.config.task)
     return {
         "task": request.config.task,
+        "task_file": None if file is None else str(file.absolute()),
         "started": started,
         "run": run,
         "launch": to_plain(request.launch),
@@ -100,7 +105,7 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
     }
 
 
-def restart_reporter(run: Run, max_restarts: int) -> "Callable[[Failure, int, float], None]":
+def restart_reporter(run: TrainingRun, max_restarts: int) -> "Callable[[Failure, int, float], None]":
     """Return what the launcher calls before it restarts a failed job.
 
     It prints one line, and writes one into metrics.jsonl: from which iteration, and why.

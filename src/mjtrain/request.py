@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from mjtrain.catalog import load_task
 from mjtrain.config import AgentConfig, LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
 from mjtrain.env.term_check import find_term_problems
@@ -89,7 +91,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         check_robot_file(config.env.robot)
     if config.run.load is not None and not Path(config.run.load).is_file():
         raise RequestError(f"--load {config.run.load}: no such file")
-    notices = (*plan.notices, *_note_num_envs(asked, device))
+    notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
     params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
     robot = config.env.robot
     if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
@@ -145,6 +147,30 @@ def _check_video(run: RunConfig) -> None:
         if not value > 0:
             raise RequestError(f"{flag} {value}: must be more than 0")
     drawing_environ("cpu", os.environ)  # raises if something is missing
+
+
+def _note_functions(config: TrainConfig) -> list[str]:
+    """Say that a run needs functions that only this process has, and what follows from that."""
+    functions = {path: func for path, func in collect_functions(config.env).items() if not is_importable(func)}
+    if functions:
+        theirs = _find_task_functions(config.task)  # those of a task are there again when the task is loaded
+        functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
+    if not functions:
+        return []
+    (path, func), *others = functions.items()
+    more = f" and {len(others)} more" if others else ""
+    return [
+        f"env.{path} is {to_plain(func)}{more}, which other processes cannot import: only this process can play and "
+        "export the run (functions at the top level of a module or of a task file can be imported everywhere)"
+    ]
+
+
+def _find_task_functions(task: str) -> dict[str, str]:
+    """Return the names of a task's functions by their paths; empty for a task that was made in Python."""
+    try:
+        return to_plain(collect_functions(load_task(task).env))
+    except RequestError:
+        return {}
 
 
 def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import elapsed_s, parse_metrics
+from mjtrain.plotting.curves import elapsed_s
+from mjtrain.runs.metrics import parse_metrics
 
 Mode = Literal["weak", "strong"]
 

@@ -16,7 +16,7 @@ from mjtrain.learner import Learner
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
-from mjtrain.runs.run import Run, record_run
+from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.storage import fetch_checkpoint, is_url
 
 
@@ -34,7 +34,7 @@ class TrainResult:
     """Those of the last iteration, as in metrics.jsonl."""
 
 
-def train_rank(context: RankContext, config: TrainConfig, run: Run) -> TrainResult:
+def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
     """Build environments and learner, restore them, and learn; every rank calls it.
 
     Args:
@@ -80,7 +80,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
     return Env(config.env, engine, context.seed)
 
 
-def restore(learner: Learner, context: RankContext, config: TrainConfig, run: Run) -> list[str]:
+def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
     """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted.
 
     Returns:
@@ -95,7 +95,7 @@ def restore(learner: Learner, context: RankContext, config: TrainConfig, run: Ru
     return lines if lost is None else [*lines, lost]
 
 
-def _find_checkpoint(config: TrainConfig, run: Run) -> tuple[Path | None, list[str]]:
+def _find_checkpoint(config: TrainConfig, run: TrainingRun) -> tuple[Path | None, list[str]]:
     """Find the newest valid checkpoint: here, or else in the storage, as rank 0 may be on another machine now."""
     path, _ = find_valid_checkpoint(run.run_dir)
     for url in (config.run.checkpoint_url, run.resume):

@@ -1,11 +1,10 @@
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import RunCurves, average, group_runs, parse_metrics, resolve_metrics, x_values
+from mjtrain.plotting.curves import RunCurves, average, group_runs, resolve_metrics, x_values
 
 
 def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:
@@ -22,16 +21,6 @@ def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) 
         for at, value in enumerate(values)
     ]
     return RunCurves(name="a run", rows=rows, settings={"task": "Cart", **settings})
-
-
-def test_torn_lines_events_and_repeated_iterations() -> None:
-    lines = [json.dumps({"iteration": at, "try": 1}) for at in (1, 2, 3, 4)]
-    lines += ['{"iteration": 5, "tr']
-    lines += [json.dumps({"event": "restart", "iteration": 2}), json.dumps({"event": "other"})]
-    lines += [json.dumps({"iteration": at, "try": 2}) for at in (3, 4)]
-    rows, restarts = parse_metrics(lines)
-    assert [(row["iteration"], row["try"]) for row in rows] == [(1, 1), (2, 1), (3, 2), (4, 2)]
-    assert restarts == (2,)
 
 
 def test_axes() -> None:

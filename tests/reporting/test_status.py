@@ -121,3 +121,11 @@ def test_elsewhere_every_iteration_is_a_line() -> None:
             "iteration 12/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining 0:00:00",
             "warning: something",
         ]
+
+
+def test_colours_that_are_forced_do_not_make_a_pipe_a_terminal() -> None:
+    """As in the kernel of a notebook."""
+    environ = {**os.environ, "FORCE_COLOR": "1"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, env=environ, timeout=60, check=False)
+    assert done.stdout.decode().startswith("iteration 11/12 | env steps/s 5 | reward 1.00")
+    assert b"\x1b[?25" not in done.stdout

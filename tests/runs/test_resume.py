@@ -15,7 +15,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import list_checkpoints, load_checkpoint
 from mjtrain.errors import RequestError
-from mjtrain.runs.run_dir import find_run
+from mjtrain.runs.search import find_run_to_resume
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
 TWO = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, seed=3)
@@ -147,7 +147,7 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
     with pytest.raises(RequestError, match=r"actor mlp\.0\.weight has shape \(64, 4\) in the checkpoint and \(8, 4\)"):
         train(tmp_path, 8, resume=True, agent=smaller)
     with pytest.raises(RequestError, match=r"no run of Cartpole-Balance below .* has a valid checkpoint"):
-        find_run(make_train_config("Cartpole-Balance", log_root=str(tmp_path / "empty"), resume=True))
+        find_run_to_resume(make_train_config("Cartpole-Balance", log_root=str(tmp_path / "empty"), resume=True))
 
 
 def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import yaml
 
 from mjtrain.api import make_train_config
 from mjtrain.errors import RequestError
-from mjtrain.runs.run_dir import experiment_name, make_run_dir, save_params
+from mjtrain.runs.run_dir import make_run_dir, save_params
 
 
 def test_a_run_lives_below_its_experiment(tmp_path: Path) -> None:
@@ -27,7 +27,6 @@ def test_the_experiment_can_be_named(tmp_path: Path) -> None:
     config = make_train_config("Cartpole-Balance", log_root=str(tmp_path))
     config = replace(config, agent=replace(config.agent, experiment_name="mine"))
     assert make_run_dir(config).parent == tmp_path / "mine"
-    assert experiment_name("some/file.py:make_Crawler") == "make_crawler"
 
 
 @pytest.mark.parametrize("log_root", ["{tmp}/file", "{tmp}/file/below", "/proc/nowhere"])

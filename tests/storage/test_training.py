@@ -17,7 +17,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.errors import RequestError
-from mjtrain.runs.run import Run
+from mjtrain.runs.training_run import TrainingRun
 from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
 from mjtrain.storage.record import object_name
 from mjtrain.storage.store import Storage
@@ -106,7 +106,7 @@ def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: 
     config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=6, checkpoint_url=stored, logger="none")
 
     def on_another_machine(context: mjtrain.RankContext) -> Any:
-        return train_rank(replace(context, restarts=1), config, Run(run_dir=tmp_path))
+        return train_rank(replace(context, restarts=1), config, TrainingRun(run_dir=tmp_path))
 
     assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

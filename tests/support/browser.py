@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from mjtrain.play.viewer_session import ViewerSession
-from mjtrain.play.web_viewer import WebViewer
+from mjtrain.playing.viewer_session import ViewerSession
+from mjtrain.playing.web_viewer import WebViewer
 
 SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 PANEL_WIDTH = 400

@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
-from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
 
 
@@ -44,29 +42,26 @@ def _main(argv: list[str]) -> None:
         args,
         prog=f"export {place}",
         description="Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs "
-        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or the "
-        "name of a task for its newest run.",
+        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or a "
+        "task for its newest run.",
     )
-    if options.observations < 1:
-        raise RequestError(f"--observations {options.observations}: must be at least 1")
-    from mjtrain.export.export_policy import export_policy, find_run_to_export
-    from mjtrain.launcher import launch
+    from mjtrain.api import export
 
-    run = find_run_to_export(place, options.checkpoint, options.log_root)
-    for line in run.notices:
-        print(line, file=sys.stderr)
-    assert run.checkpoint is not None
-    out = Path(options.out) if options.out is not None else run.checkpoint.parent / "export"
-    where = LaunchConfig(gpu_ids=None)
     try:
-        differences = launch(export_policy, run, out.absolute(), options.observations, launch=where)
+        exported = export(
+            place,
+            checkpoint=options.checkpoint,
+            out=options.out,
+            observations=options.observations,
+            log_root=options.log_root,
+        )
     except RequestError:
         raise
     except RuntimeError as error:  # a file was found wrong
         print(f"export: {error}", file=sys.stderr)
         sys.exit(1)
-    print(f"{run.checkpoint} as {out}, verified on {options.observations} observations:")
-    for name, difference in differences.items():
+    print(f"{exported.checkpoint} as {exported.folder}, verified on {options.observations} observations:")
+    for name, difference in exported.differences.items():
         print(f"  {name}: off by at most {difference:.1e}")
 
 

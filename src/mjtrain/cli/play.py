@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
-from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig
+from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
     "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, or record a video. TASK is "
-    "a name from list-tasks, package.module:factory or path/to/file.py:factory. Environment and networks are those "
-    "that the run recorded. Every setting of the environment (--env.…) is a flag too; `play TASK --help-all` lists "
-    "them."
+    "a name from list-tasks, package.module:factory or path/to/file.py:factory, whose newest run is played; or it is "
+    "a run directory. Environment and networks are those that the run recorded. Every setting of the environment "
+    "(--env.…) is a flag too; `play TASK --help-all` lists them."
 )
 
 
@@ -43,9 +43,10 @@ def _main(argv: list[str]) -> None:
     config, rest = parse_known(
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
+    from mjtrain.api import measure_run, play_launch
     from mjtrain.launcher import launch
-    from mjtrain.play.evaluate import find_run_to_play, measure
-    from mjtrain.play.watch import check_viewer, replay, watch
+    from mjtrain.playing.evaluate import find_run_to_play
+    from mjtrain.playing.watch import check_viewer, replay, watch
 
     check_viewer(config)
     run = find_run_to_play(task, config)
@@ -57,10 +58,7 @@ def _main(argv: list[str]) -> None:
         run = dataclasses.replace(run, env=options.env)
     for line in run.notices:
         print(line, file=sys.stderr)
-    if (isinstance(config.gpu_ids, tuple) and len(config.gpu_ids) > 1) or config.gpu_ids == "all":
-        words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
-        raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")
-    where = LaunchConfig(gpu_ids=config.gpu_ids, seed=config.seed, num_threads=config.num_threads)
+    where = play_launch(config)
     if config.replay is not None:
         for line in launch(replay, run, config, launch=where):
             print(line)
@@ -69,12 +67,12 @@ def _main(argv: list[str]) -> None:
         launch(watch, run, config, launch=where)
         return
     if config.video is not None:
-        from mjtrain.play.record_video import check_video, record_video
+        from mjtrain.playing.record_video import check_video, record_video
 
         check_video(config)
         print(launch(record_video, run, config, launch=where))
         return
-    report = launch(measure, run, config, launch=where)
+    report = measure_run(run, config)
     if config.json:
         print(json.dumps(report, indent=2))
     else:

@@ -23,6 +23,9 @@ class Options:
     out: str = "curves.png"
     """PNG or SVG file."""
 
+    log_root: str = "logs"
+    """Folder below which runs of tasks live."""
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
@@ -36,7 +39,7 @@ def _main(argv: list[str]) -> None:
         Options,
         args,
         prog="plot RUN [RUN ...]",
-        description="Draw learning curves. RUN is a run directory, or a folder of runs. Runs that differ in "
+        description="Draw learning curves. RUN is a run directory, a folder of runs, or a task. Runs that differ in "
         "their seeds only become one curve: their mean, and one standard deviation around it.",
     )
     if not places:
@@ -46,7 +49,7 @@ def _main(argv: list[str]) -> None:
 
     out = Path(options.out)
     check_out(out)
-    runs = [load_curves(run_dir) for run_dir in find_runs(places)]
+    runs = [load_curves(run_dir) for run_dir in find_runs(places, options.log_root)]
     groups = group_runs(runs)
     draw_curves(groups, resolve_metrics(options.y, runs), options.x, out)
     for group in groups:

@@ -41,8 +41,11 @@ def _main(argv: list[str]) -> None:
         description="List runs, the newest first: when they were started, how many iterations they have, the mean "
         "return of the last one, how they ended, and their checkpoints.",
     )
+    from mjtrain.catalog import resolve_task_name
     from mjtrain.runs.history import list_runs
 
+    if task is not None and task.endswith(".py"):
+        task = resolve_task_name(task)  # other names may be those of folders, and of tasks that are gone
     log_root = Path(options.log_root)
     if not log_root.is_dir():
         raise RequestError(f"--log-root {options.log_root}: no such folder")

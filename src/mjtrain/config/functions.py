@@ -1,10 +1,46 @@
-"""Parameters of term functions, read from their signatures."""
+"""The functions of a config's terms: where they are, and their parameters, read from their signatures."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from mjtrain.config.plain import import_function
+from mjtrain.config.plain import import_function, to_plain
+
+
+def collect_functions(config: Any, name: str = "") -> dict[str, Callable[..., Any]]:
+    """Return the functions in a config by their paths, such as rewards.upright.func.
+
+    Args:
+        config: A config dataclass, or a value inside one.
+        name: Its path.
+    """
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        parts = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    elif isinstance(config, Mapping):
+        parts = {str(key): item for key, item in config.items()}
+    else:
+        return {name: config} if callable(config) else {}
+    prefix = f"{name}." if name else ""
+    return {
+        path: function
+        for key, part in parts.items()
+        for path, function in collect_functions(part, f"{prefix}{key}").items()
+    }
+
+
+def is_importable(function: Callable[..., Any]) -> bool:
+    """Return whether another process can import a function by the name that a run records of it.
+
+    Functions of a script or a notebook, closures and lambdas cannot be imported.
+    """
+    if function.__module__ == "__main__":
+        return False
+    try:
+        import_function(to_plain(function), "func")
+    except ValueError:
+        return False
+    return True
 
 
 def default_params(func: Callable[..., Any]) -> dict[str, Any]:

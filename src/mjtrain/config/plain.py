@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -38,33 +39,39 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"a config holds {value!r} of type {type(value).__name__}; give numbers, strings and tuples")
 
 
-def from_plain(kind: Any, value: Any, name: str = "") -> Any:
+def from_plain(
+    kind: Any, value: Any, name: str = "", functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+) -> Any:
     """Turn the result of `to_plain` back into a config.
 
     Args:
         kind: Type of the result, such as EnvConfig. For Any, lists become tuples.
         value: Plain content. Fields that are missing take their defaults.
         name: Path of the value in the config, for messages.
+        functions: What `functions.collect_functions` returned. Where the content names one of them at its path, it is
+            taken and nothing is imported.
 
     Raises:
         ValueError: The content does not fit the type, or names a function that cannot be imported.
     """
     if dataclasses.is_dataclass(kind):
-        return _make_dataclass(kind, value, name)
+        return _make_dataclass(kind, value, name, functions)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else from_plain(_choose(arguments, value), value, name)
+        return None if value is None else from_plain(_choose(arguments, value), value, name, functions)
     if origin is dict and isinstance(value, dict):
-        return {key: from_plain(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
+        return {key: from_plain(arguments[1], item, f"{name}.{key}", functions) for key, item in value.items()}
     if origin is tuple and isinstance(value, list):
         kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
-        return tuple(from_plain(item_kind, item, name) for item_kind, item in zip(kinds, value, strict=False))
+        pairs = zip(kinds, value, strict=False)
+        return tuple(from_plain(item_kind, item, name, functions) for item_kind, item in pairs)
     if origin is Callable or kind is Callable:
-        return import_function(value, name)
+        known = functions.get(name)
+        return known if known is not None and to_plain(known) == value else import_function(value, name)
     return _freeze(value)
 
 
-def _make_dataclass(kind: Any, value: Any, name: str) -> Any:
+def _make_dataclass(kind: Any, value: Any, name: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{name or kind.__name__} is {value!r}, not a mapping")
     kinds = typing.get_type_hints(kind)
@@ -75,7 +82,7 @@ def _make_dataclass(kind: Any, value: Any, name: str) -> Any:
         )
     prefix = f"{name}." if name else ""
     try:
-        return kind(**{key: from_plain(kinds[key], item, f"{prefix}{key}") for key, item in value.items()})
+        return kind(**{key: from_plain(kinds[key], item, f"{prefix}{key}", functions) for key, item in value.items()})
     except TypeError as error:  # a field without a default is missing
         raise ValueError(f"{name or kind.__name__}: {error}") from error
 

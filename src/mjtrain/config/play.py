@@ -16,7 +16,7 @@ class PlayConfig:
     """Options of play."""
 
     run: str | None = None
-    """Run directory, or its name below the task's folder. Default: the newest run of the task that has a valid
+    """Run directory, or its name. Default: the newest run of the task that has a valid
     checkpoint."""
 
     checkpoint: str | None = None

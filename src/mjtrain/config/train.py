@@ -33,6 +33,10 @@ class TaskConfig:
     num_envs_gpu: int | None = None
     """Environments per rank on a GPU, unless the user chooses. None: num_envs."""
 
+    name: str | None = None
+    """Name of the folder of its runs below the log root, and of a task that is made in Python. Default: the name that
+    the task is registered by; for a task given by a path, that of its file or module and its factory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -62,7 +66,8 @@ class RunConfig:
 
     resume: RunToResume = None
     """Resume a run from its last valid checkpoint. A run directory: that run, in that directory. No value: the newest
-    run of this task that has a checkpoint. The URL of a stored run: that run, in a new directory. "auto": the run
+    run of this task that has a checkpoint, in any folder below the log root, or only in that of
+    --agent.experiment-name if it is given. The URL of a stored run: that run, in a new directory. "auto": the run
     that the same command started before, here or at --checkpoint-url, or else a new run. The settings of this command
     are used; differences from the run's are printed."""
 
@@ -133,6 +138,9 @@ class TrainConfig:
 
     run: RunConfig
     """How much, on which engine, and where the results go."""
+
+    task_name: str | None = None
+    """Name that the task gives itself, see `TaskConfig.name`."""
 
     default_num_envs: int = 1024
     """The task's `num_envs`, for a run that leaves it out."""

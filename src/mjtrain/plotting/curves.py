@@ -2,8 +2,7 @@
 
 import difflib
 import fnmatch
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -11,10 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mjtrain.catalog import resolve_task_name
 from mjtrain.errors import RequestError
+from mjtrain.runs.metrics import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import RunSearch
+from mjtrain.runs.search import find_runs as find_task_runs
 
-Rows = list[dict[str, Any]]
 XAxis = Literal["iterations", "env-steps", "wall-time"]
 
 _MAX_LABELS = 3
@@ -55,24 +57,42 @@ class Curve:
     std: np.ndarray
 
 
-def find_runs(places: Sequence[str]) -> list[Path]:
-    """Expand run directories and folders of run directories to run directories.
+def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
+    """Expand run directories, folders of run directories, and tasks to run directories.
+
+    Args:
+        places: Each a run directory, a folder of them, or a task, which stands for its runs.
+        log_root: Folder below which runs of tasks live.
 
     Raises:
-        RequestError: A folder holds no run.
+        RequestError: A folder holds no run, or a task has none.
     """
     found: dict[Path, None] = {}
     for place in places:
-        folder = Path(place)
-        runs = (
-            [folder]
-            if (folder / "metrics.jsonl").is_file()
-            else sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
-        )
-        if not runs:
-            raise RequestError(f"{place}: {'holds no run' if folder.is_dir() else 'no such run directory'}")
-        found |= dict.fromkeys(run.absolute() for run in runs)
+        found |= dict.fromkeys(run.absolute() for run in _find_in_folder(place) or _find_of_task(place, log_root))
     return list(found)
+
+
+def _find_in_folder(place: str) -> list[Path]:
+    folder = Path(place)
+    if (folder / "metrics.jsonl").is_file():
+        return [folder]
+    runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
+    if folder.is_dir() and not runs:
+        raise RequestError(f"{place}: holds no run")
+    return runs
+
+
+def _find_of_task(place: str, log_root: str) -> list[Path]:
+    try:
+        task = resolve_task_name(place)
+    except RequestError as error:
+        raise RequestError(f"{place}: no such run directory, and no task ({error})") from error
+    runs = find_task_runs(RunSearch.for_task(task, log_root))
+    found = [run_dir for run_dir in runs if (run_dir / "metrics.jsonl").is_file()]
+    if not found:
+        raise RequestError(f"{place}: no run of this task below {log_root} has metrics")
+    return found[::-1]
 
 
 def load_curves(run_dir: Path) -> RunCurves:
@@ -89,30 +109,6 @@ def load_curves(run_dir: Path) -> RunCurves:
     except RequestError:
         settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts)
-
-
-def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
-    """Parse lines of metrics.jsonl; pure.
-
-    Returns:
-        One row per iteration, ascending, without those that a restart repeated; and the iterations from which the run
-        was restarted.
-    """
-    rows: Rows = []
-    restarts = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # torn
-        if "event" in row:
-            if row["event"] == "restart":
-                restarts.append(row["iteration"])
-            continue
-        while rows and rows[-1]["iteration"] >= row["iteration"]:
-            rows.pop()
-        rows.append(row)
-    return rows, tuple(restarts)
 
 
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:

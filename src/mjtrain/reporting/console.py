@@ -14,9 +14,10 @@ class ProgressDisplay:
 
     def __init__(self, max_iterations: int) -> None:
         self._max_iterations = max_iterations
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, force_jupyter=False)  # plain text in notebooks too, not HTML per line
         self._status = RunStatus(max_iterations)
-        is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        # FORCE_COLOR, which notebooks set, makes rich take everything for a terminal.
+        is_live = self._console.is_terminal and self._console.file.isatty() and not self._console.is_dumb_terminal
         self._live = Live(self._status, console=self._console, auto_refresh=False) if is_live else None
         self._begin = time.monotonic()
         self._first_iteration: int | None = None

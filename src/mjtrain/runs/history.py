@@ -11,8 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from mjtrain.catalog import folder_name, is_same_task
 from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
-from mjtrain.runs.run_dir import experiment_name, read_params
+from mjtrain.runs.run_dir import read_params
+from mjtrain.runs.search import read_task
 
 State = Literal["running", "done", "stopped", "failed", "killed", "unknown"]
 
@@ -68,14 +70,16 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
 
     Args:
         log_root: Folder of the folders of tasks.
-        task: Only runs of this task, in any case; None for all.
+        task: Only runs that recorded this task, and those in a folder of this name; a name in any case. None for all.
     """
-    found = []
-    for params in log_root.glob("*/*/params"):
-        run = summarise_run(params.parent)
-        if task is None or task.lower() == run.task.lower() or experiment_name(task) == params.parents[1].name:
-            found.append(run)
+    run_dirs = [params.parent for params in log_root.glob("*/*/params")]
+    found = [summarise_run(run_dir) for run_dir in run_dirs if task is None or _is_of_task(run_dir, task)]
     return sorted(found, key=lambda run: (run.started, str(run.run_dir)), reverse=True)
+
+
+def _is_of_task(run_dir: Path, task: str) -> bool:
+    folder = run_dir.parent.name
+    return is_same_task(read_task(run_dir), task) or folder.lower() == folder_name(task)
 
 
 def summarise_run(run_dir: Path) -> RunSummary:

@@ -10,7 +10,8 @@ from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.runs.refusal import leaving_no_trace
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import experiment_dir, find_run, make_run_dir, name_run_dir, read_params
+from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params
+from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
 from mjtrain.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
 
 
@@ -92,7 +93,7 @@ def find_local_run(config: TrainConfig) -> FoundRun:
     Raises:
         RequestError: There is no such run, or it is complete.
     """
-    run_dir, checkpoint, lines = find_run(config)
+    run_dir, checkpoint, lines = find_run_to_resume(config)
     _check_iterations(config, checkpoint_iteration(checkpoint))
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
 
@@ -171,7 +172,10 @@ def _find_own(config: TrainConfig) -> FoundRun:
 
 def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here."""
-    for run_dir in sorted(filter(Path.is_dir, experiment_dir(config).glob("*")), reverse=True):
+    search = RunSearch.for_training(config)
+    for run_dir in find_runs(search):
+        if run_dir.parent not in search.own_folders:
+            continue  # --agent.experiment-name is part of a command
         run = read_params(run_dir, "launch").get("run", {})
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):
             checkpoint, _ = find_valid_checkpoint(run_dir)

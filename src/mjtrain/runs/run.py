@@ -1,69 +1,85 @@
-"""A run that is about to be trained, as all its processes see it."""
+"""A run that was trained or is being trained, opened from Python."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import TrainConfig, to_plain
-from mjtrain.runs.robot import record_robot
-from mjtrain.runs.run_dir import save_params
+import numpy as np
+
+from mjtrain.catalog import CUSTOM
+from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.config import AgentConfig, EnvConfig
+from mjtrain.errors import RequestError
+from mjtrain.runs.metrics import parse_metrics, to_arrays
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import recorded_task
+from mjtrain.runs.trained_run import is_run, read_run
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordedConfig:
+    """What a run recorded below params/."""
+
+    env: EnvConfig
+    """The MDP. Its robot is the run's own copy."""
+
+    agent: AgentConfig
+    """Networks, algorithm and rollout."""
+
+    launch: dict[str, Any]
+    """Content of params/launch.yaml: task, run, launch, plan, package versions."""
+
+
 class Run:
-    """What the leader of a job has decided; it travels to all processes of the job."""
+    """A run directory.
 
-    run_dir: Path
-    """Where the run lives: an existing directory, absolute."""
-
-    robot: str | None = None
-    """The run's own copy of its robot's MJCF file, if the one that was asked for is missing."""
-
-    resume: str | None = None
-    """What is resumed: the run directory or the URL of a stored run. None for a new run."""
-
-    checkpoint: Path | None = None
-    """Checkpoint from which it is resumed; None for a new run."""
-
-    iteration: int = 0
-    """Iterations that the run has already."""
-
-    restarted: bool = False
-    """Whether something outside (torchrun, Slurm) has started the job again; then the last checkpoint counts."""
-
-    notices: tuple[str, ...] = ()
-    """Lines that the user should see."""
-
-    record: dict[str, Any] = field(default_factory=dict)
-    """Plain values for params/launch.yaml: how the run was started, when, and with which versions."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the same as JSON values."""
-        checkpoint = None if self.checkpoint is None else str(self.checkpoint)
-        return {**asdict(self), "run_dir": str(self.run_dir), "checkpoint": checkpoint, "notices": list(self.notices)}
-
-    @classmethod
-    def from_plain(cls, content: dict[str, Any]) -> "Run":
-        """Return the run that `to_plain` gave; keys that are no fields are left out."""
-        run = cls(**{key: content[key] for key in cls.__dataclass_fields__ if key in content})
-        checkpoint = None if run.checkpoint is None else Path(run.checkpoint)
-        return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
-
-
-def record_run(run: Run, config: TrainConfig) -> list[str]:
-    """Write down what is trained, in the run directory; called once a rank has accepted the request.
-
-    Args:
-        run: The run.
-        config: What is trained, resolved.
-
-    Returns:
-        A line if the run has no copy of its robot.
-
-    Raises:
-        OSError: The run directory cannot be written.
+    What changes while a run is in progress, metrics and checkpoints, is read again each time.
     """
-    robot, notices = record_robot(run.run_dir, config.env.robot)
-    env = to_plain(replace(config.env, robot=robot))
-    save_params(run.run_dir, env=env, agent=to_plain(config.agent), launch=run.record)
-    return notices
+
+    def __init__(self, path: str | Path) -> None:
+        """Open a run; nothing is read yet.
+
+        Args:
+            path: Its directory.
+
+        Raises:
+            RequestError: It is no run directory.
+        """
+        if not is_run(path):
+            raise RequestError(f"{path}: is no run directory; it has no folder params")
+        self.path = Path(path).absolute()
+        """Its directory, absolute."""
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def task(self) -> str:
+        """The task that it recorded: a name, or the path of a factory; "custom" for one made in Python."""
+        return recorded_task(load_params(self.path, "launch")) or CUSTOM
+
+    @cached_property
+    def config(self) -> RecordedConfig:
+        """What it recorded: env, agent and launch.
+
+        Raises:
+            RequestError: It cannot be read, or a function of its terms is not there.
+        """
+        found = read_run(self.path)
+        return RecordedConfig(env=found.env, agent=found.agent, launch=load_params(self.path, "launch"))
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Metrics of the whole job by key, as in metrics.jsonl; shape (iterations,) each, NaN where there is no number.
+
+        Lists, such as busy_time_by_rank_s, have the shape (iterations, size).
+        """
+        file = self.path / "metrics.jsonl"
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return to_arrays(parse_metrics(lines)[0])
+
+    @property
+    def checkpoints(self) -> dict[int, Path]:
+        """Files of its checkpoints by iteration, ascending."""
+        return {checkpoint_iteration(path): path for path in reversed(list_checkpoints(self.path))}

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mjtrain.checkpoint import find_valid_checkpoint
+from mjtrain.catalog import folder_name
 from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
 from mjtrain.errors import RequestError
@@ -55,66 +55,18 @@ def make_run_dir(config: TrainConfig) -> Path:
         return run_dir
 
 
-def find_run(config: TrainConfig) -> tuple[Path, Path, list[str]]:
-    """Find the run on this machine that --resume asks for.
-
-    Returns:
-        Its directory, its newest valid checkpoint, and a line for each run and checkpoint that was passed over.
-
-    Raises:
-        RequestError: There is none.
-    """
-    asked = config.run.resume
-    if isinstance(asked, str):
-        return open_run("--resume", asked, experiment_dir(config))
-    return find_newest_run("--resume", config.task, experiment_dir(config))
-
-
-def open_run(flag: str, name: str, folder: Path) -> tuple[Path, Path, list[str]]:
-    """Open a run that a flag names by its path, or by its name below the task's folder; returns as `find_run` does.
-
-    Raises:
-        RequestError: It is not there, or has no valid checkpoint.
-    """
-    run_dir = next((place for place in (Path(name), folder / name) if place.is_dir()), None)
-    if run_dir is None:
-        raise RequestError(f"{flag} {name}: no such run directory")
-    checkpoint, problems = find_valid_checkpoint(run_dir)
-    if checkpoint is None:
-        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'there is no checkpoint in it'}")
-    return run_dir.absolute(), checkpoint.absolute(), problems
-
-
-def find_newest_run(flag: str, task: str, folder: Path) -> tuple[Path, Path, list[str]]:
-    """Find the newest run in a task's folder that has a valid checkpoint; returns as `find_run` does.
-
-    Args:
-        flag: What asks, for messages.
-        task: Whose runs they are, for messages.
-        folder: See `experiment_dir`.
-
-    Raises:
-        RequestError: There is none.
-    """
-    passed_over = []
-    for run_dir in sorted(filter(Path.is_dir, folder.glob("*")), reverse=True):
-        checkpoint, problems = find_valid_checkpoint(run_dir)
-        if checkpoint is not None:
-            return run_dir, checkpoint, [*passed_over, *problems]
-        passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
-    reasons = "".join(f"; {line}" for line in passed_over)
-    raise RequestError(f"{flag}: no run of {task} below {folder} has a valid checkpoint{reasons}")
-
-
 def experiment_dir(config: TrainConfig) -> Path:
-    """Name the folder that holds a task's runs, absolute."""
-    return (Path(config.run.log_root) / (config.agent.experiment_name or experiment_name(config.task))).absolute()
+    """Name the folder in which a new run is made, absolute.
 
-
-def experiment_name(task: str) -> str:
-    """Name the folder that holds a task's runs: the task's name, or the factory's for a task given by its path."""
-    name = task.rpartition(":")[2] if ":" in task else task
-    return name.lower().replace("-", "_")
+    Raises:
+        RequestError: A name is no file name.
+    """
+    given, own = config.agent.experiment_name, config.task_name
+    if "/" in given or given in (".", ".."):
+        raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
+    if own is not None and ("/" in own or own in ("", ".", "..")):
+        raise RequestError(f"TaskConfig.name {own!r}: must be a file name, as runs of the task live in {own!r}")
+    return (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
 
 
 @contextmanager

@@ -3,11 +3,15 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mjtrain.catalog import is_same_task, load_task, resolve_task_name
+from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
+from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
+from mjtrain.config.functions import collect_functions
 from mjtrain.errors import RequestError
+from mjtrain.runs.kept_functions import find_kept_functions
 from mjtrain.runs.robot import find_robot, with_absolute_file
-from mjtrain.runs.run_dir import experiment_name, find_newest_run, load_params, open_run
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,31 +46,81 @@ def find_trained_run(
     code has changed. A checkpoint outside of a run is used with the task as it is now.
 
     Args:
-        task: Name of a task, or path of a factory.
-        run: Run directory, or its name below the task's folder.
-        checkpoint: File.
+        task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
+        run: Run directory, or its name.
+        checkpoint: File; of a run directory also its name there.
         log_root: Folder below which runs live.
 
     Raises:
         RequestError: It does not exist, is damaged, or is of another task.
     """
+    if is_run(task):
+        return _open_run_dir(Path(task).absolute(), run, checkpoint)
     name, defaults = resolve_task_name(task), load_task(task)
     if checkpoint is not None:
-        path = Path(checkpoint).absolute()
-        if path.is_dir():
-            raise RequestError(
-                f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run"
-            )
-        run_dir, notices = (path.parent if (path.parent / "params").is_dir() else None), []
+        path = _check_file(Path(checkpoint).absolute())
+        run_dir, notices = (path.parent if is_run(path.parent) else None), []
     else:
-        folder = (Path(log_root) / (defaults.agent.experiment_name or experiment_name(name))).absolute()
+        search = RunSearch.for_task(name, log_root, defaults.agent.experiment_name or defaults.name)
         run_dir, path, notices = (
-            find_newest_run(f"--log-root {log_root}", name, folder) if run is None else open_run("--run", run, folder)
+            find_newest_run(f"--log-root {log_root}", search) if run is None else open_run("--run", run, search)
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
     found = _read_run(name, run_dir, defaults)
     return replace(found, checkpoint=path, notices=(*notices, *found.notices))
+
+
+def is_run(place: str | Path) -> bool:
+    """Return whether a folder is a run directory."""
+    return (Path(place) / "params").is_dir()
+
+
+def read_run(run_dir: Path) -> TrainedRun:
+    """Read what a run recorded, its task included; without a checkpoint.
+
+    Args:
+        run_dir: Its directory, absolute.
+
+    Raises:
+        RequestError: It is no run, or a function of its terms is not there.
+    """
+    task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
+    return _read_run(task, run_dir, *_try_to_load(task))
+
+
+def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> TrainedRun:
+    """Open a run whose task is the one that it recorded."""
+    if run is not None:
+        raise RequestError(f"--run {run}: {run_dir} is a run already; give a task with --run, or a run alone")
+    found = read_run(run_dir)
+    if checkpoint is None:
+        path, problems = find_valid_checkpoint(run_dir)
+        if path is None:
+            raise RequestError(f"{run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+    else:
+        within = run_dir / checkpoint
+        path, problems = _check_file(within if within.is_file() else Path(checkpoint).absolute()), []
+    return replace(found, checkpoint=path, notices=(*problems, *found.notices))
+
+
+def _check_file(path: Path) -> Path:
+    if path.is_dir():
+        raise RequestError(f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run")
+    return path
+
+
+def _try_to_load(task: str) -> tuple[TaskConfig | None, str | None]:
+    """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded.
+
+    Returns:
+        The task; or None, and what the user can do if a function of it is missing.
+    """
+    try:
+        return load_task(task), None
+    except RequestError as error:
+        hint = "; if the file was moved, give its path as the task, and the run as --run" if task_file(task) else ""
+        return None, f"{error}{hint}" if ":" in task else None
 
 
 def find_replayed_run(task: str, dump: str) -> TrainedRun:
@@ -76,7 +130,9 @@ def find_replayed_run(task: str, dump: str) -> TrainedRun:
         RequestError: The run is of another task, or unreadable.
     """
     run_dir = Path(dump).absolute().parent.parent
-    if not (run_dir / "params").is_dir():
+    if is_run(task):
+        return _open_run_dir(Path(task).absolute(), None, None)
+    if not is_run(run_dir):
         return untrained(task)
     return _read_run(resolve_task_name(task), run_dir, load_task(task))
 
@@ -92,22 +148,37 @@ def untrained(task: str) -> TrainedRun:
 
 
 def may_be_played_as(theirs: str | None, task: str) -> bool:
-    """Return whether a run of one task may be played as another; a task made in Python has no name."""
-    return theirs == "custom" or is_same_task(theirs, task)
+    """Return whether a run of one task may be played as another; a task made in Python without a name as any."""
+    return theirs == CUSTOM or is_same_task(theirs, task)
 
 
-def _read_run(task: str, run_dir: Path, defaults: TaskConfig) -> TrainedRun:
-    """Read what a run recorded; the task must be loaded already, for functions of a task that is a file."""
-    theirs = load_params(run_dir, "launch").get("task")
+def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
+    """Read what a run recorded.
+
+    Args:
+        task: What it is played as.
+        run_dir: The run.
+        defaults: The task as it is now; it was loaded for the functions of a task that is a file. None if there is
+            none.
+        problem: Why there is none.
+    """
+    record = load_params(run_dir, "launch")
+    theirs = recorded_task(record)
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
+    functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_kept_functions(record)}
     try:
-        env = from_plain(EnvConfig, load_params(run_dir, "env"))
+        env = from_plain(EnvConfig, load_params(run_dir, "env"), functions=functions)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
     except ValueError as error:
-        raise RequestError(f"{run_dir / 'params'}: {error}") from error
+        because = f"; {problem}" if problem else ""
+        if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):
+            because = f"; only the process that trained the run has it{because}"
+        raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
     robot, notices = find_robot(run_dir, env.robot), ()
     if robot is None:
+        if defaults is None:
+            raise RequestError(f"{run_dir}: its robot {env.robot.label} is not here")
         there = with_absolute_file(defaults.env.robot)
         robot = replace(env.robot, file=there.file, spec=there.spec)
         notices = (f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}",)

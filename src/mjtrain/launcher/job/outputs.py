@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import os
 import pty
 import queue
@@ -83,13 +84,26 @@ def _write(stream: IO[str] | None, data: bytes) -> None:
     if stream is None:  # this process was started without it
         return
     stream.flush()
-    try:
-        descriptor = stream.fileno()
-    except (OSError, AttributeError):
+    descriptor = _descriptor(stream)
+    if descriptor is None:
         stream.write(data.decode(errors="replace"))
         return
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def _descriptor(stream: IO[str] | None) -> int | None:
+    """Return the operating system's descriptor of a standard stream; None for one that only takes text.
+
+    The stream of a notebook's kernel has a descriptor, but that of the terminal in which the notebook server was
+    started: what is written there does not appear in the notebook. So only files count.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # a file in memory, or one that is closed
+        return None
 
 
 class RankOutput:
@@ -250,15 +264,14 @@ def make_log_dir(log_dir: str) -> Path:
 
 
 def _is_terminal(stream: Stream) -> bool:
-    try:
-        return os.isatty(getattr(sys, stream).fileno())
-    except (OSError, ValueError, AttributeError):
-        return False
+    descriptor = _descriptor(getattr(sys, stream))
+    return descriptor is not None and os.isatty(descriptor)
 
 
 def _same_target() -> bool:
     """Whether both streams end in the same place, so that their order can be kept."""
+    stdout, stderr = _descriptor(sys.stdout), _descriptor(sys.stderr)
     try:
-        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (OSError, ValueError, AttributeError):
+        return stdout is not None and stderr is not None and os.path.sameopenfile(stdout, stderr)
+    except OSError:
         return False

@@ -10,9 +10,9 @@ import torch
 from playwright.sync_api import Browser
 
 import mjtrain
-from mjtrain.play.eval_config import to_eval_config
-from mjtrain.play.player import Player
-from mjtrain.play.viewer_session import PolicySession
+from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.playing.player import Player
+from mjtrain.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run
 from support.browser import differing, drawn, look, open_browser, open_viewer, wait_for
 

@@ -1,13 +1,16 @@
 """Find the run that play was asked for, and evaluate it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from mjtrain.config import PlayConfig
+from mjtrain.catalog import CUSTOM
+from mjtrain.config import PlayConfig, TaskConfig
 from mjtrain.engines import resolve_engine
-from mjtrain.play.eval_config import to_eval_config
+from mjtrain.errors import RequestError
+from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.rank import RankContext
-from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, untrained
+from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
 
 
 def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
@@ -18,10 +21,30 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     """
     if config.replay is not None:
         run = find_replayed_run(task, config.replay)
-    elif config.policy != "trained" and config.run is None and config.checkpoint is None:
+    elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
         run = untrained(task)
     else:
         run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
+    return _to_eval_run(run, config)
+
+
+def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
+    """Return a task that was made in Python, configured for evaluation.
+
+    Raises:
+        RequestError: A trained policy is asked for, and no checkpoint is given.
+    """
+    if config.policy == "trained" and config.checkpoint is None:
+        raise RequestError(
+            'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
+            "is played by its directory"
+        )
+    checkpoint = None if config.checkpoint is None else Path(config.checkpoint).absolute()
+    run = TrainedRun(task=task.name or CUSTOM, env=task.env, agent=task.agent, checkpoint=checkpoint)
+    return _to_eval_run(run, config)
+
+
+def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
     env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
     return replace(run, env=env)
 
@@ -40,9 +63,9 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     Raises:
         RequestError: The engine, the robot or the checkpoint do not fit.
     """
-    from mjtrain.play.episodes import play_episodes, resolve_run_size
-    from mjtrain.play.player import Player
-    from mjtrain.play.summary import summarise
+    from mjtrain.playing.episodes import play_episodes, resolve_run_size
+    from mjtrain.playing.player import Player
+    from mjtrain.playing.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)

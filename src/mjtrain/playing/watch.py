@@ -11,13 +11,13 @@ from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun
 
 if TYPE_CHECKING:
-    from mjtrain.play.viewer_session import ViewerSession
+    from mjtrain.playing.viewer_session import ViewerSession
 
 
 def check_viewer(config: PlayConfig) -> None:
     """Raise a RequestError if the requested viewer cannot run here."""
     if config.viewer == "native":
-        from mjtrain.play.native_viewer import check_display
+        from mjtrain.playing.native_viewer import check_display
 
         check_display()
     if config.viewer == "web":
@@ -32,8 +32,8 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
     Raises:
         RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
     """
-    from mjtrain.play.player import Player
-    from mjtrain.play.viewer_session import PolicySession
+    from mjtrain.playing.player import Player
+    from mjtrain.playing.viewer_session import PolicySession
 
     num_envs = 1 if config.num_envs is None else config.num_envs
     if num_envs < 1:
@@ -57,7 +57,7 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
         RequestError: The file is not a NaN dump or belongs to another robot, or the viewer cannot run here.
     """
     from mjtrain.engines.kinematics import Kinematics
-    from mjtrain.play.replay import ReplaySession, check_dump, describe_dump, load_dump
+    from mjtrain.playing.replay import ReplaySession, check_dump, describe_dump, load_dump
 
     assert config.replay is not None
     dump = load_dump(Path(config.replay))
@@ -71,12 +71,12 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
 
 def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
     if config.viewer == "native":
-        from mjtrain.play.native_viewer import KEYS, run_native_viewer
+        from mjtrain.playing.native_viewer import KEYS, run_native_viewer
 
         _say(f"viewer: {KEYS}")
         run_native_viewer(session)
         return
-    from mjtrain.play.web_viewer import WebViewer
+    from mjtrain.playing.web_viewer import WebViewer
 
     viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
     _say(f"viewer: {viewer.address} (Ctrl-C ends)")

@@ -9,10 +9,10 @@ import pytest
 PROGRAM = """
 import os, time
 import mjtrain
-from mjtrain.play.native_viewer import run_native_viewer
-from mjtrain.play.player import Player
+from mjtrain.playing.native_viewer import run_native_viewer
+from mjtrain.playing.player import Player
 from mjtrain.runs.trained_run import untrained
-from mjtrain.play.viewer_session import PolicySession
+from mjtrain.playing.viewer_session import PolicySession
 
 session = PolicySession(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
 deadline = time.monotonic() + 60

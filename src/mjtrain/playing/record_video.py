@@ -41,7 +41,7 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
         RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
     """
     from mjtrain.engines.robot import save_model
-    from mjtrain.play.player import Player
+    from mjtrain.playing.player import Player
     from mjtrain.video.recorder import Recorder
     from mjtrain.video.renderer import RenderError, VideoRenderer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from mjtrain.errors import RequestError
-from mjtrain.play.player import Player
+from mjtrain.playing.player import Player
 
 BROKEN = "not_finite"
 """Cause of an episode that ended because its state was not finite."""

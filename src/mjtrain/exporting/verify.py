@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mjtrain.export.networks import INPUT
-from mjtrain.play.player import Player
+from mjtrain.exporting.networks import INPUT
+from mjtrain.playing.player import Player
 
 TOLERANCE = 1e-5
 """Largest allowed difference of an action, in the unit of the policy's output."""

@@ -7,8 +7,8 @@ import numpy as np
 import viser
 from mjviser import ViserMujocoScene
 
-from mjtrain.play.replay import ReplaySession
-from mjtrain.play.viewer_session import SPEEDS, PolicySession, ViewerSession
+from mjtrain.playing.replay import ReplaySession
+from mjtrain.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
 
 _COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 

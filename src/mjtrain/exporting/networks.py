@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mjtrain.export.metadata import KEY, to_text
+from mjtrain.exporting.metadata import KEY, to_text
 from mjtrain.learner import Policy
 
 INPUT, OUTPUT = "observations", "actions"

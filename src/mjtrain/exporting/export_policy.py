@@ -2,20 +2,36 @@
 
 import importlib.util
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
-from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.trained_run import TrainedRun, find_trained_run
+from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
 
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportedPolicy:
+    """The files of a policy."""
+
+    checkpoint: Path
+    """File of its weights."""
+
+    folder: Path
+    """Where the files are."""
+
+    files: dict[str, Path]
+    """They, by name: policy.onnx, policy.pt (TorchScript), policy.json (inputs and outputs), model.mjb (the robot)."""
+
+    differences: dict[str, float]
+    """Largest difference of an action from the policy's, by name of the network's file, on recorded observations."""
+
+
 def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
-    """Find a run by its directory, or the newest of a task by its name.
+    """Find a run by its directory, or the newest of a task by the task's name or path.
 
     Raises:
         RequestError: There is none, it has no valid checkpoint, or a library is missing.
@@ -23,15 +39,12 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
     for package in NEEDED:
         if importlib.util.find_spec(package) is None:
             raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
-    if checkpoint is not None and Path(checkpoint).name == checkpoint:
-        checkpoint = str(Path(place) / checkpoint)
-    if not Path(place).is_dir():
-        return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
-    task = load_params(Path(place), "launch")["task"]
-    return find_trained_run(task, run=None if checkpoint else place, checkpoint=checkpoint, log_root=log_root)
+    if Path(place).is_dir() and not is_run(place):
+        raise RequestError(f"{place}: is no run directory; it has no folder params")
+    return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
 
 
-def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> dict[str, Any]:
+def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> ExportedPolicy:
     """Write a policy's files, and verify them before they replace earlier ones.
 
     Args:
@@ -40,18 +53,15 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
         num_observations: Number of recorded observations on which the files must give the actions of the policy.
 
-    Returns:
-        Largest difference of an action, by file.
-
     Raises:
         RequestError: The run cannot be exported.
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.engines.robot import save_model
-    from mjtrain.export import verify
-    from mjtrain.export.metadata import describe_policy, to_text
-    from mjtrain.export.networks import write_onnx, write_torchscript
-    from mjtrain.play.player import Player
+    from mjtrain.exporting import verify
+    from mjtrain.exporting.metadata import describe_policy, to_text
+    from mjtrain.exporting.networks import write_onnx, write_torchscript
+    from mjtrain.playing.player import Player
 
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
@@ -76,11 +86,15 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
                     f"to {difference:g}, more than {verify.TOLERANCE:g}; nothing was written"
                 )
         out.mkdir(exist_ok=True)
-        for file in partial.iterdir():
-            file.replace(out / file.name)
+        names = sorted(file.name for file in partial.iterdir())
+        for name in names:
+            (partial / name).replace(out / name)
     except OSError as error:
         raise RequestError(f"--out {out}: cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         player.close()
-    return differences
+    assert player.checkpoint is not None
+    return ExportedPolicy(
+        checkpoint=player.checkpoint, folder=out, files={name: out / name for name in names}, differences=differences
+    )

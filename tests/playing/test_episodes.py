@@ -12,10 +12,10 @@ from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.mdp import reach
-from mjtrain.play.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
-from mjtrain.play.eval_config import to_eval_config
-from mjtrain.play.player import Player
-from mjtrain.play.summary import summarise
+from mjtrain.playing.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
+from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.playing.player import Player
+from mjtrain.playing.summary import summarise
 from mjtrain.runs.trained_run import TrainedRun, untrained
 
 

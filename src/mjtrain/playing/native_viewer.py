@@ -10,7 +10,7 @@ import mujoco
 import mujoco.viewer
 
 from mjtrain.errors import RequestError
-from mjtrain.play.viewer_session import SPEEDS, ViewerSession
+from mjtrain.playing.viewer_session import SPEEDS, ViewerSession
 
 KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world"
 

@@ -9,8 +9,8 @@ import numpy as np
 import viser
 from mjviser import ViserMujocoScene
 
-from mjtrain.play.viewer_session import ViewerSession
-from mjtrain.play.web_panels import Panels
+from mjtrain.playing.viewer_session import ViewerSession
+from mjtrain.playing.web_panels import Panels
 
 _FRAME_S = 1 / 30
 _PANELS_S = 0.2

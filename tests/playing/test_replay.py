@@ -9,8 +9,8 @@ import pytest
 from mjtrain.catalog import load_task
 from mjtrain.cli.play import main
 from mjtrain.errors import RequestError
-from mjtrain.play.replay import ReplaySession, load_dump
-from mjtrain.play.web_viewer import WebViewer
+from mjtrain.playing.replay import ReplaySession, load_dump
+from mjtrain.playing.web_viewer import WebViewer
 
 
 def write_dump(folder: Path, **changes: object) -> Path:

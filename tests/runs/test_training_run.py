@@ -1,11 +1,11 @@
 import json
 from pathlib import Path
 
-from mjtrain.runs.run import Run
+from mjtrain.runs.training_run import TrainingRun
 
 
 def test_a_run_travels_as_json() -> None:
-    run = Run(
+    run = TrainingRun(
         run_dir=Path("/logs/cartpole/1"),
         resume="s3://bucket/one",
         checkpoint=Path("/logs/cartpole/1/model_4.pt"),
@@ -14,10 +14,11 @@ def test_a_run_travels_as_json() -> None:
         notices=("one", "two"),
         record={"started": "today", "run": {"num_envs": 4}},
     )
-    for each in (run, Run(run_dir=Path("/logs/cartpole/2"))):
-        assert Run.from_plain(json.loads(json.dumps(each.to_plain()))) == each
+    for each in (run, TrainingRun(run_dir=Path("/logs/cartpole/2"))):
+        assert TrainingRun.from_plain(json.loads(json.dumps(each.to_plain()))) == each
 
 
 def test_what_is_no_field_is_left_out() -> None:
     """A message of the launcher carries its own keys beside those of the run."""
-    assert Run.from_plain({**Run(run_dir=Path("/logs/1")).to_plain(), "kind": "choice"}) == Run(run_dir=Path("/logs/1"))
+    run = TrainingRun(run_dir=Path("/logs/1"))
+    assert TrainingRun.from_plain({**run.to_plain(), "kind": "choice"}) == run

@@ -13,7 +13,7 @@ import torch
 from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.engines.kinematics import Kinematics
 from mjtrain.errors import RequestError
-from mjtrain.play.player import Player
+from mjtrain.playing.player import Player
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Playback speeds that viewers offer, in simulated seconds per second."""

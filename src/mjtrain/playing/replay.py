@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.engines.kinematics import Kinematics
 from mjtrain.errors import RequestError
-from mjtrain.play.viewer_session import Actions, Clock
+from mjtrain.playing.viewer_session import Actions, Clock
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
 

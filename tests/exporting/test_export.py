@@ -13,8 +13,8 @@ import mjtrain
 from mjtrain.catalog import list_tasks, load_task
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.export import main
-from mjtrain.export import verify
-from mjtrain.export.metadata import read_onnx_metadata
+from mjtrain.exporting import verify
+from mjtrain.exporting.metadata import read_onnx_metadata
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
 TASKS = [entry.name for entry in list_tasks()]

@@ -1,0 +1,59 @@
+"""The metrics of a run: the lines of its metrics.jsonl."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+Rows = list[dict[str, Any]]
+"""One per iteration, ascending."""
+
+
+def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
+    """Parse lines of metrics.jsonl; pure.
+
+    Returns:
+        One row per iteration, ascending, without those that a restart repeated; and the iterations from which the run
+        was restarted.
+    """
+    rows: Rows = []
+    restarts = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # torn
+        if "event" in row:
+            if row["event"] == "restart":
+                restarts.append(row["iteration"])
+            continue
+        while rows and rows[-1]["iteration"] >= row["iteration"]:
+            rows.pop()
+        rows.append(row)
+    return rows, tuple(restarts)
+
+
+def to_arrays(rows: Rows) -> dict[str, np.ndarray]:
+    """Return the numbers of metrics by their keys.
+
+    Args:
+        rows: What `parse_metrics` returned.
+
+    Returns:
+        For each key an array of shape (iterations,), NaN where an iteration has no number. Lists of numbers, such as
+        one for each rank, become (iterations, size). Keys that never hold numbers are left out.
+    """
+    arrays = {}
+    for key in dict.fromkeys(key for row in rows for key in row):
+        values = [row.get(key) for row in rows]
+        sizes = {len(value) if isinstance(value, list) else None for value in values if value is not None}
+        if len(sizes) != 1:
+            continue  # never a number, or of different sizes
+        (size,) = sizes
+        missing = np.nan if size is None else [np.nan] * size
+        try:
+            arrays[key] = np.array([missing if value is None else value for value in values], dtype=float)
+        except (TypeError, ValueError):
+            continue
+    return arrays

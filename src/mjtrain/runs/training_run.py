@@ -1,0 +1,69 @@
+"""A run that is about to be trained, as all its processes see it."""
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import TrainConfig, to_plain
+from mjtrain.runs.robot import record_robot
+from mjtrain.runs.run_dir import save_params
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """What the leader of a job has decided; it travels to all processes of the job."""
+
+    run_dir: Path
+    """Where the run lives: an existing directory, absolute."""
+
+    robot: str | None = None
+    """The run's own copy of its robot, if the MJCF file that was asked for is missing."""
+
+    resume: str | None = None
+    """What is resumed: the run directory or the URL of a stored run. None for a new run."""
+
+    checkpoint: Path | None = None
+    """Checkpoint from which it is resumed; None for a new run."""
+
+    iteration: int = 0
+    """Iterations that the run has already."""
+
+    restarted: bool = False
+    """Whether something outside (torchrun, Slurm) has started the job again; then the last checkpoint counts."""
+
+    notices: tuple[str, ...] = ()
+    """Lines that the user should see."""
+
+    record: dict[str, Any] = field(default_factory=dict)
+    """Plain values for params/launch.yaml: how the run was started, when, and with which versions."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        checkpoint = None if self.checkpoint is None else str(self.checkpoint)
+        return {**asdict(self), "run_dir": str(self.run_dir), "checkpoint": checkpoint, "notices": list(self.notices)}
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> "TrainingRun":
+        """Return the run that `to_plain` gave; keys that are no fields are left out."""
+        run = cls(**{key: content[key] for key in cls.__dataclass_fields__ if key in content})
+        checkpoint = None if run.checkpoint is None else Path(run.checkpoint)
+        return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
+
+
+def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
+    """Write down what is trained, in the run directory; called once a rank has accepted the request.
+
+    Args:
+        run: The run.
+        config: What is trained, resolved.
+
+    Returns:
+        A line if the run has no copy of its robot.
+
+    Raises:
+        OSError: The run directory cannot be written.
+    """
+    robot, notices = record_robot(run.run_dir, config.env.robot)
+    env = to_plain(replace(config.env, robot=robot))
+    save_params(run.run_dir, env=env, agent=to_plain(config.agent), launch=run.record)
+    return notices

@@ -1,0 +1,233 @@
+"""What Python programs call, as a program calls it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.cli import play as play_command
+from mjtrain.errors import RequestError
+from mjtrain.mdp import Env, reward
+from mjtrain.runs import kept_functions
+
+CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+
+
+def test_play_returns_what_the_command_prints(cartpole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = mjtrain.play(cartpole_run, episodes=5, seed=3, num_threads=1)
+    play_command.main([str(cartpole_run), "--episodes", "5", "--seed", "3", "--num-threads", "1", "--json"])
+    assert json.loads(capsys.readouterr().out) == table
+    assert table["task"] == "Cartpole-Balance"
+    assert table["iteration"] == 40
+    assert table["episodes"] == 5
+    assert table["reward"]["mean"] > 0
+    for same in (mjtrain.Run(cartpole_run), str(cartpole_run)):
+        assert mjtrain.play(same, episodes=5, seed=3, num_threads=1) == table
+    named = mjtrain.play("cartpole-balance", log_root=cartpole_run.parents[1], episodes=5, seed=3, num_threads=1)
+    assert named == table
+
+
+def test_play_of_a_task_needs_no_run() -> None:
+    task = replace(load_task("Cartpole-Balance"), name="pole")
+    table = mjtrain.play(task, policy="zero", episodes=2, num_threads=1)
+    assert (table["task"], table["checkpoint"], table["policy"]) == ("pole", None, "zero")
+    with pytest.raises(RequestError, match="needs a checkpoint"):
+        mjtrain.play(task)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"viewer": "web"}, "play\\(\\) has no option viewer; there are env, run,"),
+        ({"gpu_ids": (0, 1)}, "--gpu-ids 0 1: play uses one GPU"),
+        ({"checkpoint": "model_99.pt"}, "model_99.pt"),
+        ({"episodes": 0}, "--episodes 0"),
+    ],
+)
+def test_what_play_cannot_do_is_said(cartpole_run: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        mjtrain.play(cartpole_run, **options)
+
+
+def test_a_policy_is_a_function_of_observations(cartpole_run: Path) -> None:
+    policy = mjtrain.load_policy(cartpole_run, checkpoint="model_20.pt")
+    assert (policy.task, policy.iteration, policy.groups) == ("Cartpole-Balance", 20, {"actor": 4})
+    env = mjtrain.make_env("Cartpole-Balance", num_envs=5, seed=1, num_threads=1)
+    seen = env.observe()
+    actions = policy(seen)
+    assert actions.shape == (5, policy.num_actions) == (5, 1)
+    assert torch.equal(policy(seen["actor"]), actions)
+    as_numpy = policy(seen["actor"].double().numpy())
+    assert isinstance(as_numpy, np.ndarray)
+    assert as_numpy.dtype == np.float32
+    np.testing.assert_array_equal(as_numpy, actions.numpy())
+    torch.testing.assert_close(policy(seen["actor"][2]), actions[2])
+    policy.reset()
+    policy.reset(np.zeros(5, dtype=bool))
+    newest = mjtrain.load_policy("Cartpole-Balance", log_root=cartpole_run.parents[1])
+    assert newest.iteration == 40
+    assert not torch.equal(newest(seen), actions)
+    with pytest.raises(RequestError, match="no group actor; the policy reads actor"):
+        policy({"critic": seen["actor"]})
+    with pytest.raises(RequestError, match=r"shape \(5, 3\); the policy reads \(num_envs, 4\), which is actor 4"):
+        policy(seen["actor"][:, :3])
+
+
+def test_the_policy_balances_in_environments_that_were_made(cartpole_run: Path) -> None:
+    policy = mjtrain.load_policy(cartpole_run)
+    env = mjtrain.make_env(load_task("Cartpole-Balance"), num_envs=16, num_threads=1)
+    failed = torch.zeros(16, dtype=torch.bool)
+    for _ in range(200):
+        _, rewards, terminated, _ = env.step(policy(env.observe()))
+        assert rewards.shape == (16,)
+        failed |= terminated
+    assert failed.sum() <= 2
+
+
+def test_environments_have_the_defaults_of_the_task() -> None:
+    task = load_task("Cartpole-Balance")
+    assert mjtrain.make_env(task, num_threads=1).num_envs == task.num_envs
+    one, other = (mjtrain.make_env(task, num_envs=2, seed=seed, num_threads=1).observe()["actor"] for seed in (0, 1))
+    assert not torch.equal(one, other)
+    with pytest.raises(RequestError, match="num_envs 0: must be at least 1"):
+        mjtrain.make_env(task, num_envs=0)
+
+
+def test_export_returns_its_files(cartpole_run: Path, tmp_path: Path) -> None:
+    exported = mjtrain.export(cartpole_run, out=tmp_path / "out", observations=20)
+    assert set(exported.files) == {"policy.onnx", "policy.pt", "policy.json", "model.mjb"}
+    assert all(path.is_file() and path.parent == tmp_path / "out" for path in exported.files.values())
+    assert max(exported.differences.values()) < 1e-5
+    assert exported.checkpoint == cartpole_run / "model_40.pt"
+
+
+def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
+    run = mjtrain.Run(cartpole_run)
+    assert (run.task, run.path) == ("Cartpole-Balance", cartpole_run)
+    assert list(run.checkpoints) == [10, 20, 30, 40]
+    assert run.checkpoints[20] == cartpole_run / "model_20.pt"
+    metrics = run.metrics
+    assert metrics["iteration"].tolist() == list(range(1, 41))
+    assert np.isnan(metrics["mean_reward"][0])
+    assert metrics["mean_reward"][-1] > 1
+    assert run.config.env.rewards.keys() == load_task("Cartpole-Balance").env.rewards.keys()
+    assert run.config.agent.save_interval == 10
+    assert run.config.launch["run"]["num_envs"] == 256
+    with pytest.raises(RequestError, match="is no run directory"):
+        mjtrain.Run(cartpole_run.parent)
+
+
+PROGRAM = """
+import dataclasses, shutil, sys
+import torch
+import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.mdp import reward
+
+def upright(env, *, sensor):
+    return env.sensor(sensor)[:, 2]
+
+def make(bonus):
+    task = load_task("Cartpole-Balance")
+    rewards = {
+        "upright": reward(upright, 1.0, sensor="pole_axis"),
+        "bonus": reward(lambda env: bonus * torch.ones(env.num_envs), 1.0),
+        "none": reward(lambda env: torch.zeros(env.num_envs), 1.0),
+    }
+    return dataclasses.replace(task, env=dataclasses.replace(task.env, rewards=rewards))
+
+runs = [
+    mjtrain.train(make(bonus), num_envs=4, max_iterations=1, logger="none", log_root=sys.argv[1],
+                  launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1))
+    for bonus in (1.0, 3.0)
+]
+copy = shutil.copytree(runs[1].run_dir, sys.argv[1] + "/copy")
+for place in (runs[0], runs[1], copy):
+    table = mjtrain.play(place, episodes=2, num_threads=1)
+    per_second = table["reward_terms"]["bonus"]["mean"] / (table["length"]["mean"] * table["step_dt_s"])
+    print("bonus", round(per_second, 3), table["reward_terms"]["none"]["mean"])
+print(sorted(mjtrain.export(copy, observations=10).files))
+"""
+
+
+def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(tmp_path: Path) -> None:
+    """Two runs with closures of the same name, and a copy of one elsewhere."""
+    script = tmp_path / "script.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, str(script), str(tmp_path / "logs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stderr.count("env.rewards.upright.func is __main__:upright and 2 more, which other processes cannot") == 2
+    )
+    told = [line for line in done.stdout.splitlines() if not line.startswith("iteration")]
+    assert told == [
+        *("bonus 1.0 0.0", "bonus 3.0 0.0", "bonus 3.0 0.0"),
+        "['model.mjb', 'policy.json', 'policy.onnx', 'policy.pt']",
+    ]
+    with pytest.raises(RequestError, match=r"cannot be imported .*; only the process that trained the run has it"):
+        mjtrain.play(tmp_path / "logs" / "copy")
+
+
+CLOSURES = """
+from dataclasses import replace
+import torch
+from mjtrain.catalog import load_task
+from mjtrain.mdp import reward
+
+def make_task():
+    task = load_task("Cartpole-Balance")
+    bonus = 2.0
+    rewards = {"bonus": reward(lambda env: bonus * torch.ones(env.num_envs), 1.0)}
+    return replace(task, env=replace(task.env, rewards=rewards))
+"""
+
+
+def test_closures_of_a_task_file_are_there_whenever_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, logs = tmp_path / "pole.py", tmp_path / "logs"
+    file.write_text(CLOSURES)
+    run = mjtrain.train(str(file), num_envs=4, max_iterations=1, logger="none", log_root=str(logs), launch=CPU)
+    assert "cannot import" not in capfd.readouterr().err
+    assert run.run_dir.parent == logs / "pole_make_task"
+    monkeypatch.setattr(kept_functions, "_kept", {})  # as in another process
+    for place in (str(file), run, mjtrain.Run(run.run_dir)):
+        table = mjtrain.play(place, log_root=str(logs), episodes=2, num_threads=1)
+        assert table["reward_terms"]["bonus"]["mean"] > 0
+    moved = tmp_path / "moved" / "pole.py"
+    moved.parent.mkdir()
+    file.rename(moved)
+    assert mjtrain.play(str(moved), log_root=str(logs), episodes=2, num_threads=1)["checkpoint"]
+    with pytest.raises(
+        RequestError, match=r"no such file .*pole\.py; if the file was moved, give its path as the task"
+    ):
+        mjtrain.play(run)
+
+
+def test_names_that_users_call_stay_functions() -> None:
+    code = "import mjtrain, mjtrain.playing.evaluate, mjtrain.exporting.export_policy, mjtrain.launcher\n"
+    code += "assert all(map(callable, (mjtrain.play, mjtrain.export, mjtrain.launch, mjtrain.train, mjtrain.make_env)))"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+def bonus(env: Env) -> torch.Tensor:
+    return torch.ones(env.num_envs)
+
+
+def test_functions_of_modules_need_no_line(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    task = load_task("Cartpole-Balance")
+    task = replace(task, env=replace(task.env, rewards={"bonus": reward(bonus, 1.0)}), name="pole")
+    run = mjtrain.train(task, num_envs=4, max_iterations=1, logger="none", log_root=str(tmp_path), launch=CPU)
+    assert "cannot import" not in capfd.readouterr().err
+    assert run.run_dir.parent == tmp_path / "pole"
+    assert mjtrain.Run(run.run_dir).task == "pole"
+    assert mjtrain.play(run, episodes=2, num_threads=1)["task"] == "pole"
