@@ -51,7 +51,7 @@ _TYPES = {
     "kinetic": "E_KINETIC",
 }
 _AROUND_M = 0.002
-"""A site in place of a geom is larger than the geom and its margin by this much, as contacts lie on the surface, in m."""
+"""A site in place of a geom is larger than geom and margin by this much, as contacts lie on the surface, in m."""
 
 _DATA = ("found", "force", "torque", "dist", "pos", "normal", "tangent")
 _REDUCE = ("none", "mindist", "maxforce", "netforce")
@@ -169,7 +169,7 @@ def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
 
 
 def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, found: str, flag: str) -> str:
-    """Add a site at the frame of a body, or in place and shape of a geom but a little larger; named after the sensor."""
+    """Add a site at the frame of a body, or around a geom in its shape; it is named after the sensor."""
     if name in _names(spec, "site"):
         raise RequestError(f"--env.robot.{flag} {found}: needs a site named {name}, and there is another one")
     if kind == "xbody":
