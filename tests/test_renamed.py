@@ -100,8 +100,10 @@ def test_every_function_of_before_has_a_name_now(old: str, parameters: str) -> N
     module, _, name = RENAMED_FUNCTIONS[old].partition(":")
     function = getattr(importlib.import_module(module), name)
     assert f"{function.__module__}:{function.__qualname__}" == RENAMED_FUNCTIONS[old]
-    keywords = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert keywords == parameters.split()
+    keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    before = [p for p in keywords if p.name in parameters.split()]
+    assert [p.name for p in before] == parameters.split()
+    assert all(p.default is not p.empty for p in keywords if p not in before), "parameters of later have defaults"
 
 
 def test_the_table_has_no_other_names() -> None:

@@ -11,7 +11,7 @@ from mjtrain.config import AgentConfig, LaunchConfig, RunConfig, TrainConfig, to
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
-from mjtrain.env.term_check import find_term_problems
+from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import count_gpus, installed_packages, is_writable
@@ -113,6 +113,7 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         kinds = get_type_hints(type(options))
         for name in type(options).__dataclass_fields__:
             problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
+    problems = problems or list(find_empty_parts(config.env))
     problems = problems or [*_find_missing_groups(config), *_find_unfit_networks(config.agent)]
     if problems:
         raise RequestError.of(problems)

@@ -41,7 +41,7 @@ def test_parts_with_new_names_and_patterns_are_flags() -> None:
         "--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object pole "
         "--env.robot.keyframes.start.joints hin.* 0.1 slider -0.5 --env.robot.keyframe start "
         "--env.robot.actuators.cart.joints slider --env.robot.actuators.cart.kp 20 "
-        "--env.robot.actuators.cart.force-range -5 5 --env.robot.no-self-collision"
+        "--env.robot.actuators.cart.force-range -5 5 --env.robot.no-self-collision --env.actions.push.actuators slider"
     )
     robot = dry_run(*words.split(), "--env.robot.names.actuators", "pus.", "push")
     assert robot["sensors"]["imu"]["object"] == "pole"
@@ -72,7 +72,7 @@ def test_a_part_that_is_there_is_kept() -> None:
         ),
         ("--env.robot.keyframe hme", "train: --env.robot.keyframe hme: no keyframe has this name; "),
         ("--env.robot.keyframes.home.joints hinge", "give pairs of an expression and a float"),
-        ("--env.robot.options.cone round", "invalid choice 'round'"),
+        ("--env.robot.options.cone round", "--env.robot.options.cone round: choose from elliptic, pyramidal"),
         ("--env.robot.timestp 0.1", "train: unknown flag --env.robot.timestp"),
     ],
 )

@@ -56,7 +56,10 @@ RESUMED = {
     "other networks": ({"agent": small_networks()}, "actor mlp.0.weight has shape"),
     "another task": ({"task": "Cartpole-Swingup"}, "is of task Cartpole-Balance, and this is Cartpole-Swingup"),
     "a complete run": ({"max_iterations": 4}, "--max-iterations 4: the run has 4 already"),
-    "no such group": ({"agent": replace(TASK.agent, obs_groups={"actor": ("eyes",)})}, "--agent.obs-groups.actor eyes"),
+    "no such group": (
+        {"agent": replace(TASK.agent, obs_groups={"actor": ("eyes",), "critic": ("actor",)})},
+        "--agent.obs-groups.actor eyes",
+    ),
     "an actor without a distribution": (
         {"agent": replace(TASK.agent, actor=ModelConfig())},
         "--agent.actor.distribution-cfg None",
@@ -103,7 +106,10 @@ def test_a_resume_that_two_processes_refuse_leaves_no_logs(run_dir: Path, tmp_pa
 
 NEW = {
     "no such joint": ({"env": env_without("knee")}, "joint knee"),
-    "no such group": ({"agent": replace(TASK.agent, obs_groups={"actor": ("eyes",)})}, "--agent.obs-groups.actor eyes"),
+    "no such group": (
+        {"agent": replace(TASK.agent, obs_groups={"actor": ("eyes",), "critic": ("actor",)})},
+        "--agent.obs-groups.actor eyes",
+    ),
     "a slash": ({"run_name": "a/b"}, "--run-name a/b"),
     "other weights": ({"load": "{run}/model_4.pt", "agent": small_networks()}, "does not fit the networks"),
     "no such engine": ({"engine": "fast"}, "--engine fast"),

@@ -113,7 +113,10 @@ def _raise_usage_error(boxes: str) -> NoReturn:
 def _put_flag_first(message: str) -> str:
     """Say what was wrong about a value as all other errors do: flag, value, and what would be right."""
     if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", message):
-        return f"{choice[2]} {choice[1]}: choose from {choice[3].replace(chr(39), '')}"
+        words = choice[3].replace("'", "").split(", ")
+        if "None" in words:  # tyro takes them from a set then
+            words.sort(key=lambda word: (word == "None", word))
+        return f"{choice[2]} {choice[1]}: choose from {', '.join(words)}"
     if wrong := re.match(r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]", message):
         kinds = [_METAVARS.get(kind, kind) for kind in wrong[2].split("|")]
         return f"{wrong[1]} {wrong[3].replace(chr(39), '').replace(',', '')}: give {' or '.join(reversed(kinds))}"

@@ -95,14 +95,18 @@ def _add_hint(problem: str) -> str:
     return f"{problem}; make one with mjtrain.mdp.{_HELPERS[kind]}" if kind in _HELPERS else problem
 
 
-def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
-    """Yield what is of the right type, but empty or out of its range."""
+def find_empty_parts(config: EnvConfig) -> Iterator[str]:
+    """Yield what an environment can be without, but a training cannot."""
     for name in ("actions", "observations", "rewards"):
         if not getattr(config, name):
             yield f"--env.{name}: is empty; give at least one {name.removesuffix('s')} term"
     for group, terms in config.observations.items():
         if not terms:
             yield f"--env.observations.{group}: is empty; give at least one observation term"
+
+
+def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
+    """Yield what is of the right type, but out of its range."""
     if not (config.episode_length_s > 0 and math.isfinite(config.episode_length_s)):
         yield f"--env.episode-length-s {config.episode_length_s}: must be more than 0"
     for name, term in config.rewards.items():
