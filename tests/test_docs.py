@@ -1,0 +1,17 @@
+"""What the documents show is what there is."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_whole_task_of_the_document_is_the_one_of_the_template() -> None:
+    task = (ROOT / "src/mjtrain/project_template/src/my_robots/pendulum.py").read_text()
+    assert f"```python\n{task}```" in (ROOT / "docs" / "writing-a-task.md").read_text()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
