@@ -1,3 +1,4 @@
+import shutil
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -209,10 +210,12 @@ def test_a_recorded_file_that_is_there_and_another_is_another_task(tmp_path: Pat
     one, other = tmp_path / "one" / "hopper.py", tmp_path / "other" / "hopper.py"
     for path in (one, other):
         path.parent.mkdir()
-        path.write_text("")
+        path.write_text(f"# {path.parent.name}")
     link = tmp_path / "hopper.py"
     link.symlink_to(one)
     assert not is_same_task(f"{one}:make", f"{other}:make")
     assert is_same_task(f"{one}:make", f"{link}:make")
+    shutil.copy(other, one)
+    assert is_same_task(f"{one}:make", f"{other}:make"), "it was copied"
     one.unlink()
     assert is_same_task(f"{one}:make", f"{other}:make"), "it may have been moved"

@@ -108,8 +108,9 @@ def resolve_task_name(task: str) -> str:
 def is_same_task(recorded: str | None, task: str) -> bool:
     """Return whether a recorded task is this one.
 
-    A task in a file is known by the names of the file and of the factory, because the file may have been moved since.
-    But if the recorded path is absolute and still leads to another file, that is another task.
+    A task in a file is known by the names of the file and of the factory, because the file may have been moved or
+    copied since. But if the recorded path is absolute and leads to a file that is another one, with other content, that
+    is another task.
 
     Args:
         recorded: What a run or a checkpoint recorded; None for nothing.
@@ -120,7 +121,7 @@ def is_same_task(recorded: str | None, task: str) -> bool:
     before, now = task_file(recorded), task_file(task)
     if before is None or now is None or not before.is_absolute() or not before.is_file():
         return True
-    return not now.is_file() or before.samefile(now)
+    return not now.is_file() or before.samefile(now) or before.read_bytes() == now.read_bytes()
 
 
 def task_file(task: str) -> Path | None:

@@ -197,7 +197,7 @@ def test_a_task_of_ones_own_from_a_file(tmp_path: Path) -> None:
     done = run("train", "mine.py:make", "--gpu-ids", "None", "--max-iterations", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run_dir = only_run_below(tmp_path)
-    assert run_dir.parent.name == "make"
+    assert run_dir.parent.name == "mine_make"
     last = read_metrics(run_dir)[-1]
     assert last["mean_reward"] == pytest.approx(last["mean_episode_length"])
 

@@ -70,13 +70,13 @@ def elsewhere(trained: Path, tmp_path: Path) -> tuple[str, Path, Path]:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     shutil.copy(trained / "task.py", folder)
-    (run_dir,) = (trained / "logs" / "make").iterdir()
+    (run_dir,) = (trained / "logs" / "task_make").iterdir()
     shutil.copytree(run_dir, folder / "copied")
     return f"{folder / 'task.py'}:make", folder / "copied", folder / "robots"
 
 
 def test_the_record_is_relative_and_the_copy_is_the_same_model(trained: Path) -> None:
-    (run_dir,) = (trained / "logs" / "make").iterdir()
+    (run_dir,) = (trained / "logs" / "task_make").iterdir()
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
     assert differing_fields(trained / "robots" / "own.xml", run_dir / "robot" / "own.xml") == []
     assert str(trained / "robots") not in "".join(path.read_text() for path in run_dir.rglob("*.xml"))

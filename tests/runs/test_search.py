@@ -1,6 +1,5 @@
 """Runs are found by the task that they recorded, wherever they are below the log root."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ def test_two_files_with_the_same_factory_do_not_share_runs(file: Path, tmp_path:
 def test_a_file_of_the_same_name_elsewhere_is_another_task_while_both_are_there(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / "hopper.py"
     other.parent.mkdir()
-    shutil.copy(file, other)
+    other.write_text(f"{TASK}# another one")
     logs = tmp_path / "logs"
     run_dir = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", "hopper.py:make_task", task_file=str(file))
     with pytest.raises(
