@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 import torch
@@ -23,11 +24,14 @@ from support.envs import make_env
 TASK = """
 from dataclasses import replace
 from pathlib import Path
+from mjtrain import RobotConfig, SensorConfig
 from mjtrain.catalog import load_task
 
 def make():
     task = load_task("Cartpole-Balance")
-    return replace(task, env=replace(task.env, robot=str(Path(__file__).parent / "robots" / "own.xml")))
+    file = Path(__file__).parent / "robots" / "own.xml"
+    robot = RobotConfig(file=file, timestep=0.004, sensors={"tip": SensorConfig(type="framepos", object="pole")})
+    return replace(task, env=replace(task.env, robot=robot))
 """
 ROBOT = """
 <mujoco>
@@ -92,6 +96,8 @@ def test_a_copied_run_plays(elsewhere: tuple[str, Path, Path], capsys: pytest.Ca
     assert output.err == ""
     model, _ = load_model(find_trained_run(task, run=str(run_dir)).env)
     assert model.nmesh == 1
+    assert model.opt.timestep == 0.004  # the copy is completed again
+    assert model.sensor("tip").dim[0] == 3
 
 
 def test_a_copied_run_is_exported(elsewhere: tuple[str, Path, Path], tmp_path: Path) -> None:
@@ -99,7 +105,8 @@ def test_a_copied_run_is_exported(elsewhere: tuple[str, Path, Path], tmp_path: P
     export.main(
         [task, "--checkpoint", str(run_dir / "model_2.pt"), "--observations", "10", "--out", str(tmp_path / "x")]
     )
-    assert (tmp_path / "x" / "model.mjb").is_file()
+    model = mujoco.MjModel.from_binary_path(str(tmp_path / "x" / "model.mjb"))
+    assert model.sensor("tip").dim[0] == 3
 
 
 def test_a_copied_run_resumes(elsewhere: tuple[str, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +115,7 @@ def test_a_copied_run_resumes(elsewhere: tuple[str, Path, Path], capsys: pytest.
     text = "".join(capsys.readouterr())
     copy = run_dir / "robot" / "own.xml"
     assert f"--env.robot {missing / 'own.xml'}: no such file; using the copy in the run, {copy}" in text
-    assert "changed since" not in text
+    assert "changed since" not in text  # what the config adds is the same
     assert "start anew" not in text
     assert (run_dir / "model_3.pt").is_file()
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
@@ -119,13 +126,15 @@ def test_a_robot_that_has_changed_is_said(
 ) -> None:
     task, run_dir, robots = elsewhere
     write_robot(robots, size=0.4)
+    timestep = ["--env.robot.timestep", "0.005"]
     play.main([task, "--run", str(run_dir), "--episodes", "2", "--json", "--gpu-ids", "None"])
     capsys.readouterr()
     copy = run_dir / "robot" / "own.xml"
     before = copy.read_bytes()
-    train.main([task, *SMALL, *NETWORKS, "--max-iterations", "3", "--resume", str(run_dir)])
+    train.main([task, *SMALL, *NETWORKS, "--max-iterations", "3", "--resume", str(run_dir), *timestep])
     text = capsys.readouterr().err
     assert "changed since: env.robot: robot/own.xml -> " in text
+    assert "changed since: env.robot.timestep: 0.004 -> 0.005" in text
     assert f"whose content differs (--env.robot {copy} keeps the recorded one)" in text
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own-2.xml"
     assert copy.read_bytes() == before

