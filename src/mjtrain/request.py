@@ -132,9 +132,6 @@ def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
 
 def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
     there = ", ".join(config.env.observations)
-    for name in ("actor", "critic"):
-        if not config.agent.obs_groups.get(name):
-            yield f"--agent.obs-groups: names no groups for the {name}; give some of {there}"
     for name, groups in config.agent.obs_groups.items():
         for group in groups:
             if group not in config.env.observations:

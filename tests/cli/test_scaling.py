@@ -59,7 +59,7 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
         ("Cartpole-Balance --ranks 0 1", "--ranks 0 1: give numbers from 1 up"),
         ("Cartpole-Balance --ranks 1 3 --num-envs 64 --mode strong", "cannot split it over 3 ranks"),
         ("Cartpole-Balance -- --num-envs 3", "--num-envs: is decided by scaling"),
-        ("Cartpole-Balance --mode sideways", "'weak', 'strong'"),
+        ("Cartpole-Balance --mode sideways", "--mode sideways: choose from weak, strong"),
         ("Cartpole-Balance --ranks 1 --max-iterations 0", "--max-iterations 0: must be at least 1"),
     ],
 )

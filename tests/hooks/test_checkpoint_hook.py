@@ -32,7 +32,7 @@ def unmounting(env):
         run_dir().rename("elsewhere")
     elif STEPS == 110:  # in the fifth
         Path("elsewhere").rename(run_dir_name)
-    elif STEPS == 1:
+    elif STEPS == 2:  # the first is also that of the dry step, before there is a directory
         globals()["run_dir_name"] = run_dir()
     return torch.ones(env.num_envs)
 

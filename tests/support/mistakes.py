@@ -628,7 +628,7 @@ MISTAKES = (
         what="an event that replaces worlds.qpos",
         changes={"    worlds.qpos[:, 0] += uniform(env, (-width, width))\n": "    worlds.qpos = worlds.qpos + width\n"},
         says=(
-            "--env.events.spread: spread() raised FrozenInstanceError: cannot assign to field 'qpos' (task.py, line 26); change it in place, as in worlds.qpos[:, 0] = …",
+            "--env.events.spread: spread() raised FrozenInstanceError: cannot assign to field 'qpos' (task.py, line 26); write into it, as in worlds.qpos[:, 0] += …",
         ),
     ),
     Mistake(

@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.env.term_check import check_terms
+from mjtrain.env.term_check import check_terms, list_functions
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
 from mjtrain.errors import RequestError
 
@@ -28,7 +28,8 @@ _UPSTREAM = ("commands.", "events.", "curriculum.")
 def check_task(config: EnvConfig) -> None:
     """Step two worlds of a task once, on the CPU and the native engine, and check what every term returns.
 
-    The random numbers of this process are as before.
+    The random numbers of this process are as before, and so are the global variables of the modules that define the
+    terms: a term that counts its calls there, or keeps tensors of another run, begins the training as if it were new.
 
     Args:
         config: The MDP.
@@ -39,7 +40,7 @@ def check_task(config: EnvConfig) -> None:
     """
     check_terms(config)
     problems: dict[str, str] = {}
-    with _same_random_numbers():
+    with _same_random_numbers(), _same_memory([term.func for term in list_functions(config)]):
         try:
             _step_once(_guard_all(_shrink(config), problems))
         except RequestError:
@@ -149,7 +150,7 @@ def _guard_event(name: str, func: Callable[..., Any], mode: str, problems: dict[
         except Exception as error:
             problem = str(error) if isinstance(error, RequestError) else describe_exception(func, error)
             if isinstance(error, AttributeError) and "cannot assign to field" in problem:
-                problem += "; change it in place, as in worlds.qpos[:, 0] = …"
+                problem += "; write into it, as in worlds.qpos[:, 0] += …"
         if problem is not None:
             problems.setdefault(name, problem)
             worlds.qpos.copy_(before[0])
@@ -202,3 +203,30 @@ def _same_random_numbers() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+
+
+@contextmanager
+def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
+    """Restore what functions of a task may keep from call to call: global variables, and attributes of functions."""
+    spaces: dict[int, dict[str, Any]] = {}
+    for func in functions:
+        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
+            if not str(space.get("__name__", "")).startswith("mjtrain."):
+                spaces[id(space)] = space
+    before = [
+        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)]) for space in spaces.values()
+    ]
+    try:
+        yield
+    finally:
+        for space, names, containers in before:
+            for name in set(space) - set(names):
+                del space[name]
+            space.update(names)
+            for value, content in containers:
+                value.clear()
+                value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+def _list_containers(space: dict[str, Any]) -> list[Any]:
+    return [value for name, value in space.items() if type(value) in (dict, list, set) and not name.startswith("__")]

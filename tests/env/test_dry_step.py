@@ -1,0 +1,207 @@
+"""The dry step before a training leaves no trace, and what shows only later names its term."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mjtrain.catalog import load_task
+from mjtrain.config import (
+    CommandTerm,
+    CurriculumTerm,
+    EnvConfig,
+    EventTerm,
+    ObservationTerm,
+    RewardTerm,
+    TerminationTerm,
+)
+from mjtrain.env.dry_step import check_task
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
+from mjtrain.errors import RequestError
+from support.envs import NUM_ENVS, TASKS, make_env
+
+CARTPOLE = load_task("Cartpole-Balance").env
+
+
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)
+    torch.manual_seed(number)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_built_in_tasks_pass_and_random_numbers_stay(task: str) -> None:
+    def draw() -> list[float]:
+        return [random.random(), float(np.random.rand()), torch.rand(()).item()]
+
+    seed(1)
+    expected = draw()
+    seed(1)
+    check_task(load_task(task).env)
+    assert draw() == expected
+
+
+def noisy(env: Env) -> torch.Tensor:
+    """Use all the generators that it should not."""
+    return torch.rand(env.num_envs) + float(np.random.rand()) + random.random()
+
+
+def test_terms_that_draw_from_the_process_leave_its_random_numbers_alone() -> None:
+    config = replace(CARTPOLE, rewards={"noisy": RewardTerm(func=noisy, weight=1.0)})
+    seed(3)
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    check_task(config)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert str(np.random.get_state()) == str(before[1])
+    assert random.getstate() == before[2]
+
+
+CALLS = 0
+SEEN: dict[str, torch.Tensor] = {}
+
+
+def remembering(env: Env) -> torch.Tensor:
+    """Keep tensors as a function should not, but as some do."""
+    global CALLS
+    CALLS += 1
+    before = SEEN.setdefault("action", env.action.clone())
+    remembering.calls = CALLS  # pyright: ignore[reportFunctionMemberAccess]
+    return (env.action - before).square().sum(dim=1)
+
+
+def test_what_a_function_keeps_in_its_module_is_as_before() -> None:
+    config = replace(CARTPOLE, rewards={"x": RewardTerm(func=remembering, weight=1.0)})
+    check_task(config)
+    assert CALLS == 0
+    assert SEEN == {}
+    assert not hasattr(remembering, "calls")
+    make_env(config).step(torch.zeros(NUM_ENVS, 1))
+    assert CALLS == 1
+
+
+def test_only_due_worlds_of_an_interval_event_count() -> None:
+    def breaks(env: Env, worlds: Worlds) -> None:
+        worlds.qvel.fill_(torch.nan)
+
+    def moves(env: Env, worlds: Worlds) -> None:
+        worlds.qpos.add_(0.1)
+
+    check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks, mode="interval", interval_s=(1.0, 2.0))}))
+    with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
+        check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks)}))
+    with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos, which an interval event"):
+        check_task(replace(CARTPOLE, events={"x": EventTerm(func=moves, mode="interval")}))
+
+
+def test_consequences_of_a_wrong_command_are_left_out() -> None:
+    config = replace(
+        CARTPOLE,
+        commands={"aim": CommandTerm(func=lambda env: torch.zeros(env.num_envs))},
+        rewards={
+            "near": RewardTerm(func=lambda env: env.command("aim")[:, 3], weight=1.0),
+            "wide": RewardTerm(func=lambda env: env.qpos("hinge"), weight=1.0),
+        },
+    )
+    with pytest.raises(RequestError, match=r"--env\.commands\.aim: ") as caught:
+        check_task(config)
+    (note,) = caught.value.__notes__
+    assert note.startswith("--env.rewards.wide: ")
+
+
+def late(env: Env, first: Any, later: Any) -> Any:
+    return first(env) if (env.episode_step < 3).all() else later(env)
+
+
+def column(env: Env) -> torch.Tensor:
+    return env.qpos("hinge")
+
+
+def row(env: Env) -> torch.Tensor:
+    return env.qpos("hinge")[:, 0]
+
+
+def fails(env: Env) -> torch.Tensor:
+    raise KeyError("gone")
+
+
+def yes(env: Env) -> torch.Tensor:
+    return env.episode_step < 0
+
+
+LATE: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    (
+        "rewards",
+        {"x": RewardTerm(func=lambda env: late(env, row, column), weight=1.0)},
+        TypeError,
+        "--env.rewards.x: returned a tensor of shape (num_envs, 1); a reward is one value per world",
+    ),
+    (
+        "rewards",
+        {"x": RewardTerm(func=lambda env: late(env, row, fails), weight=1.0)},
+        KeyError,
+        "--env.rewards.x",
+    ),
+    (
+        "terminations",
+        {"x": TerminationTerm(func=lambda env: late(env, yes, row))},
+        TypeError,
+        "--env.terminations.x: returned a tensor of float32; a termination is boolean",
+    ),
+    (
+        "observations",
+        {"actor": {"x": ObservationTerm(func=lambda env: late(env, column, row))}},
+        TypeError,
+        "--env.observations.actor.x: returned a tensor of shape (num_envs,); an observation is float32",
+    ),
+    (
+        "observations",
+        {"actor": {"x": ObservationTerm(func=lambda env: late(env, column, lambda env: column(env).repeat(1, 2)))}},
+        TypeError,
+        "--env.observations.actor.x: has 2 columns now, and had 1",
+    ),
+    (
+        "observations",
+        {"actor": {"x": ObservationTerm(func=lambda env: late(env, column, fails))}},
+        KeyError,
+        "--env.observations.actor.x",
+    ),
+    (
+        "commands",
+        {"x": CommandTerm(func=lambda env: late(env, column, row), resampling_s=(0.02, 0.02))},
+        TypeError,
+        "--env.commands.x: has shape (6,) now, and had (6, 1)",
+    ),
+    (
+        "curriculum",
+        {"x": CurriculumTerm(func=lambda env, level: late(env, lambda env: level, fails))},
+        KeyError,
+        "--env.curriculum.x",
+    ),
+    (
+        "events",
+        {"x": EventTerm(func=lambda env, worlds: late(env, yes, fails), mode="interval")},
+        KeyError,
+        "--env.events.x",
+    ),
+]
+
+
+def step_often(env: Env) -> None:
+    for _ in range(8):
+        env.step(torch.zeros(NUM_ENVS, 1))
+
+
+@pytest.mark.parametrize(("kind", "terms", "error", "words"), LATE, ids=[f"{row[0]}-{row[2].__name__}" for row in LATE])
+def test_what_shows_only_later_names_its_term(
+    kind: str, terms: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    config: EnvConfig = replace(CARTPOLE, **{kind: terms})
+    env = make_env(config)
+    with pytest.raises(error) as caught:
+        step_often(env)
+    said = str(caught.value) if error is TypeError else "\n".join(caught.value.__notes__)
+    assert words in said
