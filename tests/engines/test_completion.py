@@ -341,7 +341,7 @@ def test_parts_get_the_names_that_a_task_uses(vendor: Path) -> None:
     sensors = {"base_height": SensorConfig(type="framepos", object="trunk")}
     model = load(vendor, names=names, sensors=sensors, keyframes={"home": KeyframeConfig(joints={"left_hip": 0.5})})
     assert names_of(model, "joint") == ["base", "left_hip", "left_knee", "right_hip"]
-    assert "right_hip" in names_of(model, "actuator")
+    assert names_of(model, "actuator") == ["left_hip", "left_knee", "left_knee_position", "right_hip"]
     assert model.sensor("torso_pos").objid[0] == model.body("trunk").id  # references follow
     assert model.key("home").qpos[7] == 0.5
 

@@ -5,7 +5,7 @@ from typing import Any
 from mjtrain.config import RobotConfig
 from mjtrain.engines.completion.actuators import replace_actuators
 from mjtrain.engines.completion.keyframes import forget_controls, set_keyframes
-from mjtrain.engines.completion.names import name_actuators, rename_parts
+from mjtrain.engines.completion.names import rename_parts
 from mjtrain.engines.completion.options import set_options
 from mjtrain.engines.completion.parts import (
     add_cameras,
@@ -24,7 +24,6 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
         RequestError: A name in the config is none of the robot's; the message names the flag and what there is.
         ValueError: MuJoCo cannot compile the result.
     """
-    name_actuators(spec)
     rename_parts(spec, config.names)
     if config.timestep is not None:
         spec.option.timestep = config.timestep

@@ -27,7 +27,7 @@ _TARGETS = {
 
 
 def rename_parts(spec: Any, config: NamesConfig) -> None:
-    """Give parts new names, and use these wherever the robot refers to them.
+    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one.
 
     Raises:
         RequestError: An expression matches nothing, or two parts would have the same name.
@@ -42,6 +42,8 @@ def rename_parts(spec: Any, config: NamesConfig) -> None:
         ("actuators", "actuator", spec.actuators),
         ("sensors", "sensor", spec.sensors),
     ):
+        if kind == "actuator":
+            _name_actuators(spec)  # after the new names of joints, and before those of actuators
         old_names: list[str] = [part.name for part in parts if part.name and part.name != "world"]
         new_names: dict[str, str] = {}
         for pattern, template in getattr(config, plural).items():
@@ -108,7 +110,7 @@ def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:
             pair.geomname2 = names.get(pair.geomname2, pair.geomname2)
 
 
-def name_actuators(spec: Any) -> None:
+def _name_actuators(spec: Any) -> None:
     """Name actuators that have no name after what they drive; a second one on it gets the type or a number too."""
     taken = {actuator.name for actuator in spec.actuators}
     for actuator in spec.actuators:
