@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import mjtrain
 from mjtrain.cli.train import main
+from mjtrain.errors import RequestError
 from support.mistakes import HEAD, MISTAKES, ROBOT, TASK, Mistake
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mistakes.md"
@@ -78,6 +80,13 @@ def test_a_dry_run_finds_the_same(
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [f"train: {line}" for line in mistake.says]
     assert printed.out == ""
+
+
+def test_an_option_of_the_launch_is_named_from_python() -> None:
+    with pytest.raises(
+        RequestError, match=r"train\(\) takes seed in launch, as in train\(…, launch=LaunchConfig\(seed="
+    ):
+        mjtrain.train("Cartpole-Balance", seed=3)
 
 
 def test_the_table_in_the_documentation_is_up_to_date() -> None:
