@@ -78,8 +78,8 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
 
 
 def _is_of_task(run_dir: Path, task: str) -> bool:
-    folder = run_dir.parent.name
-    return is_same_task(read_task(run_dir), task) or folder.lower() == folder_name(task)
+    is_in_folder = ":" not in task and run_dir.parent.name.lower() == folder_name(task)
+    return is_in_folder or is_same_task(read_task(run_dir), task)
 
 
 def summarise_run(run_dir: Path) -> RunSummary:
