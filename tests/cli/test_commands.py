@@ -48,6 +48,7 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Arm-Reach",
         "Cartpole-Balance",
         "Cartpole-Swingup",
+        "Go2-Velocity-Flat",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

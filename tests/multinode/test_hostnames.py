@@ -167,7 +167,7 @@ def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:
         job.kill(signal.SIGTERM)
     first, second = [job.finish(since=0.0) for job in jobs]
     check_nothing_left(cluster)
-    assert [first.status, second.status] == [143, 143]
+    assert [first.status, second.status] == [143, 143], second.stderr
     assert "from iteration 2, after rank 1 on host alpha: ValueError: the arm fell off" in first.stderr
     found = notes(tmp_path)
     assert [(note["RANK"], note["host"], note["seed"]) for note in found[::2]] == [(0, "zeta", 0), (1, "alpha", 1)]

@@ -82,7 +82,7 @@ def _drift(context: RankContext, where: str, culprit: int) -> str:
         elif where == "normaliser":
             actor.obs_normalizer._var[0, 1] *= 1.0001  # pyright: ignore[reportIndexIssue]
         elif where == "optimiser":
-            runner.alg.optimizer.state_dict()["state"][4]["exp_avg"].view(torch.int32)[0] ^= 1 << 30
+            runner.alg.optimizer.state_dict()["state"][4]["exp_avg"][0] += 1e-3
         else:
             other = {name: value + 0.01 for name, value in runner.alg.save()["critic_state_dict"].items()}
             runner.alg.load({"critic_state_dict": other}, {"critic": True}, strict=True)
