@@ -49,6 +49,8 @@ def rank_scope(
                 device_id=torch.device(context.device) if backend == "nccl" else None,
                 **where,  # pyright: ignore[reportArgumentType]
             )
+            if backend == "gloo":
+                dist.barrier()  # a rank that left before all are connected would break the connections of the others
         try:
             yield
         finally:

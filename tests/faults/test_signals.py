@@ -110,6 +110,20 @@ def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.S
         record(signum.name, "launcher, while it saves", outcome, last_words="")
 
 
+def test_a_signal_to_every_process_is_one_request(tmp_path: Path, record: Record) -> None:
+    """As a scheduler does it. A rank passes its signal on; that of the launcher itself, later, is no second one."""
+    job = function(tmp_path, "save_when_asked", FAULT_SLOW_SAVE="1")
+    job.wait_for("at work")
+    for pid in job.processes():
+        if pid != job.process.pid:
+            os.kill(pid, signal.SIGTERM)
+    job.wait_for("finishing this iteration", "stderr")
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 143
+    assert (tmp_path / "saved").exists()
+    record("SIGTERM", "every process of a job", outcome, last_words="SIGTERM: finishing this iteration, …")
+
+
 def test_the_second_signal_is_the_end(tmp_path: Path, record: Record) -> None:
     job = function(tmp_path, "save_when_asked", FAULT_SLOW_SAVE="60")
     job.wait_for("at work")

@@ -163,8 +163,9 @@ def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:
         for index, node in enumerate(cluster.nodes)
     ]
     jobs[0].wait_for("iteration 5/")
-    for job in jobs:
-        job.kill(signal.SIGTERM)
+    jobs[1].kill(signal.SIGTERM)  # a scheduler signals all nodes, and this one may be heard of first
+    jobs[0].wait_for("SIGTERM: finishing this iteration", "stderr")
+    jobs[0].kill(signal.SIGTERM)
     first, second = [job.finish(since=0.0) for job in jobs]
     check_nothing_left(cluster)
     assert [first.status, second.status] == [143, 143], second.stderr

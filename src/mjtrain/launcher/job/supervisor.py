@@ -80,6 +80,8 @@ class Supervisor:
         """Exit codes of ranks, by process id, and when they arrived."""
         self._value: bytes | None = None
         self._stop_signal: int | None = None
+        self._signalled = False
+        """Whether this process has got a signal; a rank may have passed on its own before."""
         self._stop_announced = False
         self._deadline_s: float | None = None
         """When a stop that was asked for is enforced."""
@@ -172,7 +174,7 @@ class Supervisor:
         if kind == "beat":
             state.take_beat(message, state.heard_s)
         elif kind == "signalled" and self._stop_signal is None:
-            self._on_signal(message["signum"])
+            self._request_stop(message["signum"])
         elif kind in ("stopping", "interrupting"):
             self._on_answer(kind)
         elif kind in ("done", "interrupted"):
@@ -219,11 +221,19 @@ class Supervisor:
     # What follows from it
 
     def _on_signal(self, signum: int) -> None:
-        """Ask for a stop with the first signal; leave with the second."""
+        """Ask for a stop with the first signal to this process; leave with the second.
+
+        Schedulers signal all processes of a job at once, so what a rank passes on does not count as the first.
+        """
+        if self._connection is None and self._signalled:
+            self._deadline_s = 0.0
+        elif self._stop_signal is None:
+            self._request_stop(signum)
+        self._signalled = True
+
+    def _request_stop(self, signum: int) -> None:
         if self._connection is not None:
             self._connection.send("signalled", signum=signum)  # a request to the whole job
-        elif self._stop_signal is not None:
-            self._deadline_s = 0.0
         else:
             self._stop(signum)
 

@@ -42,6 +42,8 @@ class Coordinator:
         self._begun_s: float | None = None
         self._port: int | None = None
         self._stop_signal: int | None = None
+        self._signalled = False
+        """Whether this process has got a signal; a host may have passed on its own before."""
         self._deadline_s: float | None = None
         self._failed_s: float | None = None
         self._failures: list[Failure] = []
@@ -106,7 +108,7 @@ class Coordinator:
             self._begun.add(index)
             self._begun_s = time.monotonic()
         elif kind == "signalled" and self._stop_signal is None:
-            self._on_signal(message["signum"])
+            self._stop(message["signum"])
         elif kind == "result":
             result = self._results[index] = read_result(message, body, trusted=host.trusted)
             if result.failure is not None:
@@ -119,10 +121,14 @@ class Coordinator:
         self._failed_s = self._failed_s or time.monotonic()
 
     def _on_signal(self, signum: int) -> None:
-        """Ask for a stop with the first signal; leave with the second."""
-        if self._stop_signal is not None:
+        """Ask for a stop with the first signal to this process; leave with the second."""
+        if self._signalled:
             self._deadline_s = 0.0
-            return
+        elif self._stop_signal is None:
+            self._stop(signum)
+        self._signalled = True
+
+    def _stop(self, signum: int) -> None:
         self._stop_signal = signum
         self._deadline_s = time.monotonic() + self._stop_grace_s + SETTLE_S
         for host in self._hosts:
