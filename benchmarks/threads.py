@@ -60,7 +60,8 @@ def main() -> None:
     args = parser.parse_args()
     kinds = [*args.threads, None]
     print(f"{args.task}, {cores} cores, env steps/s\n")
-    print("| load | " + " | ".join("default" if kind is None else f"{kind} threads" for kind in kinds) + " | ratio |")
+    names = ["default" if kind is None else f"--num-threads {kind}" for kind in kinds]
+    print(f"| load | {' | '.join(names)} | default / best |")
     print("|---|" + "---|" * (len(kinds) + 1))
     missed = False
     for load in args.loads:

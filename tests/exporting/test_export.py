@@ -26,9 +26,8 @@ def train(task: str, log_root: Path) -> Path:
     return result.run_dir
 
 
-@pytest.mark.parametrize(
-    "task", [task if task == "Cartpole-Balance" else pytest.param(task, marks=pytest.mark.process) for task in TASKS]
-)
+@pytest.mark.process
+@pytest.mark.parametrize("task", TASKS)
 def test_files_agree_with_the_policy_and_describe_it(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
