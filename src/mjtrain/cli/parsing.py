@@ -72,9 +72,8 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
         options = {**options, "description": textwrap.fill(options["description"], width, subsequent_indent="  ")}
     try:
         with contextlib.redirect_stderr(boxes), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # defaults of a wrong type, of which the check of terms says more
+            # Of defaults of a wrong type, the check of terms says more.
+            warnings.simplefilter("ignore", UserWarning)
             return tyro.cli(
                 config_type,
                 args=args,

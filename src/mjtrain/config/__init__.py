@@ -18,7 +18,8 @@ from mjtrain.config.env import (
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
-from mjtrain.config.robot import (
+from mjtrain.config.robot import RobotConfig
+from mjtrain.config.robot_parts import (
     ActuatorConfig,
     CameraConfig,
     GeomConfig,
@@ -26,7 +27,6 @@ from mjtrain.config.robot import (
     LightConfig,
     NamesConfig,
     OptionConfig,
-    RobotConfig,
     SensorConfig,
     SiteConfig,
 )

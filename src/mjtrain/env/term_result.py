@@ -84,15 +84,14 @@ def stack_terms(
     except Exception as error:
         name_term(error, terms[len(results)][0])
         raise
-    names = [name for name, _, _ in terms]
     try:
         stacked = torch.stack(results, dim=1)
     except Exception:
-        check_results(kind, names, results, core)
+        check_results(kind, [name for name, _, _ in terms], results, core)
         raise
     fits = stacked.shape == (core.num_envs, len(results)) and (kind != "termination" or stacked.dtype == torch.bool)
     if not fits:
-        check_results(kind, names, results, core)
+        check_results(kind, [name for name, _, _ in terms], results, core)
     return stacked
 
 
