@@ -11,11 +11,11 @@ import torch
 from mjtrain.config import (
     ActionTerm,
     ActuatorConfig,
-    CameraConfig,
     EnvConfig,
     GeomConfig,
     KeyframeConfig,
     LightConfig,
+    MountedCameraConfig,
     NamesConfig,
     OptionConfig,
     RobotConfig,
@@ -324,8 +324,10 @@ def test_cameras_and_lights_are_added(vendor: Path) -> None:
     model = load(
         vendor,
         cameras={
-            "side": CameraConfig(body="torso", pos=(0.0, -2.0, 0.5), xyaxes=(1, 0, 0, 0, 0.2, 1), mode="trackcom"),
-            "watch": CameraConfig(pos=(3.0, 0.0, 1.0), mode="targetbody", target="torso", fovy=60.0),
+            "side": MountedCameraConfig(
+                body="torso", pos=(0.0, -2.0, 0.5), xyaxes=(1, 0, 0, 0, 0.2, 1), mode="trackcom"
+            ),
+            "watch": MountedCameraConfig(pos=(3.0, 0.0, 1.0), mode="targetbody", target="torso", fovy=60.0),
         },
         lights={"sun": LightConfig(dir=(0.1, 0.0, -1.0))},
     )
@@ -364,7 +366,7 @@ def test_it_is_recorded_and_read_again(vendor: Path) -> None:
         sensors={"s": SensorConfig(type="contact", object="torso", data=("found", "force"))},
         actuators={"legs": LEGS},
         keyframes={"k": KeyframeConfig(joints={".*": 0.0}, height=1.0)},
-        cameras={"c": CameraConfig(xyaxes=(1.0, 0.0, 0.0, 0.0, 0.0, 1.0))},
+        cameras={"c": MountedCameraConfig(xyaxes=(1.0, 0.0, 0.0, 0.0, 0.0, 1.0))},
         geoms={"g": GeomConfig(geoms=(".*",), friction=(1.0, 0.1, 0.1))},
     )
     assert from_plain(RobotConfig, to_plain(robot)) == robot
@@ -459,11 +461,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "--env.robot.sites.a.body trso: no body has this name; did you mean torso?",
     ),
     "camera": (
-        {"cameras": {"track": CameraConfig()}},
+        {"cameras": {"track": MountedCameraConfig()}},
         "--env.robot.cameras.track: the robot has a camera of this name; give another name",
     ),
     "target of a camera": (
-        {"cameras": {"a": CameraConfig(mode="targetbody")}},
+        {"cameras": {"a": MountedCameraConfig(mode="targetbody")}},
         "--env.robot.cameras.a.target : no body has this name; there is world, torso",
     ),
     "names": (

@@ -1,6 +1,7 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
 from mjtrain.config.agent import AgentConfig, DistributionConfig, ModelConfig, PpoConfig
+from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
     CommandTerm,
@@ -21,10 +22,10 @@ from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
 from mjtrain.config.robot import RobotConfig
 from mjtrain.config.robot_parts import (
     ActuatorConfig,
-    CameraConfig,
     GeomConfig,
     KeyframeConfig,
     LightConfig,
+    MountedCameraConfig,
     NamesConfig,
     OptionConfig,
     SensorConfig,
@@ -52,6 +53,7 @@ __all__ = [
     "LightConfig",
     "LoggerName",
     "ModelConfig",
+    "MountedCameraConfig",
     "NamesConfig",
     "NanGuardConfig",
     "ObservationTerm",
@@ -65,6 +67,7 @@ __all__ = [
     "RunToResume",
     "SensorConfig",
     "SiteConfig",
+    "StreamName",
     "TaskConfig",
     "TerminationTerm",
     "TerrainConfig",

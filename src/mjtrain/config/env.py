@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from mjtrain.config.camera import CameraConfig
 from mjtrain.config.robot import RobotConfig
 
 
@@ -45,7 +46,8 @@ class ObservationTerm(Term):
     """One entry of an observation group."""
 
     func: Callable[..., Any]
-    """func(env, **params) -> tensor of shape (num_envs, size)."""
+    """func(env, **params) -> tensor of shape (num_envs, size), or an image of shape (num_envs, channels, height,
+    width)."""
 
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
@@ -64,6 +66,10 @@ class ObservationTerm(Term):
 
     delay: tuple[int, int] = (0, 0)
     """Fewest and most env steps until a reading arrives, drawn for each episode."""
+
+    shift: int = 0
+    """Images: most pixels by which they are shifted to each side, drawn for each world and env step; the border is
+    repeated (Laskin et al. 2020, arXiv:2004.14990). Off with observation_noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +281,9 @@ class EnvConfig:
 
     curriculum: dict[str, CurriculumTerm] = field(default_factory=dict)
     """Curriculum terms by name."""
+
+    cameras: dict[str, CameraConfig] = field(default_factory=dict)
+    """Rendered cameras by name; the observation terms `camera` read them."""
 
     observation_noise: bool = True
     """Whether observations carry the noise of their terms; play turns it off."""

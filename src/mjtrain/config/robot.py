@@ -8,10 +8,10 @@ from typing import Any
 
 from mjtrain.config.robot_parts import (
     ActuatorConfig,
-    CameraConfig,
     GeomConfig,
     KeyframeConfig,
     LightConfig,
+    MountedCameraConfig,
     NamesConfig,
     OptionConfig,
     SensorConfig,
@@ -64,7 +64,7 @@ class RobotConfig:
     keyframe: str = ""
     """Name of the keyframe that is the default pose. Default: home if there is one, else the reference pose."""
 
-    cameras: dict[str, CameraConfig] = field(default_factory=dict)
+    cameras: dict[str, MountedCameraConfig] = field(default_factory=dict)
     """Cameras that are added, by name."""
 
     lights: dict[str, LightConfig] = field(default_factory=dict)

@@ -239,7 +239,7 @@ class KeyframeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CameraConfig:
+class MountedCameraConfig:
     """A camera that is added."""
 
     body: str = "world"

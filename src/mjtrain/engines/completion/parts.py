@@ -5,7 +5,7 @@ from typing import Any
 
 import mujoco
 
-from mjtrain.config import CameraConfig, GeomConfig, LightConfig, SiteConfig
+from mjtrain.config import GeomConfig, LightConfig, MountedCameraConfig, SiteConfig
 from mjtrain.engines.completion.lookup import choose, match
 from mjtrain.errors import RequestError
 
@@ -74,7 +74,7 @@ def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
         )
 
 
-def add_cameras(spec: Any, cameras: dict[str, CameraConfig]) -> None:
+def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
     """Add cameras.
 
     Raises:
@@ -111,7 +111,7 @@ def add_lights(spec: Any, lights: dict[str, LightConfig]) -> None:
         )
 
 
-def _mode(flag: str, config: CameraConfig | LightConfig) -> Any:
+def _mode(flag: str, config: MountedCameraConfig | LightConfig) -> Any:
     mode = choose(f"{flag}.mode", config.mode, "mode", _MODES)
     return getattr(mujoco.mjtCamLight, f"mjCAMLIGHT_{mode.upper()}")
 

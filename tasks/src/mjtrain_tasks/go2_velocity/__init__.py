@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mjtrain import (
     ActuatorConfig,
-    CameraConfig,
     GeomConfig,
     KeyframeConfig,
+    MountedCameraConfig,
     NamesConfig,
     OptionConfig,
     RobotConfig,
@@ -76,7 +76,9 @@ def make_robot() -> RobotConfig:
             )
         },
         cameras={
-            "follow": CameraConfig(body="trunk", pos=(0, -1.8, 0.7), xyaxes=(1, 0, 0, 0, 0.35, 0.94), mode="trackcom")
+            "follow": MountedCameraConfig(
+                body="trunk", pos=(0, -1.8, 0.7), xyaxes=(1, 0, 0, 0, 0.35, 0.94), mode="trackcom"
+            )
         },
     )
 
