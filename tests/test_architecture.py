@@ -53,7 +53,7 @@ MAY_IMPORT = {
         "launcher.failure",
     },
     "engines": set(),
-    "rendering": set(),
+    "rendering": {"engines"},
     "env": {"rotations", "engines", "rendering"},
     "mdp": {"rotations", "env", "engines", "rendering"},
     "learner": set(),

@@ -11,8 +11,8 @@ from mjtrain.rendering.cameras import check_cameras
 from support.scenes import SIDE, load_scene
 
 MISTAKES = {
-    "--env.cameras.left.camera left: the robot has no such camera; it has side, top, eye": {"camera": ""},
-    "--env.cameras.left.camera front: the robot has no such camera; it has side, top, eye": {"camera": "front"},
+    "--env.cameras.left.camera left: the robot has no such camera; it has side, top, chase, eye": {"camera": ""},
+    "--env.cameras.left.camera front: the robot has no such camera; it has side, top, chase, eye": {"camera": "front"},
     "--env.cameras.left.width 0: give at least 1": {"width": 0},
     "--env.cameras.left.height -3: give at least 1": {"height": -3},
     "--env.cameras.left.interval 0: give at least 1": {"interval": 0},

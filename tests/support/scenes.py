@@ -9,6 +9,7 @@ SCENE = """
 <mujoco>
   <asset>
     <texture name="checks" type="2d" builtin="checker" rgb1="1 0 0" rgb2="0 0 1" width="32" height="32"/>
+    <texture name="dull" type="2d" builtin="flat" rgb1="0.3 0.3 0.3" width="32" height="32"/>
     <texture name="sky" type="skybox" builtin="flat" rgb1="0.2 0.4 0.6" width="16" height="16"/>
     <material name="checked" texture="checks" texrepeat="2 2" specular="0.4"/>
     <material name="green" rgba="0 1 0 1" specular="0.4"/>
@@ -22,6 +23,7 @@ SCENE = """
       <joint name="slide" type="slide" axis="1 0 0"/>
       <geom name="box" type="box" size="0.3 0.3 0.3" material="green"/>
       <geom type="sphere" size="0.2" pos="0 0 0.5" rgba="0.9 0.1 0.1 1"/>
+      <camera name="chase" mode="track" pos="0 -3 1" xyaxes="1 0 0 0 0.3 1"/>
       <body name="arm" pos="0 0 0.5">
         <joint name="turn" type="hinge" axis="0 0 1"/>
         <geom name="rod" type="capsule" fromto="0 0 0 0.8 0 0" size="0.08" rgba="0.1 0.1 0.9 1"/>
@@ -34,7 +36,7 @@ SCENE = """
   <actuator><motor name="slide" joint="slide"/><motor name="turn" joint="turn"/></actuator>
 </mujoco>
 """
-"""A box with a ball and a rod that slides and turns before a wall, under a lamp and a sky; three cameras."""
+"""A box with a ball and a rod that slides and turns before a wall, under a lamp and a sky; four cameras."""
 
 CLASSES = {"rod": ("rod",), "slider": ("slider",), "floor": ("floor",), "wall": ("wall",)}
 """The ball has no name: it is of its body's class."""
