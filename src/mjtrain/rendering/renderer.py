@@ -16,6 +16,7 @@ from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import ResolvedCamera, check_cameras
 from mjtrain.rendering.parts import SeenParts
 from mjtrain.rendering.worlds import RenderedWorlds
+from mjtrain.warp_start import start_warp
 
 SEEN_FIELDS = (
     "geom_rgba",
@@ -98,6 +99,7 @@ class CameraRenderer:
         self.images = {name: _allocate(num_envs, camera.config, self.device) for name, camera in found.items()}
         groups = _group(found)
         self._group_of = {name: number for number, group in enumerate(groups) for name in group}
+        start_warp(on_cpu=self.device.type == "cpu")
         self._wp_device = wp.get_device(device)
         self._parts = _split(num_envs, 1 if self._wp_device.is_cuda else num_threads)
         with wp.ScopedDevice(self._wp_device):
