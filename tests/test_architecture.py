@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "standard_streams": set(),
     "rotations": set(),
     "run_size": set(),
+    "network_check": set(),
     "catalog": set(),
     "worker": set(),
     "checkpoint_formats": set(),
@@ -68,7 +69,7 @@ MAY_IMPORT = {
     "scaling": {"plotting", "runs"},
     "new_project": set(),
     "project_template": {"mdp"},
-    "request": {"catalog", "launcher", "run_size", "runs", "engines", "env", "video"},
+    "request": {"catalog", "launcher", "network_check", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {
         "open_run",

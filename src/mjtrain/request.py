@@ -15,6 +15,7 @@ from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import count_gpus, installed_packages, is_writable
+from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
@@ -97,7 +98,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
         from mjtrain.env.dry_step import check_task  # imports MuJoCo
 
-        check_task(config.env)
+        problems = list(find_network_problems(config.agent, check_task(config.env), config.num_envs))
+        if problems:
+            raise RequestError.of(problems)
     return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
 
 

@@ -25,7 +25,7 @@ NUM_LEVELS = 2
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
-def check_task(config: EnvConfig) -> None:
+def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
     """Step two worlds of a task once, on the CPU and the native engine, and check what every term returns.
 
     The random numbers of this process are as before, and so are the global variables of the modules that define the
@@ -34,15 +34,19 @@ def check_task(config: EnvConfig) -> None:
     Args:
         config: The MDP.
 
+    Returns:
+        What one environment observes, by group: (size,), or (channels, height, width) of images.
+
     Raises:
         RequestError: Something of the config, the robot or the terms does not fit. There is a note for each further
             problem.
     """
     check_terms(config)
     problems: dict[str, str] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     with _same_random_numbers(), _same_memory([term.func for term in list_functions(config)]):
         try:
-            _step_once(_guard_all(_shrink(config), problems))
+            shapes = _step_once(_guard_all(_shrink(config), problems))
         except RequestError:
             raise
         except Exception:  # what follows from a term that is wrong; the term says more
@@ -50,9 +54,10 @@ def check_task(config: EnvConfig) -> None:
                 raise
     if problems:
         raise RequestError.of([f"--env.{name}: {problem}" for name, problem in _without_consequences(problems).items()])
+    return shapes
 
 
-def _step_once(config: EnvConfig) -> None:
+def _step_once(config: EnvConfig) -> dict[str, tuple[int, ...]]:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     try:
         env = Env(config, engine, seed=0)
@@ -62,6 +67,7 @@ def _step_once(config: EnvConfig) -> None:
                 env.command_error(name, error)
             if term.steer is not None:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
+        return {group: tuple(observed.shape[1:]) for group, observed in env.observe().items()}
     finally:
         engine.close()
 
