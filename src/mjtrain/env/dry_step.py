@@ -59,6 +59,7 @@ def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
 
 def _step_once(config: EnvConfig) -> dict[str, tuple[int, ...]]:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
+    env = None
     try:
         env = Env(config, engine, seed=0)
         env.step(torch.zeros(NUM_ENVS, env.num_actions))
@@ -69,7 +70,7 @@ def _step_once(config: EnvConfig) -> dict[str, tuple[int, ...]]:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
         return {group: tuple(observed.shape[1:]) for group, observed in env.observe().items()}
     finally:
-        engine.close()
+        (env or engine).close()
 
 
 def _shrink(config: EnvConfig) -> EnvConfig:
