@@ -35,8 +35,9 @@ def test_files_agree_with_the_policy_and_describe_it(
     recorded: dict[str, torch.Tensor] = {}
     record = verify.record_observations
 
-    def keep(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        recorded["observations"], recorded["actions"] = answer = record(*args)
+    def keep(*args: Any) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        inputs, recorded["actions"] = answer = record(*args)
+        recorded.update(inputs)
         return answer
 
     monkeypatch.setattr(verify, "record_observations", keep)

@@ -7,6 +7,8 @@ from typing import Any
 from mjtrain.config import to_plain
 from mjtrain.engines.robot import describe_actuators
 from mjtrain.env.env import Env
+from mjtrain.exporting.inputs import list_image_inputs
+from mjtrain.learner import Policy
 from mjtrain.runs.trained_run import TrainedRun
 
 FORMAT = 1
@@ -16,19 +18,18 @@ KEY = "mjtrain"
 """Key of the metadata in an ONNX file; the value is JSON."""
 
 
-def describe_policy(run: TrainedRun, env: Env, groups: tuple[str, ...], iteration: int) -> dict[str, Any]:
+def describe_policy(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe a policy's observations and actions in plain values.
 
     Args:
         run: What was trained.
         env: An environment of it.
-        groups: Observation groups whose concatenation is the input of the network, in order.
-        iteration: Iteration of the weights.
+        policy: With its weights.
 
     Returns:
         See docs/deploy-a-policy.md.
     """
-    layout = env.engine.layout
+    layout, images = env.engine.layout, list_image_inputs(policy)
     actuators = describe_actuators(run.env)
     return {
         "format": FORMAT,
@@ -37,16 +38,16 @@ def describe_policy(run: TrainedRun, env: Env, groups: tuple[str, ...], iteratio
         "task": run.task,
         "run": None if run.run_dir is None else run.run_dir.name,
         "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
-        "iteration": iteration,
+        "iteration": policy.iteration,
         "control_period_s": env.step_dt,
         "physics_step_s": layout.timestep_s,
-        "observations": _describe_observations(run, env, groups),
+        "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
         "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
     }
 
 
-def _describe_observations(run: TrainedRun, env: Env, groups: tuple[str, ...]) -> list[dict[str, Any]]:
+def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:
     described, begin = [], 0
     for group in groups:
         for name, width in env.observation_widths(group).items():
