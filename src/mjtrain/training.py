@@ -52,7 +52,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_env(context, config)
-        stack.callback(env.engine.close)
+        stack.callback(env.close)
         learner = make_learner(context, env, config.agent)
         notices = restore(learner, context, config, run)
         last_iteration = find_last_iteration(config, learner)

@@ -38,7 +38,7 @@ def make_engine(
         config: Holds the path of the MJCF file, the ground, and the buffer sizes of the warp engine.
         num_envs: Number of worlds.
         device: Torch device of the worlds; the native engine is on the CPU only.
-        num_threads: Threads of the native engine.
+        num_threads: CPU threads of the native engine, and of the cameras of both.
 
     Raises:
         RequestError: The MJCF file is missing or is not a valid model.
@@ -56,6 +56,7 @@ def make_engine(
         model,
         num_envs,
         device=device,
+        num_threads=num_threads,
         nconmax=config.warp.nconmax,
         njmax=config.warp.njmax,
         height_field=height_field,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import mujoco
 import torch
 
 from mjtrain.engines.layout import Layout
@@ -44,6 +45,12 @@ class Engine(Protocol):
 
     device: torch.device
     """Where the state lives."""
+
+    model: mujoco.MjModel
+    """The compiled model that all worlds started from. Do not change it."""
+
+    num_threads: int
+    """CPU threads that the worlds of this rank may use."""
 
     layout: Layout
     """Where the named parts of the model lie in the state."""

@@ -34,6 +34,8 @@ class NativeEngine:
     ) -> None:
         self.num_envs = num_envs
         self.device = torch.device("cpu")
+        self.model = model
+        self.num_threads = num_threads
         self.layout = make_layout(model, self.device, dtype, height_field)
         model = copy.copy(model)
         # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.

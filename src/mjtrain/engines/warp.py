@@ -27,6 +27,7 @@ class WarpEngine:
         num_envs: int,
         *,
         device: str,
+        num_threads: int = 1,
         nconmax: int | None = None,
         njmax: int | None = None,
         height_field: HeightField | None = None,
@@ -38,6 +39,8 @@ class WarpEngine:
             )
         self.num_envs = num_envs
         self.device = torch.device(device)
+        self.model = model
+        self.num_threads = num_threads
         self.layout = make_layout(model, self.device, torch.float32, height_field)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):

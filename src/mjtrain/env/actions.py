@@ -28,7 +28,7 @@ class Actions:
             matched = sorted(layout.actuators[hit] for hit in match_names(term.actuators, layout.actuators, "actuator"))
             if term.delay[1]:
                 part = slice(len(columns), len(columns) + len(matched))
-                self._lines[name] = (part, DelayLine(term.delay, len(matched), core))
+                self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
             rows += [(term.scale, term.offset + at_home, *term.clip) for at_home in home]

@@ -9,48 +9,59 @@ from mjtrain.errors import RequestError
 class DelayLine:
     """Delays a signal by a number of env steps, drawn for each world and episode."""
 
-    def __init__(self, delay: tuple[int, int], size: int, core: EnvCore, *, history: int = 1) -> None:
+    def __init__(
+        self,
+        delay: tuple[int, int],
+        shape: tuple[int, ...],
+        core: EnvCore,
+        *,
+        history: int = 1,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Make room.
 
         Args:
             delay: Least and most env steps.
-            size: Columns of the signal.
+            shape: Shape of the signal of one world: its columns, or the channels, height and width of an image.
             core: The worlds and the generator of the delays.
             history: How many values are read at once.
+            dtype: Type of the signal.
         """
         self._core = core
         self._low, self._high = delay
         self.history = history
         """How many values are read at once."""
-        self.ring = torch.zeros(core.num_envs, delay[1] + history, size, device=core.device)
-        """Values of the last env steps, oldest first. Shape (num_envs, high + history, size)."""
+        self.ring = torch.zeros(core.num_envs, delay[1] + history, *shape, device=core.device, dtype=dtype)
+        """Values of the last env steps, oldest first. Shape (num_envs, high + history, *shape)."""
         self.lag = torch.zeros(core.num_envs, dtype=torch.long, device=core.device)
         """Delay of the running episode, in env steps. Shape (num_envs,)."""
         self._window = torch.arange(history, device=core.device) + delay[1]
+        self._worlds = torch.arange(core.num_envs, device=core.device)[:, None]
 
     def push(self, value: torch.Tensor, advance: bool = True) -> torch.Tensor:
         """Store the newest value and return what arrives now.
 
         Args:
-            value: Shape (num_envs, size).
+            value: Shape (num_envs, *shape).
             advance: Whether an env step has passed; if not, nothing is stored.
 
         Returns:
-            Shape (num_envs, history * size), oldest first.
+            Along the first axis of the signal, oldest first: shape (num_envs, history * size), or (num_envs, history *
+            channels, height, width).
         """
         if advance:
             self.ring.copy_(torch.cat([self.ring[:, 1:], value[:, None]], dim=1))
-        index = (self._window - self.lag[:, None])[:, :, None].expand(-1, -1, self.ring.shape[2])
-        return self.ring.gather(1, index).flatten(1)
+        return self.ring[self._worlds, self._window - self.lag[:, None]].flatten(1, 2)
 
     def begin(self, mask: torch.Tensor, value: torch.Tensor) -> None:
         """Begin episodes in the masked worlds: fill their past with this value and draw a new delay.
 
         Args:
             mask: Boolean, shape (num_envs,).
-            value: Shape (num_envs, size).
+            value: Shape (num_envs, *shape).
         """
-        self.ring.copy_(torch.where(mask[:, None, None], value[:, None], self.ring))
+        worlds = mask.view(-1, *[1] * (self.ring.ndim - 1))
+        self.ring.copy_(torch.where(worlds, value[:, None], self.ring))
         if self._high > self._low:
             drawn = torch.randint(
                 self._low, self._high + 1, mask.shape, generator=self._core.rng, device=self._core.device

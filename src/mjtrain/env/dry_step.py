@@ -54,6 +54,7 @@ def check_task(config: EnvConfig) -> None:
 
 def _step_once(config: EnvConfig) -> None:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
+    env = None
     try:
         env = Env(config, engine, seed=0)
         env.step(torch.zeros(NUM_ENVS, env.num_actions))
@@ -63,7 +64,7 @@ def _step_once(config: EnvConfig) -> None:
             if term.steer is not None:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
     finally:
-        engine.close()
+        (env or engine).close()
 
 
 def _shrink(config: EnvConfig) -> EnvConfig:

@@ -9,6 +9,7 @@ import torch
 from mjtrain.config import EnvConfig
 from mjtrain.engines.base import Engine, State
 from mjtrain.env.actions import Actions
+from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
 from mjtrain.env.contact_times import ContactTimes
 from mjtrain.env.core import EnvCore
@@ -73,6 +74,8 @@ class Env:
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self.ground = Ground(engine.layout.height_field, self.device)
         """Heights of the ground."""
+        self.cameras = Cameras(config.cameras, core)
+        """What the cameras of all worlds see."""
         self._actions = Actions(config.actions, core)
         self._rewards = Rewards(config.rewards, core)
         self._terminations = Terminations(config.terminations, core)
@@ -94,7 +97,7 @@ class Env:
             action: Output of the policy, nominally in [-1, 1]. Shape (num_envs, num_actions).
 
         Returns:
-            Observations by group, each of shape (num_envs, size), of the new episode where one ended; rewards, shape
+            Observations by group, as `observe` returns them, of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
         """
         self._stepping = True
@@ -113,7 +116,7 @@ class Env:
         self.statistics.update(rewards, causes, done, broken)
         self._begin_episodes(done)
         self._commands.update(self, done)
-        self._seen = self._observations.compute(self, done)
+        self._seen = self._observe(done)
         return self._seen, rewards.sum(dim=1), terminated, truncated
 
     def reset(self, mask: torch.Tensor) -> None:
@@ -124,11 +127,17 @@ class Env:
         """
         self._begin_episodes(mask)
         self._commands.reset(self, mask)
-        begun = self._observations.compute(self, mask, advance=False)
-        self._seen = {name: torch.where(mask[:, None], begun[name], seen) for name, seen in self._seen.items()}
+        begun = self._observe(mask, advance=False)
+        self._seen = {
+            name: torch.where(mask.view(-1, *[1] * (seen.ndim - 1)), begun[name], seen)
+            for name, seen in self._seen.items()
+        }
 
     def observe(self) -> dict[str, torch.Tensor]:
-        """Return the observations by group, each of shape (num_envs, size), as the last step or reset left them."""
+        """Return the observations by group, as the last step or reset left them.
+
+        Shape (num_envs, size) each, or (num_envs, channels, height, width) of images.
+        """
         return self._seen
 
     def stagger(self) -> None:
@@ -147,6 +156,7 @@ class Env:
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
             "memory": self._memory.state_dict(),
+            "looks": self.cameras.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -174,11 +184,18 @@ class Env:
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
         self._memory.load_state_dict(state.get("memory", {}))
+        self.cameras.load_state_dict(state.get("looks", {}))
+        self.cameras.refresh()
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
         return self._nan_guard.dump(folder, name)
+
+    def close(self) -> None:
+        """Give the threads and buffers of the cameras and the engine back."""
+        self.cameras.close()
+        self.engine.close()
 
     @property
     def num_actions(self) -> int:
@@ -297,6 +314,7 @@ class Env:
         self._events.start(self)
         self._begin_episodes(everywhere)
         self._commands.start(self)
+        self.cameras.update(everywhere, advance=False)
         self._observations.start(self)
         return self._observations.compute(self, everywhere)
 
@@ -308,6 +326,11 @@ class Env:
         self._memory.reset(mask)
         self.episode_step.masked_fill_(mask, 0)
 
+    def _observe(self, begun: torch.Tensor, advance: bool = True) -> dict[str, torch.Tensor]:
+        """Let the cameras take the frames that are due, and return the observations by group."""
+        self.cameras.update(begun, advance)
+        return self._observations.compute(self, begun, advance)
+
     def _update_contact_times(self) -> None:
         for (sensors, threshold), times in self._contact_times.items():
             times.update(self.sensor(sensors) > threshold)
@@ -317,6 +340,7 @@ class Env:
         own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos, "terminated": self.terminated}
         parts = {
             "actions": self._actions,
+            "cameras": self.cameras,
             "commands": self._commands,
             "curriculum": self._curriculum,
             "events": self._events,

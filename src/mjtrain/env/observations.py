@@ -1,6 +1,5 @@
 """What the policy sees: groups of named terms."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -8,7 +7,9 @@ import torch
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
-from mjtrain.env.term_result import check_results, name_term
+from mjtrain.env.image_observations import ImageGroup
+from mjtrain.env.observation_source import ObservationSource
+from mjtrain.env.term_result import check_results
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
@@ -35,13 +36,29 @@ class Observations:
                 check_delay(f"{flag}.delay", term.delay)
                 if term.history < 1:
                     raise RequestError(f"{flag}.history {term.history}: give at least 1")
-        self._groups = {name: _Group(name, terms, core, noise) for name, terms in groups.items()}
+        self._terms = groups
+        self._core = core
+        self._with_noise = noise
+        self._groups: dict[str, _FlatGroup | ImageGroup] = {}
 
     def start(self, env: "Env") -> None:
-        """Call each function once to find out how many columns it has."""
+        """Call each function once to find out what it returns: columns or images.
+
+        Raises:
+            RequestError: The terms of a group do not fit together.
+        """
         cache: dict[Any, torch.Tensor] = {}
-        for group in self._groups.values():
-            group.start(env, cache)
+        for name, terms in self._terms.items():
+            sources = [ObservationSource(f"observations.{name}.{term_name}", term) for term_name, term in terms.items()]
+            readings = [source.read(env, cache) for source in sources]
+            images = [reading.ndim == 4 for reading in readings]
+            if any(images) and not all(images):
+                image, flat = sources[images.index(True)].name, sources[images.index(False)].name
+                raise RequestError(
+                    f"--env.{image}: returns images and {flat} does not; put images into a group of their own"
+                )
+            make = ImageGroup if any(images) else _FlatGroup
+            self._groups[name] = make(name, terms, sources, readings, self._core, noise=self._with_noise)
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool = True) -> dict[str, torch.Tensor]:
         """Observe.
@@ -52,13 +69,14 @@ class Observations:
             advance: Whether an env step has passed for the other worlds.
 
         Returns:
-            One tensor per group, its terms side by side in order. Shape (num_envs, size) each.
+            One tensor per group, its terms side by side in order. Shape (num_envs, size) each, or (num_envs, channels,
+            height, width) of images.
         """
         cache: dict[Any, torch.Tensor] = {}
         return {name: group.compute(env, fresh, advance, cache) for name, group in self._groups.items()}
 
     def widths(self, group: str) -> dict[str, int]:
-        """Return how many columns each term of a group has, its history included, in their order."""
+        """Return how many columns or channels each term of a group has, its history included, in their order."""
         return self._groups[group].widths()
 
     def buffers(self) -> dict[str, torch.Tensor]:
@@ -68,30 +86,37 @@ class Observations:
         }
 
 
-class _Group:
+class _FlatGroup:
     """Terms side by side. Noise, scale and clip are applied to all of them at once."""
 
-    def __init__(self, name: str, terms: dict[str, ObservationTerm], core: EnvCore, noise: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        terms: dict[str, ObservationTerm],
+        sources: list[ObservationSource],
+        readings: list[torch.Tensor],
+        core: EnvCore,
+        *,
+        noise: bool,
+    ) -> None:
+        for term_name, term in terms.items():
+            if term.shift:
+                raise RequestError(f"--env.observations.{name}.{term_name}.shift {term.shift}: is for images only")
         self._terms = terms
         self._core = core
-        self._with_noise = noise
-        self._sources = [_Source(f"observations.{name}.{term_name}", term) for term_name, term in terms.items()]
-        self._widths: list[int] = []
-        self._lines: dict[str, DelayLine] = {}
-
-    def start(self, env: "Env", cache: dict[Any, torch.Tensor]) -> None:
-        terms = list(self._terms.values())
-        self._widths = [source.read(env, cache).shape[1] for source in self._sources]
-        noise = self._row([term.noise for term in terms])
-        scale = self._row([term.scale for term in terms])
-        self._noise = noise if self._with_noise and noise.any() else None
+        self._sources = sources
+        self._widths = [reading.shape[1] for reading in readings]
+        by_term = list(terms.values())
+        largest = self._row([term.noise for term in by_term])
+        scale = self._row([term.scale for term in by_term])
+        self._noise = largest if noise and largest.any() else None
         self._scale = scale if (scale != 1.0).any() else None
-        bounds = [term.clip or (-torch.inf, torch.inf) for term in terms]
-        self._clips = any(term.clip for term in terms)
+        bounds = [term.clip or (-torch.inf, torch.inf) for term in by_term]
+        self._clips = any(term.clip for term in by_term)
         self._low, self._high = (self._row([bound[side] for bound in bounds]) for side in (0, 1))
         self._lines = {
-            name: DelayLine(term.delay, width, self._core, history=term.history)
-            for (name, term), width in zip(self._terms.items(), self._widths, strict=True)
+            term_name: DelayLine(term.delay, (width,), core, history=term.history)
+            for (term_name, term), width in zip(terms.items(), self._widths, strict=True)
             if term.delay[1] or term.history > 1
         }
 
@@ -142,22 +167,3 @@ class _Group:
             for name, line in self._lines.items()
             for key, tensor in (("ring", line.ring), ("lag", line.lag))
         }
-
-
-class _Source:
-    """A function with its parameters."""
-
-    def __init__(self, name: str, term: ObservationTerm) -> None:
-        self.name = name
-        self._func: Callable[..., torch.Tensor] = term.func
-        self._params = term.params
-        self._key = (term.func, repr(sorted(term.params.items())))
-
-    def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
-        if self._key not in cache:
-            try:
-                cache[self._key] = self._func(env, **self._params)
-            except Exception as error:
-                name_term(error, self.name)
-                raise
-        return cache[self._key]

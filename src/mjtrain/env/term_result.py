@@ -15,7 +15,7 @@ Kind = Literal["observation", "reward", "termination", "command", "refine", "ste
 _PER_WORLD = "one value per world, shape (num_envs,)"
 _COLUMNS = "float32 of shape (num_envs, size)"
 _WANTED: dict[Kind, str] = {
-    "observation": f"an observation is {_COLUMNS}",
+    "observation": f"an observation is {_COLUMNS}, or an image (num_envs, channels, height, width)",
     "command": f"a command is {_COLUMNS}",
     "refine": f"a refined command is {_COLUMNS}",
     "steer": f"a command is {_COLUMNS}",
@@ -39,12 +39,16 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
         return None if value is None else f"returned {_describe(value, num_envs)}; {wanted}"
     if not isinstance(value, torch.Tensor):
         return f"returned {_describe(value, num_envs)}; {wanted}"
-    shape_fits = value.ndim == (2 if kind in _WITH_COLUMNS else 1) and value.shape[0] == num_envs
+    is_image = kind == "observation" and value.ndim == 4
+    shape_fits = is_image or value.ndim == (2 if kind in _WITH_COLUMNS else 1)
+    shape_fits = shape_fits and value.shape[0] == num_envs
     if not shape_fits:
         return f"returned a tensor of shape {_show_shape(value, num_envs)}; {wanted}{_mend_shape(kind, value)}"
     if value.device.type != device.type:
         return f"returned a tensor on {value.device}, and the worlds are on {device}; make tensors with env.device"
-    if kind == "termination":
+    if is_image:
+        dtype_fits, mend = value.dtype in (torch.uint8, torch.float32), " of uint8 or float32"
+    elif kind == "termination":
         dtype_fits, mend = value.dtype == torch.bool, ""
     elif kind in _WITH_COLUMNS:
         dtype_fits, mend = value.dtype == torch.float32, "; append .float()"

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mjtrain.config import StreamName
+
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
@@ -79,6 +81,32 @@ def command(env: "Env", *, command: str) -> torch.Tensor:
 def last_action(env: "Env") -> torch.Tensor:
     """Last output of the policy, zero when an episode starts. Shape (num_envs, num_actions)."""
     return env.action
+
+
+def camera(env: "Env", *, camera: str, stream: StreamName = "rgb", one_hot: bool = True) -> torch.Tensor:
+    """Last frame of a camera, for a group of images.
+
+    Args:
+        env: The environment.
+        camera: Name in `EnvConfig.cameras`.
+        stream: rgb; depth, as a fraction of `CameraConfig.far_m`; or segmentation.
+        one_hot: Segmentation as one channel per class, 255 where a pixel is of it and all 0 for the background. False:
+            one channel of float32 with the index of the class, 0 for the background.
+
+    Returns:
+        Shape (num_envs, channels, height, width): rgb has 3 channels of uint8, depth one of float32, segmentation one
+        per class of uint8, or one of float32.
+    """
+    image = env.cameras.images(camera, stream)
+    config = env.cameras.configs[camera]
+    if stream == "depth":
+        return image / config.far_m
+    if stream == "segmentation":
+        if not one_hot:
+            return image.float()
+        classes = torch.arange(1, len(config.classes) + 1, dtype=torch.uint8, device=env.device)
+        return (image == classes[:, None, None]).to(torch.uint8) * 255
+    return image
 
 
 def height_scan(

@@ -104,4 +104,4 @@ class Player:
 
     def close(self) -> None:
         """Release the engine."""
-        self.env.engine.close()
+        self.env.close()

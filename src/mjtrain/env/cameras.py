@@ -1,0 +1,135 @@
+"""What the cameras of all worlds see, rendered when a frame is due."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain.config import CameraConfig
+from mjtrain.env.core import EnvCore
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.rendering.renderer import CameraRenderer
+
+
+class Cameras:
+    """Frames of the cameras of `EnvConfig.cameras`.
+
+    A camera with an interval of K env steps takes a frame in every world at every K-th step of the run. A world whose
+    episode begins in between gets its first frame at once. With K > 1 a GPU is waited for in each step, to know whether
+    an episode has begun.
+    """
+
+    def __init__(self, configs: dict[str, CameraConfig], core: EnvCore) -> None:
+        """Prepare the renderer, without any if there are no cameras.
+
+        Args:
+            configs: Cameras by name.
+            core: The worlds.
+
+        Raises:
+            RequestError: The robot lacks a camera, or a setting does not fit.
+        """
+        self._configs = configs
+        self._core = core
+        self._renderer = None
+        self._clock = torch.zeros((), dtype=torch.long)  # on the CPU, where reading it waits for nothing
+        self._kept: dict[str, dict[str, torch.Tensor]] = {}
+        if not configs:
+            return
+        from mjtrain.rendering.renderer import CameraRenderer  # seconds of imports
+
+        self._renderer = CameraRenderer(
+            core.engine.model, core.num_envs, configs, device=str(core.device), num_threads=core.engine.num_threads
+        )
+        self._kept = {
+            name: {stream: torch.zeros_like(image) for stream, image in self._renderer.images[name].items()}
+            for name, config in configs.items()
+            if config.interval > 1
+        }
+
+    @property
+    def configs(self) -> dict[str, CameraConfig]:
+        """Cameras by name."""
+        return self._configs
+
+    @property
+    def renderer(self) -> "CameraRenderer":
+        """Renders the cameras, and holds the looks of each world.
+
+        Raises:
+            RequestError: There are no cameras.
+        """
+        if self._renderer is None:
+            raise RequestError("the environment has no cameras; give EnvConfig(cameras={name: CameraConfig(...)})")
+        return self._renderer
+
+    def images(self, camera: str, stream: str) -> torch.Tensor:
+        """Return the last frame of a camera in every world. It is overwritten by the next one.
+
+        Args:
+            camera: Name in `EnvConfig.cameras`.
+            stream: rgb: uint8, shape (num_envs, 3, height, width). depth: along the optical axis in m, float32, shape
+                (num_envs, 1, height, width). segmentation: index of the class, 0 where there is none, uint8, shape
+                (num_envs, 1, height, width).
+
+        Raises:
+            RequestError: There is no such camera, or it does not deliver the stream.
+        """
+        rendered = self.renderer.images
+        if camera not in rendered:
+            raise RequestError(f"there is no camera {camera} in EnvConfig.cameras; there is {', '.join(rendered)}")
+        frames = self._kept.get(camera, rendered[camera])
+        if stream not in frames:
+            raise RequestError(
+                f"the camera {camera} does not deliver {stream}; --env.cameras.{camera}.streams has {', '.join(frames)}"
+            )
+        return frames[stream]
+
+    def update(self, begun: torch.Tensor, advance: bool = True) -> None:
+        """Take the frames that are due.
+
+        Args:
+            begun: Worlds whose episode has just begun. Boolean, shape (num_envs,).
+            advance: Whether an env step has passed for the other worlds.
+        """
+        if self._renderer is None:
+            return
+        if advance:
+            self._clock += 1
+        clock = int(self._clock)
+        due = {name: advance and clock % config.interval == 0 for name, config in self._configs.items()}
+        partly = not all(due.values()) and bool(begun.any())
+        rendered = [name for name in due if due[name] or partly]
+        if rendered:
+            self._renderer.render(self._core.state.qpos, rendered)
+        for name in rendered:
+            for stream, kept in self._kept.get(name, {}).items():
+                image = self._renderer.images[name][stream]
+                kept.copy_(image if due[name] else torch.where(begun[:, None, None, None], image, kept))
+
+    def refresh(self) -> None:
+        """Render all cameras that keep no frames, after the state of the worlds was restored."""
+        if self._renderer is not None:
+            self._renderer.render(self._core.state.qpos, [name for name in self._configs if name not in self._kept])
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that persist from step to step."""
+        if not self._kept:
+            return {}
+        frames = {f"{name}.{stream}": image for name, kept in self._kept.items() for stream, image in kept.items()}
+        return {"clock": self._clock, **frames}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return copies of the looks of each world, for `load_state_dict`."""
+        return {} if self._renderer is None else self._renderer.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Give each world the looks of a state."""
+        if self._renderer is not None:
+            self._renderer.load_state_dict(state)
+
+    def close(self) -> None:
+        """Give the renderer's threads and buffers back."""
+        if self._renderer is not None:
+            self._renderer.close()

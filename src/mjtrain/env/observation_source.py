@@ -1,0 +1,38 @@
+"""Functions of observation terms, called once per env step however many groups share them."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mjtrain.config import ObservationTerm
+from mjtrain.env.term_result import name_term
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+class ObservationSource:
+    """A function with its parameters."""
+
+    def __init__(self, name: str, term: ObservationTerm) -> None:
+        """Remember the function.
+
+        Args:
+            name: Place in the config, such as observations.actor.gravity.
+            term: Its term.
+        """
+        self.name = name
+        self._func: Callable[..., torch.Tensor] = term.func
+        self._params = term.params
+        self._key = (term.func, repr(sorted(term.params.items())))
+
+    def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """Call the function, unless the cache has its result."""
+        if self._key not in cache:
+            try:
+                cache[self._key] = self._func(env, **self._params)
+            except Exception as error:
+                name_term(error, self.name)
+                raise
+        return cache[self._key]
