@@ -333,6 +333,11 @@ def test_cameras_and_lights_are_added(vendor: Path) -> None:
     )
     assert {"side", "watch", "track"} == set(names_of(model, "camera"))
     assert model.cam_fovy[model.camera("watch").id] == 60.0
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    x_axis, y_axis, _ = data.cam("side").xmat.reshape(3, 3).T
+    assert x_axis == pytest.approx([1.0, 0.0, 0.0])
+    assert y_axis == pytest.approx([0.0, 0.2 / 1.04**0.5, 1.0 / 1.04**0.5])
     assert names_of(model, "light") == ["sun"]
 
 

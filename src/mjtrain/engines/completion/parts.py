@@ -85,6 +85,7 @@ def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
         body = _find_body(spec, f"cameras.{name}.body", config.body)
         camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
         if config.xyaxes is not None:
+            camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_XYAXES
             camera.alt.xyaxes = config.xyaxes
         if config.mode.startswith("target"):
             _find_body(spec, f"cameras.{name}.target", config.target)
