@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, ModelConfig, PpoConfig
+from mjtrain.config import AgentConfig, CnnConfig, DistributionConfig, LaunchConfig, ModelConfig, PpoConfig
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
@@ -30,10 +30,12 @@ class RecordedEnv(Env):
         first = context.rank * self.num_envs
         mine = slice(first, first + self.num_envs)
         generator = torch.Generator().manual_seed(123)
+        images = torch.Generator().manual_seed(124)
         shape = (NUM_ITERATIONS * NUM_STEPS + 1, NUM_ENVS_TOTAL)
         # Worlds differ in scale and level, so that a rank's own statistics are not those of all.
         level = torch.linspace(-3, 3, NUM_ENVS_TOTAL)[:, None]
         self._observations = (torch.randn(*shape, OBS_SIZE, generator=generator) * (1 + level.abs()) + level)[:, mine]
+        self._images = torch.randint(0, 256, (*shape, 2, 8, 8), dtype=torch.uint8, generator=images)[:, mine]
         self._rewards = (torch.randn(shape, generator=generator) + level[:, 0])[:, mine]
         self._ends = (torch.rand(shape, generator=generator) < 0.05)[:, mine]
         self._time_outs = (torch.rand(shape, generator=generator) < 0.05)[:, mine] & ~self._ends
@@ -42,7 +44,7 @@ class RecordedEnv(Env):
     num_actions = 3  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
     def observe(self) -> dict[str, torch.Tensor]:
-        return {"actor": self._observations[self._now]}
+        return {"actor": self._observations[self._now], "image": self._images[self._now]}
 
     def step(self, action: torch.Tensor) -> Any:
         rewards, ends, time_outs = self._rewards[self._now], self._ends[self._now], self._time_outs[self._now]
@@ -87,6 +89,18 @@ def make_agent(**algorithm: Any) -> AgentConfig:
     )
 
 
+def make_vision_agent(*, shared: bool) -> AgentConfig:
+    """An actor that sees images only, and a critic that sees them beside the state."""
+    agent = make_agent(share_cnn_encoders=shared)
+    convolutions = CnnConfig(output_channels=(4, 8))
+    return replace(
+        agent,
+        actor=replace(agent.actor, class_name="CNNModel", cnn_cfg=convolutions),
+        critic=replace(agent.critic, class_name="CNNModel", cnn_cfg=convolutions),
+        obs_groups={"actor": ("image",), "critic": ("image", "actor")},
+    )
+
+
 def relative_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     """Return the largest difference of any tensor, relative to the tensor's norm."""
     assert one.keys() == other.keys()
@@ -119,6 +133,18 @@ def test_ranks_compute_what_one_large_rank_would(world_size: int) -> None:
             for key in ("mean_reward", "mean_episode_length", "learning_rate", "kl", "loss/value", "loss/entropy"):
                 assert other[key] == pytest.approx(one[key], rel=1e-4), key
             assert other["env_steps_total"] == one["env_steps_total"]
+
+
+def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
+    runs = [(torch.float64, make_vision_agent(shared=shared)) for shared in (False, True)]
+    for (alone, alone_metrics), (together, metrics) in zip(train(1, *runs), train(2, *runs), strict=True):
+        assert relative_difference(alone, together) < 1e-10
+        for one, other in zip(alone_metrics, metrics, strict=True):
+            for key in ("learning_rate", "kl", "loss/value", "loss/surrogate"):
+                assert other[key] == pytest.approx(one[key], rel=1e-4), key
+    (apart, _), (shared, _) = train(1, *runs)
+    assert {"actor.cnns.image.0.weight", "critic.cnns.image.0.weight"} <= set(apart)
+    assert "critic.cnns.image.0.weight" not in shared
 
 
 def test_normalisation_of_advantages_is_over_all_ranks_and_with_rsl_rls_own_the_parameters_part() -> None:

@@ -1,6 +1,6 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, DistributionConfig, ModelConfig, PpoConfig
+from mjtrain.config.agent import AgentConfig, PpoConfig
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -17,6 +17,7 @@ from mjtrain.config.env import (
     WarpConfig,
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
+from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
 from mjtrain.config.robot import RobotConfig
@@ -39,6 +40,7 @@ __all__ = [
     "AgentConfig",
     "Backend",
     "CameraConfig",
+    "CnnConfig",
     "CommandTerm",
     "CurriculumTerm",
     "DistributionConfig",

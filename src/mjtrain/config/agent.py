@@ -3,39 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-
-@dataclass(frozen=True, kw_only=True)
-class DistributionConfig:
-    """Action distribution of the actor."""
-
-    class_name: str = "GaussianDistribution"
-    """RSL-RL class, or package.module:Class."""
-
-    init_std: float = 1.0
-    """Standard deviation of the actions at the start, in units of the normalised action."""
-
-    std_type: Literal["scalar", "log"] = "scalar"
-    """Space in which the standard deviation is learned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """One network."""
-
-    class_name: str = "MLPModel"
-    """RSL-RL class, or package.module:Class."""
-
-    hidden_dims: tuple[int, ...] = (256, 128)
-    """Width of each hidden layer."""
-
-    activation: str = "elu"
-    """Activation function between layers."""
-
-    obs_normalization: bool = True
-    """Normalise observations by their running mean and standard deviation."""
-
-    distribution_cfg: DistributionConfig | None = None
-    """Output distribution; None for a deterministic output, as the critic has."""
+from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +57,9 @@ class PpoConfig:
 
     use_mixed_precision: bool = False
     """Compute the losses in bfloat16."""
+
+    share_cnn_encoders: bool = False
+    """Have the critic use the convolutions of the actor. Both must be CNNModels that read the same image groups."""
 
 
 @dataclass(frozen=True, kw_only=True)

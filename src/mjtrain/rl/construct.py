@@ -11,6 +11,7 @@ from rsl_rl.utils import resolve_callable, resolve_nn_activation
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
+from mjtrain.rl.networks import OWN_MODELS, resolve_model
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
@@ -40,6 +41,8 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
             "world_size": context.world_size,
         }
     _check_names(config)
+    for name in ("actor", "critic"):
+        wanted[name] = resolve_model(wanted[name])
     algorithm: Any = resolve_callable(wanted["algorithm"]["class_name"])
     with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
         return algorithm.construct_algorithm(env.get_observations(), env, wanted, context.device)
@@ -50,8 +53,10 @@ def _check_names(config: AgentConfig) -> None:
         ("algorithm.class-name", config.algorithm.class_name, resolve_callable)
     ]
     for name, model in (("actor", config.actor), ("critic", config.critic)):
-        named.append((f"{name}.class-name", model.class_name, resolve_callable))
+        if model.class_name not in OWN_MODELS:
+            named.append((f"{name}.class-name", model.class_name, resolve_callable))
         named.append((f"{name}.activation", model.activation, resolve_nn_activation))
+        named.append((f"{name}.cnn-cfg.activation", model.cnn_cfg.activation, resolve_nn_activation))
         if model.distribution_cfg is not None:
             place = f"{name}.distribution-cfg.class-name"
             named.append((place, model.distribution_cfg.class_name, resolve_callable))

@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from mjtrain.checkpoint import CheckpointError
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.errors import RequestError
+from mjtrain.rl.networks import resolve_model
 
 
 class ActorPolicy:
@@ -36,7 +37,7 @@ class ActorPolicy:
                     f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
                 )
         plain = to_plain(config)
-        make_actor, options = resolve_class(plain["actor"])
+        make_actor, options = resolve_class(resolve_model(plain["actor"]))
         first = next(iter(observations.values()))
         seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
         self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)

@@ -1,0 +1,85 @@
+"""The networks, under RSL-RL's own names."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributionConfig:
+    """Action distribution of the actor."""
+
+    class_name: str = "GaussianDistribution"
+    """RSL-RL class, or package.module:Class."""
+
+    init_std: float = 1.0
+    """Standard deviation of the actions at the start, in units of the normalised action."""
+
+    std_type: Literal["scalar", "log"] = "scalar"
+    """Space in which the standard deviation is learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CnnConfig:
+    """Convolutions that encode images: the same for each image group, with weights of its own for each.
+
+    What says "per layer" is one value for all layers, or one for each of output_channels.
+    """
+
+    output_channels: tuple[int, ...] = (16, 32, 32)
+    """Channels that each layer puts out; as many layers as values."""
+
+    kernel_size: int | tuple[int, ...] = 3
+    """Width of the kernels in pixels, per layer."""
+
+    stride: int | tuple[int, ...] = 2
+    """Step of the kernels in pixels, per layer."""
+
+    dilation: int | tuple[int, ...] = 1
+    """Distance between the taps of the kernels in pixels, per layer."""
+
+    padding: Literal["none", "zeros", "reflect", "replicate", "circular"] = "zeros"
+    """What lies around an image. With any but none, a layer of stride 2 halves the image whatever its kernel."""
+
+    norm: Literal["none", "layer"] = "none"
+    """Normalisation after each convolution. There is no batch normalisation: ranks would not stay the same."""
+
+    activation: str = "elu"
+    """Activation function after each layer."""
+
+    max_pool: bool | tuple[bool, ...] = False
+    """Halve the image with a maximum over 3 x 3 pixels, per layer."""
+
+    global_pool: Literal["none", "max", "avg"] = "none"
+    """Pooling over all pixels at the end, which leaves one number per channel. none: every pixel counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """One network: an MLP, behind convolutions (CNNModel) or a memory (RNNModel) where its class has them."""
+
+    class_name: str = "MLPModel"
+    """MLPModel, CNNModel (reads image groups too), RNNModel (has a memory), or package.module:Class."""
+
+    hidden_dims: tuple[int, ...] = (256, 128)
+    """Width of each hidden layer."""
+
+    activation: str = "elu"
+    """Activation function between layers."""
+
+    obs_normalization: bool = True
+    """Normalise observations by their running mean and standard deviation; images are never normalised."""
+
+    distribution_cfg: DistributionConfig | None = None
+    """Output distribution; None for a deterministic output, as the critic has."""
+
+    cnn_cfg: CnnConfig = field(default_factory=CnnConfig)
+    """Convolutions of a CNNModel."""
+
+    rnn_type: Literal["lstm", "gru"] = "lstm"
+    """Memory of an RNNModel."""
+
+    rnn_hidden_dim: int = 256
+    """Width of each layer of the memory of an RNNModel."""
+
+    rnn_num_layers: int = 1
+    """Layers of the memory of an RNNModel."""
