@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mjtrain
 from mjtrain.catalog import load_task
@@ -23,9 +24,9 @@ CARTPOLE = load_task("Cartpole-Balance").env
 CLASSES = {"cart": ("cart",), "pole": ("pole",)}
 
 
-def see(stream: StreamName = "rgb", **options: object) -> ObservationTerm:
+def see(stream: StreamName = "rgb", *, one_hot: bool = True, **options: Any) -> ObservationTerm:
     """A term that shows a stream of the camera on the side."""
-    return observation(observations.camera, camera="side", stream=stream).replace(**options)
+    return observation(observations.camera, camera="side", stream=stream, one_hot=one_hot).replace(**options)
 
 
 def make_vision_env(
