@@ -83,21 +83,29 @@ def last_action(env: "Env") -> torch.Tensor:
     return env.action
 
 
-def camera(env: "Env", *, camera: str, stream: StreamName = "rgb", one_hot: bool = True) -> torch.Tensor:
+def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot: bool = True) -> torch.Tensor:
     """Last frame of a camera, for a group of images.
 
     Args:
         env: The environment.
         camera: Name in `EnvConfig.cameras`.
-        stream: rgb; depth, as a fraction of `CameraConfig.far_m`; or segmentation.
+        stream: rgb; depth, as a fraction of `CameraConfig.far_m`; or segmentation. None: all streams of the camera.
         one_hot: Segmentation as one channel per class, 255 where a pixel is of it and all 0 for the background. False:
             one channel of float32 with the index of the class, 0 for the background.
 
     Returns:
         Shape (num_envs, channels, height, width): rgb has 3 channels of uint8, depth one of float32, segmentation one
-        per class of uint8, or one of float32.
+        per class of uint8, or one of float32. Streams of both types together are float32, of which uint8 is value / 255.
     """
-    image = env.cameras.images(camera, stream)
+    streams = env.cameras.configs[camera].streams if stream is None and camera in env.cameras.configs else (stream,)
+    images = [_read_stream(env, camera, name, one_hot) for name in streams]
+    if len({image.dtype for image in images}) > 1:
+        images = [image / 255.0 if image.dtype == torch.uint8 else image for image in images]
+    return torch.cat(images, dim=1) if len(images) > 1 else images[0]
+
+
+def _read_stream(env: "Env", camera: str, stream: str | None, one_hot: bool) -> torch.Tensor:
+    image = env.cameras.images(camera, stream or "rgb")
     config = env.cameras.configs[camera]
     if stream == "depth":
         return image / config.far_m

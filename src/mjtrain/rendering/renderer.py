@@ -1,5 +1,7 @@
 """The cameras of all worlds, rendered at once by MuJoCo Warp's ray caster."""
 
+import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -87,9 +89,10 @@ class CameraRenderer:
         self._wp_device = wp.get_device(device)
         self._parts = _split(num_envs, 1 if self._wp_device.is_cuda else num_threads)
         with wp.ScopedDevice(self._wp_device):
-            shared = _put_model(model)
+            seen = _keep_what_is_seen(model, found)
+            shared = _put_model(seen)
             self._worlds = [
-                RenderedWorlds(model, shared, part.stop - part.start, groups, _rows(self.images, part))
+                RenderedWorlds(seen, shared, part.stop - part.start, groups, _rows(self.images, part))
                 for part in self._parts
             ]
         self.nominal = {field: self._worlds[0].share(field).clone() for field in SEEN_FIELDS}
@@ -181,10 +184,24 @@ class CameraRenderer:
         wp.capture_launch(self._graphs[groups])
 
 
+def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> mujoco.MjModel:
+    """Copy a model without options of physics that MuJoCo Warp may lack, and with sight as far as `far_m`."""
+    seen = copy.copy(model)
+    seen.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    seen.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    seen.opt.jacobian = mujoco.mjtJacobian.mjJAC_AUTO
+    seen.opt.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    seen.opt.disableflags = seen.opt.enableflags = seen.opt.noslip_iterations = 0
+    farthest_m = max((camera.config.far_m for camera in cameras.values()), default=0.0)
+    seen.vis.map.zfar = max(seen.vis.map.zfar, farthest_m / seen.stat.extent)
+    return seen
+
+
 def _put_model(model: mujoco.MjModel) -> mjw.Model:
     try:
-        return mjw.put_model(model)
-    except NotImplementedError as error:
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # of physics
+            return mjw.put_model(model)
+    except (NotImplementedError, ValueError) as error:
         raise RequestError(f"--env.cameras: MuJoCo Warp, which renders, cannot load the robot: {error}") from error
 
 
