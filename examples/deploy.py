@@ -32,10 +32,6 @@ class Camera:
         self.renderer = mujoco.Renderer(model, self.frame["height"], self.frame["width"])
         self.renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = self.frame["shadows"]
         self.renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        if self.frame["stream"] == "depth":
-            self.renderer.enable_depth_rendering()
-        elif self.frame["stream"] == "segmentation":
-            self.renderer.enable_segmentation_rendering()
         self.option = mujoco.MjvOption()
         self.option.geomgroup[:] = [group in self.frame["geom_groups"] for group in range(mujoco.mjNGROUP)]
         self.option.sitegroup[:] = 0
@@ -60,22 +56,37 @@ class Camera:
         return np.concatenate(self.history)
 
     def take_picture(self, data: mujoco.MjData) -> np.ndarray:
-        """One frame, as the policy was trained with. Shape (channels, height, width)."""
+        """One frame of all streams, scaled and clipped. Shape (channels, height, width)."""
         self.renderer.update_scene(data, self.frame["camera"], self.option)
-        pixels = self.renderer.render()
-        match self.frame["stream"]:
-            case "rgb":
-                return np.moveaxis(pixels, 2, 0).copy()
-            case "depth":
-                near, far = self.frame["near_m"], self.frame["far_m"]
-                image = (pixels.clip(near, far) / far)[None].astype(np.float32) * self.term["scale"]
-                return image if self.term["clip"] is None else image.clip(*self.term["clip"])
-        is_geom = pixels[:, :, 1] == mujoco.mjtObj.mjOBJ_GEOM
-        image = np.where(is_geom, self.class_of_geom[pixels[:, :, 0]], 0)[None]
-        if self.frame["channels"] == ["class"]:
-            return image.astype(np.float32)
+        image = stack([self.render(stream) for stream in self.frame["streams"]])
+        if self.term["scale"] != 1.0:
+            image = image * np.float32(self.term["scale"])
+        return image if self.term["clip"] is None else image.clip(*self.term["clip"])
+
+    def render(self, stream: str) -> np.ndarray:
+        """One stream, with the values that the policy was trained with. Shape (channels, height, width)."""
+        if stream == "rgb":
+            return np.moveaxis(self.renderer.render(), 2, 0).copy()
+        if stream == "depth":
+            self.renderer.enable_depth_rendering()
+            depth = self.renderer.render().clip(self.frame["near_m"], self.frame["far_m"])
+            self.renderer.disable_depth_rendering()
+            return (depth / self.frame["far_m"])[None].astype(np.float32)
+        self.renderer.enable_segmentation_rendering()
+        objects, kinds = np.moveaxis(self.renderer.render(), 2, 0)
+        self.renderer.disable_segmentation_rendering()
+        found = np.where(kinds == mujoco.mjtObj.mjOBJ_GEOM, self.class_of_geom[objects], 0)[None]
+        if not self.term["params"].get("one_hot", True):
+            return found.astype(np.float32)
         indices = np.array([label["index"] for label in self.frame["classes"].values()])
-        return (255 * (image == indices[:, None, None])).astype(np.uint8)
+        return (255 * (found == indices[:, None, None])).astype(np.uint8)
+
+
+def stack(images: list[np.ndarray]) -> np.ndarray:
+    """Stack images on their channels. Bytes beside numbers become numbers: value / 255."""
+    if len({image.dtype for image in images}) > 1:
+        images = [image / np.float32(255) if image.dtype == np.uint8 else image for image in images]
+    return np.concatenate(images)
 
 
 class Robot:
@@ -153,10 +164,7 @@ class Robot:
         mujoco.mj_kinematics(self.model, self.data)  # poses after the last step, which mj_step leaves before it
         mujoco.mj_comPos(self.model, self.data)
         mujoco.mj_camlight(self.model, self.data)
-        parts = [camera.observe(self.data, self.step) for camera in self.cameras[image["input"]]]
-        if image["dtype"] == "float32":  # bytes beside them mean value / 255
-            parts = [part / np.float32(255) if part.dtype == np.uint8 else part for part in parts]
-        return np.concatenate(parts)
+        return stack([camera.observe(self.data, self.step) for camera in self.cameras[image["input"]]])
 
     def act(self, action: np.ndarray) -> None:
         """Hold an action for a control period."""

@@ -24,8 +24,8 @@ CARTPOLE = load_task("Cartpole-Balance").env
 CLASSES = {"cart": ("cart",), "pole": ("pole",)}
 
 
-def see(stream: StreamName = "rgb", *, one_hot: bool = True, **options: Any) -> ObservationTerm:
-    """A term that shows a stream of the camera on the side."""
+def see(stream: StreamName | None = "rgb", *, one_hot: bool = True, **options: Any) -> ObservationTerm:
+    """A term that shows a stream of the camera on the side, or all."""
     return observation(observations.camera, camera="side", stream=stream, one_hot=one_hot).replace(**options)
 
 

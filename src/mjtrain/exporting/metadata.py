@@ -74,15 +74,18 @@ def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> d
 
 
 def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> dict[str, Any]:
-    """Describe one picture of a camera, as `mdp.observations.camera` gives it."""
-    stream = params.get("stream", "rgb")
-    channels = {"rgb": ["red", "green", "blue"], "depth": ["depth"]}.get(stream, ["class"])
-    if stream == "segmentation" and params.get("one_hot", True):
-        channels = list(camera.classes)
+    """Describe one frame of a camera, as `mdp.observations.camera` gives it."""
+    stream = params.get("stream")
+    streams = list(camera.streams) if stream is None else [stream]
+    channels = {
+        "rgb": ["red", "green", "blue"],
+        "depth": ["depth"],
+        "segmentation": list(camera.classes) if params.get("one_hot", True) else ["class"],
+    }
     return {
         "camera": camera.camera or name,
-        "stream": stream,
-        "channels": channels,
+        "streams": streams,
+        "channels": [channel for each in streams for channel in channels[each]],
         "width": camera.width,
         "height": camera.height,
         "interval": camera.interval,
