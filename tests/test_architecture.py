@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "rotations": set(),
     "run_size": set(),
     "memory_need": {"env"},
+    "network_check": set(),
     "catalog": set(),
     "worker": set(),
     "checkpoint_formats": set(),
@@ -70,7 +71,7 @@ MAY_IMPORT = {
     "scaling": {"plotting", "runs"},
     "new_project": set(),
     "project_template": {"mdp"},
-    "request": {"catalog", "launcher", "memory_need", "run_size", "runs", "engines", "env", "video"},
+    "request": {"catalog", "launcher", "memory_need", "network_check", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {
         "open_run",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import TrainConfig
+from mjtrain.config import ModelConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
@@ -69,12 +69,20 @@ def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int
     """
     num_envs = config.num_envs
     per_step = size.observation_bytes + _SCALARS_BYTES + 4 * _FLOATS_PER_ACTION * size.num_actions
+    per_step += sum(_memory_bytes(network) for network in (config.agent.actor, config.agent.critic))
     return MemoryNeed(
         rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,
         image_bytes=num_envs * size.image_bytes,
         history_bytes=num_envs * size.history_bytes,
         available_bytes=available_bytes,
     )
+
+
+def _memory_bytes(network: ModelConfig) -> int:
+    """Return the bytes of what a recurrent network remembers of one environment, which a rollout keeps of each step."""
+    if network.class_name != "RNNModel":
+        return 0
+    return 4 * network.rnn_num_layers * network.rnn_hidden_dim * (2 if network.rnn_type == "lstm" else 1)
 
 
 def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int) -> None:

@@ -16,6 +16,7 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need
+from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
@@ -101,7 +102,11 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
         from mjtrain.env.dry_step import check_task  # imports MuJoCo
 
-        memory = find_memory_need(config, check_task(config.env), _find_available_memory(plan))
+        size = check_task(config.env)
+        problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
+        if problems:
+            raise RequestError.of(problems)
+        memory = find_memory_need(config, size, _find_available_memory(plan))
         check_memory(memory, config, plan.world_size)
     return TrainRequest(
         config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices, memory=memory

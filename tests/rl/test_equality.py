@@ -101,6 +101,17 @@ def make_vision_agent(*, shared: bool) -> AgentConfig:
     )
 
 
+def make_recurrent_agent(**networks: str) -> AgentConfig:
+    """Actor and critic of the classes that are given."""
+    agent = make_agent()
+    models = {
+        name: replace(getattr(agent, name), class_name=class_name, rnn_hidden_dim=16, rnn_type=kind)
+        for (name, class_name), kind in zip(networks.items(), ("lstm", "gru"), strict=True)
+    }
+    critic = "image" if networks["critic"] == "CNNModel" else "actor"
+    return replace(agent, **models, obs_groups={"actor": ("actor",), "critic": (critic,)})
+
+
 def relative_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     """Return the largest difference of any tensor, relative to the tensor's norm."""
     assert one.keys() == other.keys()
@@ -135,16 +146,27 @@ def test_ranks_compute_what_one_large_rank_would(world_size: int) -> None:
             assert other["env_steps_total"] == one["env_steps_total"]
 
 
-def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
-    runs = [(torch.float64, make_vision_agent(shared=shared)) for shared in (False, True)]
-    for (alone, alone_metrics), (together, metrics) in zip(train(1, *runs), train(2, *runs), strict=True):
-        assert relative_difference(alone, together) < 1e-10
+def assert_equal(alone: list[Any], together: list[Any]) -> None:
+    for (weights, alone_metrics), (weights_together, metrics) in zip(alone, together, strict=True):
+        assert relative_difference(weights, weights_together) < 1e-10
         for one, other in zip(alone_metrics, metrics, strict=True):
             for key in ("learning_rate", "kl", "loss/value", "loss/surrogate"):
                 assert other[key] == pytest.approx(one[key], rel=1e-4), key
-    (apart, _), (shared, _) = train(1, *runs)
+
+
+def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
+    runs = [(torch.float64, make_vision_agent(shared=shared)) for shared in (False, True)]
+    alone = train(1, *runs)
+    assert_equal(alone, train(2, *runs))
+    (apart, _), (shared, _) = alone
     assert {"actor.cnns.image.0.weight", "critic.cnns.image.0.weight"} <= set(apart)
     assert "critic.cnns.image.0.weight" not in shared
+
+
+def test_ranks_with_recurrent_networks_compute_what_one_would() -> None:
+    critics = ("RNNModel", "MLPModel", "CNNModel")
+    runs = [(torch.float64, make_recurrent_agent(actor="RNNModel", critic=critic)) for critic in critics]
+    assert_equal(train(1, *runs), train(2, *runs))
 
 
 def test_normalisation_of_advantages_is_over_all_ranks_and_with_rsl_rls_own_the_parameters_part() -> None:

@@ -36,7 +36,7 @@ def check_task(config: EnvConfig) -> TaskSize:
         config: The MDP.
 
     Returns:
-        How much memory one environment takes.
+        What one environment observes, and how much memory it takes.
 
     Raises:
         RequestError: Something of the config, the robot or the terms does not fit. There is a note for each further

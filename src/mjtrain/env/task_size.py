@@ -1,4 +1,4 @@
-"""How much memory one environment takes, measured."""
+"""What one environment observes, and how much memory it takes: measured."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,10 @@ from mjtrain.env.env import Env
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSize:
-    """Bytes of one environment of a task, and the size of its action."""
+    """What one environment of a task observes, the size of its action, and how many bytes it takes."""
+
+    shapes: dict[str, tuple[int, ...]]
+    """Observations by group: (size,), or (channels, height, width) of images."""
 
     observation_bytes: int
     """Observations of one env step, of all groups."""
@@ -34,6 +37,7 @@ def measure_task(env: Env) -> TaskSize:
 
     rendered = env.cameras.renderer.num_bytes if env.config.cameras else 0
     return TaskSize(
+        shapes={group: tuple(observed.shape[1:]) for group, observed in env.observe().items()},
         observation_bytes=per_env(sum(tensor.nbytes for tensor in env.observe().values())),
         image_bytes=per_env(rendered + of_part("cameras")),
         history_bytes=per_env(of_part("observations")),

@@ -16,12 +16,16 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
 
     Args:
         env: The environments, before the statistics of the rollout are taken.
-        observations: The rollout by observation group. Shape (num_steps, num_envs, size) each.
+        observations: The rollout by observation group. Shape (num_steps, num_envs, size), or
+            (num_steps, num_envs, channels, height, width) of images.
     """
     broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
     for group in env.config.observations:
-        finite = observations[group].flatten(0, 1).isfinite().all(dim=0).tolist()
+        observed = observations[group]
+        if not observed.is_floating_point():
+            continue
+        finite = observed.movedim(2, 0).flatten(1).isfinite().all(dim=1).tolist()
         begin = 0
         for name, width in env.observation_widths(group).items():
             if not all(finite[begin : begin + width]):

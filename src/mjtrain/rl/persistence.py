@@ -1,16 +1,19 @@
 """What a checkpoint of a training holds, and how it gets back into the algorithm and the environments."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.models import MLPModel
 
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
+from mjtrain.rl.memory import get_memory
 from mjtrain.rl.rng import get_rng_state
 
 WEIGHTS = {"actor": True, "critic": True}
@@ -20,13 +23,15 @@ EVERYTHING = {**WEIGHTS, "optimizer": True, "rnd": True}
 """Parts that it takes to continue a run."""
 
 
-def gather_rank_states(env: Env, device: str, collectives: Collectives, context: RankContext) -> list[dict[str, Any]]:
-    """Return environments and random numbers of every rank, by rank, on the CPU; empty except on the main rank.
+def gather_rank_states(
+    env: Env, networks: Mapping[str, MLPModel], device: str, collectives: Collectives, context: RankContext
+) -> list[dict[str, Any]]:
+    """Return what every rank has of its own, by rank, on the CPU; empty except on the main rank.
 
-    Every rank must call it.
+    That is environments, random numbers and what recurrent networks remember. Every rank must call it.
     """
     mine = io.BytesIO()
-    torch.save({"rng": get_rng_state(device), "env": env.state_dict()}, mine)
+    torch.save({"rng": get_rng_state(device), "env": env.state_dict(), "memory": get_memory(networks)}, mine)
     gathered = collectives.gather_bytes(mine.getvalue(), context)
     if not context.is_main:
         return []

@@ -80,6 +80,7 @@ class ActorPolicy:
         first = next(iter(observations.values()))
         return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
 
+    @torch.inference_mode()  # in which the memory was made
     def reset(self, done: torch.Tensor) -> None:
         """Reset the memory of the masked worlds, for networks that have one. Boolean, shape (num_envs,)."""
         self.network.reset(done)

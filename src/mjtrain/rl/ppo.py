@@ -58,10 +58,10 @@ class Ppo(PPO):
         """Sample actions for observations of all environments and note what the update needs; see RSL-RL."""
         if not self._asks_critic_late:
             return super().act(obs)
-        actions = self.actor(obs, stochastic_output=True).detach()
         transition = self.transition
+        transition.hidden_states = (self.actor.get_hidden_state(), None)  # before this step, which changes it
+        actions = self.actor(obs, stochastic_output=True).detach()
         transition.observations, transition.actions = obs, actions
-        transition.hidden_states = (self.actor.get_hidden_state(), None)
         transition.actions_log_prob = self.actor.get_output_log_prob(actions).detach()
         transition.distribution_params = tuple(param.detach() for param in self.actor.output_distribution_params)
         transition.values = torch.zeros_like(self.storage.values[0])  # until _ask_critic

@@ -21,6 +21,7 @@ from mjtrain.rl.collectives import Collectives
 from mjtrain.rl.construct import make_algorithm
 from mjtrain.rl.divergence import check_losses, check_parameters, check_returns, find_broken_terms
 from mjtrain.rl.drift import check_drift
+from mjtrain.rl.memory import set_memory
 from mjtrain.rl.metrics import JobMetrics
 from mjtrain.rl.normalization import synchronise_normalisers
 from mjtrain.rl.persistence import EVERYTHING, WEIGHTS, gather_rank_states, load_networks
@@ -55,6 +56,7 @@ class Runner:
         """The environments as RSL-RL sees them."""
         self.alg = make_algorithm(context, self.env, config)
         """RSL-RL's algorithm."""
+        self._networks = {"actor": self.alg._raw_actor, "critic": self.alg._raw_critic}
         self._context = context
         self._num_steps = config.num_steps_per_env
         self._rng_state: dict[str, Any] | None = None
@@ -130,7 +132,7 @@ class Runner:
         return find_broken_terms(self.env.env, self.alg.storage.observations)  # pyright: ignore[reportArgumentType]
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, network in (("actor", self.alg._raw_actor), ("critic", self.alg._raw_critic)):
+        for name, network in self._networks.items():
             for part, parameter in network.named_parameters():
                 yield f"the {name}'s {part}", parameter
 
@@ -159,7 +161,7 @@ class Runner:
         Raises:
             OSError: Rank 0 could not write it.
         """
-        ranks = gather_rank_states(self.env.env, self.device, self._collectives, self._context)
+        ranks = gather_rank_states(self.env.env, self._networks, self.device, self._collectives, self._context)
         if not self._context.is_main:
             return
         save_checkpoint(
@@ -213,6 +215,7 @@ class Runner:
         except (ValueError, KeyError, RuntimeError) as error:
             return f"environments and random numbers start again: {error}"
         self._rng_state = ranks[self._context.rank]["rng"]
+        set_memory(self._networks, ranks[self._context.rank].get("memory", {}), self.device)
         return None
 
     def load_weights(self, path: Path) -> None:
