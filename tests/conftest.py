@@ -22,6 +22,7 @@ PROCESS = (
     "launcher/test_output.py",
     "playing/test_command.py",
     "playing/test_native_viewer.py",
+    "playing/test_vision.py",
     "playing/test_web_viewer.py",
     "reporting/test_wandb.py",
     "runs/test_formats.py",
