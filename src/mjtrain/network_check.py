@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, CnnConfig, ModelConfig
+from mjtrain.config import AgentConfig, CnnConfig, DistillationConfig, ModelConfig
 
 Shape = tuple[int, ...]
 
@@ -25,8 +25,13 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     Yields:
         A line for each problem, which names the flag, the value and what would be right.
     """
-    networks = {"actor": agent.actor, "critic": agent.critic}
-    num_batches = agent.algorithm.num_mini_batches
+    algorithm = agent.algorithm
+    if isinstance(algorithm, DistillationConfig):
+        networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
+        num_batches, shares = 1, False
+    else:
+        networks = {"actor": agent.actor, "critic": agent.critic}
+        num_batches, shares = algorithm.num_mini_batches, algorithm.share_cnn_encoders
     if any(model.class_name == "RNNModel" for model in networks.values()) and num_envs < num_batches:
         yield (
             f"--num-envs {num_envs}: a mini-batch of an RNNModel has whole environments, and there are {num_batches} "
@@ -39,9 +44,9 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         problem = _find_class_problem(name, model, groups)
         if problem is not None:
             yield problem
-        elif model.class_name == "CNNModel" and not (name == "critic" and agent.algorithm.share_cnn_encoders):
+        elif model.class_name == "CNNModel" and not (name == "critic" and shares):
             yield from _find_cnn_problems(name, model.cnn_cfg, groups)
-    if agent.algorithm.share_cnn_encoders:
+    if shares:
         yield from _find_sharing_problems(agent, shapes)
 
 

@@ -68,10 +68,9 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         torch.manual_seed(11)  # the same initial parameters, whatever the rank
         runner = Runner(context, env, agent)
         metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
-        models = {"actor": runner.alg.actor, "critic": runner.alg.critic}
         return {
             f"{name}.{key}": value.clone()
-            for name, model in models.items()
+            for name, model in runner.networks.items()
             for key, value in model.state_dict().items()
         }, metrics
     finally:

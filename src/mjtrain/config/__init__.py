@@ -1,6 +1,6 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, PpoConfig
+from mjtrain.config.agent import AgentConfig, DistillationConfig, PpoConfig
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -43,6 +43,7 @@ __all__ = [
     "CnnConfig",
     "CommandTerm",
     "CurriculumTerm",
+    "DistillationConfig",
     "DistributionConfig",
     "EngineName",
     "EnvConfig",
