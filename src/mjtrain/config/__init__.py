@@ -1,6 +1,6 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, DistillationConfig, PpoConfig
+from mjtrain.config.agent import AgentConfig, AuxiliaryConfig, DistillationConfig, PpoConfig
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -38,6 +38,7 @@ __all__ = [
     "ActionTerm",
     "ActuatorConfig",
     "AgentConfig",
+    "AuxiliaryConfig",
     "Backend",
     "CameraConfig",
     "CnnConfig",

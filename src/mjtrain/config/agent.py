@@ -7,6 +7,20 @@ from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuxiliaryConfig:
+    """Supervision of the actor's convolutions beside PPO: they learn to tell an observation group from the images."""
+
+    group: str = ""
+    """Flat observation group to predict, such as the state of what the images show. Left out: none."""
+
+    coef: float = 1.0
+    """Weight of its loss, the mean squared error of the normalised group."""
+
+    hidden_dims: tuple[int, ...] = (64,)
+    """Width of each hidden layer of the head that predicts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PpoConfig:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
 
@@ -60,6 +74,9 @@ class PpoConfig:
 
     share_cnn_encoders: bool = False
     """Have the critic use the convolutions of the actor. Both must be CNNModels that read the same image groups."""
+
+    auxiliary_cfg: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
+    """A group that the actor's convolutions learn to predict."""
 
 
 @dataclass(frozen=True, kw_only=True)

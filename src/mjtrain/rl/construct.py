@@ -54,8 +54,14 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
 
 
 def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return the networks as RSL-RL's PPO calls them."""
-    return {name: resolve_model(plain[name]) for name in ("actor", "critic")}
+    """Return networks and algorithm as RSL-RL's PPO calls them."""
+    networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
+    algorithm = dict(plain["algorithm"])
+    auxiliary = algorithm.pop("auxiliary_cfg")
+    if auxiliary["group"]:
+        networks["actor"]["auxiliary_cfg"] = auxiliary
+        algorithm["auxiliary_coef"] = auxiliary["coef"]
+    return {**networks, "algorithm": algorithm}
 
 
 def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:

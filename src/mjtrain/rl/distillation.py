@@ -8,6 +8,7 @@ from rsl_rl import algorithms
 
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.errors import RequestError
+from mjtrain.rl.auxiliary import without_head
 from mjtrain.rl.collectives import Collectives
 
 
@@ -46,7 +47,7 @@ class Distillation(algorithms.Distillation):
         Raises:
             RequestError: It is no valid checkpoint, or its actor is another network.
         """
-        weights = load_checkpoint(path, "cpu").get("actor_state_dict", {})
+        weights = without_head(load_checkpoint(path, "cpu").get("actor_state_dict", {}))
         ours = {name: tuple(value.shape) for name, value in self._raw_teacher.state_dict().items()}
         theirs = {name: tuple(value.shape) for name, value in weights.items()}
         for name in [*ours, *theirs]:

@@ -54,8 +54,7 @@ class JobNormalization(EmpiricalNormalization):
 
 def synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
     """Replace the normalisers of networks that learn; given as modules, not as compiled wrappers."""
-    for model in networks:
-        if model.obs_normalization:
-            original = model.obs_normalizer
-            assert isinstance(original, EmpiricalNormalization)
+    for model in [module for network in networks for module in network.modules()]:
+        original = getattr(model, "obs_normalizer", None)
+        if isinstance(original, EmpiricalNormalization):
             model.obs_normalizer = JobNormalization(original, collectives).to(original.mean.device)

@@ -21,7 +21,7 @@ from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
 from mjtrain.rl.construct import make_algorithm
 from mjtrain.rl.distillation import Distillation
-from mjtrain.rl.divergence import check_losses, check_parameters, check_returns, find_broken_terms
+from mjtrain.rl.divergence import check_losses, check_parameters, check_rollout, find_broken_terms
 from mjtrain.rl.drift import check_drift
 from mjtrain.rl.memory import set_memory
 from mjtrain.rl.metrics import JobMetrics
@@ -106,8 +106,7 @@ class Runner:
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
-            if isinstance(self.alg, PPO):
-                check_returns(self.alg.storage.returns, self.iteration + 1, self._find_broken_terms)
+            check_rollout(self._rollout_results(), self.iteration + 1, self._find_broken_terms)
             losses = self.alg.update()
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
@@ -140,6 +139,13 @@ class Runner:
             "kl": self.alg.pop_kl() if isinstance(self.alg, Ppo) else None,
             "action_std": None if policy.distribution is None else policy.output_std.mean(),
         }
+
+    def _rollout_results(self) -> dict[str, torch.Tensor]:
+        """Return what is not finite if the rollout was not."""
+        storage = self.alg.storage
+        if isinstance(self.alg, PPO):
+            return {"rewards or values": storage.returns, "actions": storage.actions}
+        return {"the teacher's actions": storage.privileged_actions, "actions": storage.actions}
 
     def _find_broken_terms(self) -> list[str]:
         return find_broken_terms(self.env.env, self.alg.storage.observations)  # pyright: ignore[reportArgumentType]
