@@ -24,6 +24,7 @@ PROCESS = (
     "playing/test_native_viewer.py",
     "playing/test_vision.py",
     "playing/test_web_viewer.py",
+    "rendering/test_against_mujoco.py",
     "reporting/test_wandb.py",
     "runs/test_formats.py",
     "runs/test_resume.py",

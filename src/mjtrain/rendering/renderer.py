@@ -14,7 +14,9 @@ import warp as wp
 from mjtrain.config.camera import CameraConfig
 from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import ResolvedCamera, check_cameras
+from mjtrain.rendering.parts import SeenParts
 from mjtrain.rendering.worlds import RenderedWorlds
+from mjtrain.warp_start import start_warp
 
 SEEN_FIELDS = (
     "geom_rgba",
@@ -26,16 +28,25 @@ SEEN_FIELDS = (
     "mat_specular",
     "mat_shininess",
     "light_pos",
+    "light_pos0",
+    "light_poscom0",
     "light_dir",
+    "light_dir0",
     "light_ambient",
     "light_diffuse",
     "light_specular",
     "light_active",
     "cam_pos",
+    "cam_pos0",
+    "cam_poscom0",
     "cam_quat",
+    "cam_mat0",
     "cam_fovy",
 )
-"""Fields of the model that may differ between worlds, named as in `mujoco.MjModel`."""
+"""Fields of the model that may differ between worlds, named as in `mujoco.MjModel`.
+
+Cameras and lights of the modes track and trackcom read those that end in 0.
+"""
 
 _CHANNELS = {"rgb": (3, torch.uint8), "depth": (1, torch.float32), "segmentation": (1, torch.uint8)}
 
@@ -83,9 +94,12 @@ class CameraRenderer:
         found = check_cameras(model, cameras)
         self.num_envs = num_envs
         self.device = torch.device(device)
+        self.parts = SeenParts(model, found, self.device)
+        """Rows of what is seen in the fields of the model."""
         self.images = {name: _allocate(num_envs, camera.config, self.device) for name, camera in found.items()}
         groups = _group(found)
         self._group_of = {name: number for number, group in enumerate(groups) for name in group}
+        start_warp(on_cpu=self.device.type == "cpu")
         self._wp_device = wp.get_device(device)
         self._parts = _split(num_envs, 1 if self._wp_device.is_cuda else num_threads)
         with wp.ScopedDevice(self._wp_device):
