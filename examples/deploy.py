@@ -23,6 +23,8 @@ class Camera:
     """An image of a simulated camera with its history; on a real robot, the camera's driver would deliver it."""
 
     def __init__(self, model: mujoco.MjModel, term: dict) -> None:
+        if "frame" not in term:
+            raise SystemExit(f"this example does not know {term['func']}")
         self.term, self.frame = term, term["frame"]
         model = copy.copy(model)  # what follows is for this camera only
         model.vis.quality.offsamples = 0  # no antialiasing: each pixel is one ray

@@ -1,5 +1,6 @@
 """How much memory a rank needs, and what is said when it is more than there is."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from mjtrain import machine
 from mjtrain.api import make_train_config
+from mjtrain.cli.train import main
 from mjtrain.env.task_size import TaskSize
 from mjtrain.errors import RequestError
 from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need, format_bytes
@@ -77,6 +79,23 @@ def test_what_is_proposed_fits() -> None:
 
 def test_memory_that_is_not_known_refuses_nothing() -> None:
     assert find(IMAGES, None, num_envs=10_000_000).available_bytes is None
+
+
+@pytest.mark.process  # the dry step loads the ray caster's kernels
+def test_images_that_do_not_fit_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    size = "--env.cameras.front.width 64 --env.cameras.front.height 64"
+    with pytest.raises(SystemExit) as stop:
+        main(f"Cartpole-Balance-Vision --gpu-ids None --dry-run --num-envs 10000000 {size}".split())
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    line = said.err.strip().splitlines()[-1]
+    assert re.search(r"--num-envs 10000000: needs [\d.]+ TB per rank \([\d.]+ TB for a rollout, ", line)
+    assert re.search(r"GB for images, [\d.]+ GB for history and delay\), of .* free; give --num-envs \d+0, ", line)
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bytes_are_words() -> None:

@@ -15,7 +15,8 @@ NUM_RANDOM = 32
 """Number of random images on which files are compared, beside the recorded ones."""
 
 TOLERANCE = 1e-5
-"""Largest allowed difference of an action, in the unit of the policy's output."""
+"""Largest allowed difference of an action, in the unit of the policy's output; of actions beyond 1, relative to them:
+on images of noise they may be large, and then float32 has fewer digits."""
 
 
 def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -81,4 +82,5 @@ def torchscript_difference(path: Path, inputs: dict[str, torch.Tensor], actions:
 def _difference(policy: Callable[..., np.ndarray], inputs: dict[str, torch.Tensor], actions: torch.Tensor) -> float:
     batched = policy(*inputs.values())
     single = np.concatenate([policy(*row) for row in zip(*(x.split(1) for x in inputs.values()), strict=True)])
-    return float(max(np.abs(batched - actions.numpy()).max(), np.abs(single - actions.numpy()).max()))
+    size = np.maximum(1.0, np.abs(actions.numpy()))
+    return float(max((np.abs(given - actions.numpy()) / size).max() for given in (batched, single)))
