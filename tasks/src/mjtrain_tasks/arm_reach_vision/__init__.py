@@ -5,6 +5,7 @@ from typing import Any
 from mjtrain import (
     ActionTerm,
     AgentConfig,
+    AuxiliaryConfig,
     CameraConfig,
     CnnConfig,
     DistributionConfig,
@@ -118,7 +119,10 @@ def make_env() -> EnvConfig:
 
 
 def make_agent() -> AgentConfig:
-    """PPO: the actor sees images and its own joints, the critic where the ball is from the tool instead of images."""
+    """PPO: the actor sees images and its own joints; the critic sees where the ball is from the tool instead.
+
+    Beside PPO, the actor's convolutions learn to tell where the ball is from the tool.
+    """
     return AgentConfig(
         num_steps_per_env=16,
         actor=ModelConfig(
@@ -128,6 +132,11 @@ def make_agent() -> AgentConfig:
             distribution_cfg=DistributionConfig(init_std=1.0),
         ),
         critic=ModelConfig(hidden_dims=(128, 64)),
-        algorithm=PpoConfig(num_learning_epochs=3, entropy_coef=0.002, schedule="fixed"),
+        algorithm=PpoConfig(
+            num_learning_epochs=3,
+            entropy_coef=0.002,
+            schedule="fixed",
+            auxiliary_cfg=AuxiliaryConfig(group="ball"),
+        ),
         obs_groups={"actor": ("image", "joints"), "critic": ("joints", "ball")},
     )
