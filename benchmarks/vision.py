@@ -35,7 +35,7 @@ CASES = {
     "rgb": Case(),
     "depth": Case(flags=("--env.cameras.front.streams", "depth")),
     "segmentation": Case(flags=("--env.cameras.front.streams", "segmentation")),
-    "turned away": Case(flags=("--env.robot.cameras.front.xyaxes", *"-1 0 0 0 0 1".split()), learns=False),
+    "turned away": Case(flags=("--env.robot.cameras.front.xyaxes", *["-1", "0", "0", "0", "0", "1"]), learns=False),
 }
 
 
@@ -71,13 +71,14 @@ def main() -> None:
                 if reached is None and (row["mean_episode_length"] or 0.0) >= SHARE * LONGEST:
                     reached = spent, row["env_steps_total"]
             last = rows[-1]
+            length, env_steps = last["mean_episode_length"], last["env_steps_total"]
             first = f"{reached[0]:21.0f}  {reached[1]:9,.0f}" if reached else f"{'never':>21}  {'':9}"
             print(
-                f"{name:12}  {seed:4}  {first}  |  {last['mean_episode_length']:11.1f}  {last['env_steps_total']:9,.0f}  "
-                f"{last['env_steps_total'] / spent:11,.0f}  {wall_s:13.0f}",
+                f"{name:12}  {seed:4}  {first}  |  {length:11.1f}  {env_steps:9,.0f}  {env_steps / spent:11,.0f}  "
+                f"{wall_s:13.0f}",
                 flush=True,
             )
-            stays = last["mean_episode_length"] >= SHARE * LONGEST
+            stays = length >= SHARE * LONGEST
             missed |= (reached is None or reached[0] > LIMIT_S or not stays) if case.learns else reached is not None
     sys.exit(1 if missed else 0)
 
