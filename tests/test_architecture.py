@@ -22,6 +22,8 @@ MAY_IMPORT = {
     "standard_streams": set(),
     "rotations": set(),
     "run_size": set(),
+    "memory_need": {"env"},
+    "network_check": set(),
     "catalog": set(),
     "warp_start": set(),
     "worker": {"warp_start"},
@@ -70,7 +72,7 @@ MAY_IMPORT = {
     "scaling": {"plotting", "runs"},
     "new_project": set(),
     "project_template": {"mdp"},
-    "request": {"catalog", "launcher", "run_size", "runs", "engines", "env", "video"},
+    "request": {"catalog", "launcher", "memory_need", "network_check", "run_size", "runs", "engines", "env", "video"},
     "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
     "api": {
         "open_run",

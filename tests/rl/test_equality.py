@@ -8,7 +8,15 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import AgentConfig, CnnConfig, DistributionConfig, LaunchConfig, ModelConfig, PpoConfig
+from mjtrain.config import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CnnConfig,
+    DistributionConfig,
+    LaunchConfig,
+    ModelConfig,
+    PpoConfig,
+)
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
@@ -68,10 +76,9 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         torch.manual_seed(11)  # the same initial parameters, whatever the rank
         runner = Runner(context, env, agent)
         metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
-        models = {"actor": runner.alg.actor, "critic": runner.alg.critic}
         return {
             f"{name}.{key}": value.clone()
-            for name, model in models.items()
+            for name, model in runner.networks.items()
             for key, value in model.state_dict().items()
         }, metrics
     finally:
@@ -89,9 +96,9 @@ def make_agent(**algorithm: Any) -> AgentConfig:
     )
 
 
-def make_vision_agent(*, shared: bool) -> AgentConfig:
+def make_vision_agent(**algorithm: Any) -> AgentConfig:
     """An actor that sees images only, and a critic that sees them beside the state."""
-    agent = make_agent(share_cnn_encoders=shared)
+    agent = make_agent(**algorithm)
     convolutions = CnnConfig(output_channels=(4, 8))
     return replace(
         agent,
@@ -99,6 +106,17 @@ def make_vision_agent(*, shared: bool) -> AgentConfig:
         critic=replace(agent.critic, class_name="CNNModel", cnn_cfg=convolutions),
         obs_groups={"actor": ("image",), "critic": ("image", "actor")},
     )
+
+
+def make_recurrent_agent(**networks: str) -> AgentConfig:
+    """Actor and critic of the classes that are given."""
+    agent = make_agent()
+    models = {
+        name: replace(getattr(agent, name), class_name=class_name, rnn_hidden_dim=16, rnn_type=kind)
+        for (name, class_name), kind in zip(networks.items(), ("lstm", "gru"), strict=True)
+    }
+    critic = "image" if networks["critic"] == "CNNModel" else "actor"
+    return replace(agent, **models, obs_groups={"actor": ("actor",), "critic": (critic,)})
 
 
 def relative_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -135,16 +153,31 @@ def test_ranks_compute_what_one_large_rank_would(world_size: int) -> None:
             assert other["env_steps_total"] == one["env_steps_total"]
 
 
-def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
-    runs = [(torch.float64, make_vision_agent(shared=shared)) for shared in (False, True)]
-    for (alone, alone_metrics), (together, metrics) in zip(train(1, *runs), train(2, *runs), strict=True):
-        assert relative_difference(alone, together) < 1e-10
+def assert_equal(alone: list[Any], together: list[Any]) -> None:
+    for (weights, alone_metrics), (weights_together, metrics) in zip(alone, together, strict=True):
+        assert relative_difference(weights, weights_together) < 1e-10
         for one, other in zip(alone_metrics, metrics, strict=True):
             for key in ("learning_rate", "kl", "loss/value", "loss/surrogate"):
                 assert other[key] == pytest.approx(one[key], rel=1e-4), key
-    (apart, _), (shared, _) = train(1, *runs)
+
+
+def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
+    runs = [
+        (torch.float64, make_vision_agent(auxiliary_cfg=AuxiliaryConfig(group="actor"))),
+        (torch.float64, make_vision_agent(share_cnn_encoders=True)),
+    ]
+    alone = train(1, *runs)
+    assert_equal(alone, train(2, *runs))
+    (apart, _), (shared, _) = alone
     assert {"actor.cnns.image.0.weight", "critic.cnns.image.0.weight"} <= set(apart)
     assert "critic.cnns.image.0.weight" not in shared
+    assert int(apart["actor.auxiliary_head.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
+
+
+def test_ranks_with_recurrent_networks_compute_what_one_would() -> None:
+    critics = ("RNNModel", "MLPModel", "CNNModel")
+    runs = [(torch.float64, make_recurrent_agent(actor="RNNModel", critic=critic)) for critic in critics]
+    assert_equal(train(1, *runs), train(2, *runs))
 
 
 def test_normalisation_of_advantages_is_over_all_ranks_and_with_rsl_rls_own_the_parameters_part() -> None:

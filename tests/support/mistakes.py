@@ -268,6 +268,27 @@ MISTAKES = (
         says=("--agent.actor.hidden-dims 0: each must be at least 1",),
     ),
     Mistake(
+        what="convolutions where there is no image",
+        words="--agent.actor.class-name CNNModel",
+        says=(
+            "--agent.actor.class-name CNNModel: reads no images, as actor in --agent.obs-groups.actor is flat; "
+            "use MLPModel, or add an image group there",
+        ),
+    ),
+    Mistake(
+        what="a recurrent network with too few environments",
+        words="--agent.critic.class-name RNNModel --num-envs 2",
+        says=(
+            "--num-envs 2: a mini-batch of an RNNModel has whole environments, and there are 4 mini-batches "
+            "(--agent.algorithm.num-mini-batches)",
+        ),
+    ),
+    Mistake(
+        what="a memory of a kind that does not exist",
+        words="--agent.actor.rnn-type transformer",
+        says=("--agent.actor.rnn-type transformer: choose from lstm, gru",),
+    ),
+    Mistake(
         what="a folder that cannot be written",
         words="--log-root task.py/logs",
         says=("--log-root task.py/logs: cannot be written (Not a directory)",),

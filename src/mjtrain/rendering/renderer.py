@@ -151,6 +151,12 @@ class CameraRenderer:
             self._graphs.clear()  # they point at the shared values
         return self._expanded[field]
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of `images` and of what the ray caster writes before, of all worlds."""
+        images = sum(image.nbytes for streams in self.images.values() for image in streams.values())
+        return images + sum(worlds.num_bytes for worlds in self._worlds)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return copies of the expanded fields, for `load_state_dict`."""
         return {field: values.clone() for field, values in self._expanded.items()}

@@ -50,6 +50,15 @@ class RenderedWorlds:
         self.qpos = wp.to_torch(self._data.qpos)
         """Positions, to be written before `render`. Shape (num_envs, nq)."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the pixels that the ray caster writes."""
+        return sum(
+            pixels.capacity
+            for context in self._contexts
+            for pixels in (context.rgb_data, context.depth_data, context.seg_data)
+        )
+
     def share(self, field: str) -> torch.Tensor:
         """Return a field of the model that all worlds share, without axis of worlds."""
         return wp.to_torch(getattr(self._model, field))[0]

@@ -16,12 +16,16 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
 
     Args:
         env: The environments, before the statistics of the rollout are taken.
-        observations: The rollout by observation group. Shape (num_steps, num_envs, size) each.
+        observations: The rollout by observation group. Shape (num_steps, num_envs, size), or
+            (num_steps, num_envs, channels, height, width) of images.
     """
     broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
     for group in env.config.observations:
-        finite = observations[group].flatten(0, 1).isfinite().all(dim=0).tolist()
+        observed = observations[group]
+        if not observed.is_floating_point():
+            continue
+        finite = observed.movedim(2, 0).flatten(1).isfinite().all(dim=1).tolist()
         begin = 0
         for name, width in env.observation_widths(group).items():
             if not all(finite[begin : begin + width]):
@@ -30,20 +34,22 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
     return broken
 
 
-def check_returns(returns: torch.Tensor, iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless the returns of the iteration to come, from 1, are finite.
+def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_terms: Callable[[], list[str]]) -> None:
+    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer.
 
     Args:
-        returns: Of the rollout.
-        iteration: Its number.
+        results: By what they are, in the plural.
+        iteration: Number of the iteration, from 1.
         find_terms: Finds the terms to blame; asked only then.
     """
-    if not returns.isfinite().all():
-        raise FloatingPointError(f"rewards or values are not finite in iteration {iteration}: {_blame(find_terms)}")
+    finite = torch.stack([result.isfinite().all() for result in results.values()]).tolist()
+    if not all(finite):
+        what = list(results)[finite.index(False)]
+        raise FloatingPointError(f"{what} are not finite in iteration {iteration}: {_blame(find_terms)}")
 
 
 def check_losses(losses: Mapping[str, float], iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_returns`."""
+    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
             advice = _blame(find_terms, otherwise=_ADVICE)

@@ -1,0 +1,171 @@
+"""Whether the networks of an agent fit what the environment observes; pure."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mjtrain.config import AgentConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
+
+Shape = tuple[int, ...]
+
+_LIBRARY_MODELS = ("MLPModel", "CNNModel", "RNNModel")
+_PER_LAYER = ("kernel_size", "stride", "dilation", "max_pool")
+
+
+def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_envs: int) -> Iterator[str]:
+    """Compare networks with the observation groups that they read.
+
+    Networks of classes that RSL-RL does not have are not looked into.
+
+    Args:
+        agent: The networks.
+        shapes: What one environment observes, by group: (size,), or (channels, height, width) of images.
+        num_envs: Environments of a rank.
+
+    Yields:
+        A line for each problem, which names the flag, the value and what would be right.
+    """
+    algorithm = agent.algorithm
+    if isinstance(algorithm, DistillationConfig):
+        networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
+        num_batches, shares = 1, False
+    else:
+        networks = {"actor": agent.actor, "critic": agent.critic}
+        num_batches, shares = algorithm.num_mini_batches, algorithm.share_cnn_encoders
+    if any(model.class_name == "RNNModel" for model in networks.values()) and num_envs < num_batches:
+        yield (
+            f"--num-envs {num_envs}: a mini-batch of an RNNModel has whole environments, and there are {num_batches} "
+            "mini-batches (--agent.algorithm.num-mini-batches)"
+        )
+    for name, model in networks.items():
+        if model.class_name not in _LIBRARY_MODELS:
+            continue
+        groups = {group: shapes[group] for group in agent.obs_groups.get(name, ()) if group in shapes}
+        problem = _find_class_problem(name, model, groups)
+        if problem is not None:
+            yield problem
+        elif model.class_name == "CNNModel" and not (name == "critic" and shares):
+            yield from _find_cnn_problems(name, model.cnn_cfg, groups)
+    if shares:
+        yield from _find_sharing_problems(agent, shapes)
+    if isinstance(algorithm, PpoConfig) and algorithm.auxiliary_cfg.group:
+        yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
+
+
+def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shape]) -> str | None:
+    """Compare the class of a network with the kinds of its groups."""
+    flag = f"--agent.{name}.class-name {model.class_name}"
+    images = _images(groups)
+    if model.class_name == "CNNModel":
+        if images:
+            return None
+        flat = ", ".join(groups)
+        return (
+            f"{flag}: reads no images, as {flat or 'nothing'} in --agent.obs-groups.{name} is flat; "
+            "use MLPModel, or add an image group there"
+        )
+    if not images:
+        return None
+    group, shape = next(iter(images.items()))
+    unread = f"{flag}: cannot read group {group}, which has images {shape}"
+    if model.class_name == "RNNModel":
+        return (
+            f"{unread}: RSL-RL has no recurrent network for images; "
+            "use CNNModel and give the image terms a history, or leave the group out of "
+            f"--agent.obs-groups.{name}"
+        )
+    return f"{unread}; use CNNModel, or another group in --agent.obs-groups.{name}"
+
+
+def _images(groups: Mapping[str, Shape]) -> dict[str, Shape]:
+    return {group: shape for group, shape in groups.items() if len(shape) == 3}
+
+
+def _find_sharing_problems(agent: AgentConfig, shapes: Mapping[str, Shape]) -> Iterator[str]:
+    flag = "--agent.algorithm.share-cnn-encoders"
+    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
+        if model.class_name in _LIBRARY_MODELS and model.class_name != "CNNModel":
+            yield f"{flag}: --agent.{name}.class-name is {model.class_name}; give CNNModel"
+            return
+    groups = {
+        name: set(_images({group: shapes[group] for group in agent.obs_groups[name]})) for name in ("actor", "critic")
+    }
+    if groups["actor"] != groups["critic"]:
+        read = [f"the {name} {' and '.join(sorted(there)) or 'none'}" for name, there in groups.items()]
+        yield f"{flag}: {', '.join(read)}; both must read the same image groups"
+
+
+def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: Mapping[str, Shape]) -> Iterator[str]:
+    group = algorithm.auxiliary_cfg.group
+    flag = f"--agent.algorithm.auxiliary-cfg.group {group}"
+    if group not in shapes:
+        yield f"{flag}: the environment observes {', '.join(shapes)}"
+    elif len(shapes[group]) == 3:
+        yield f"{flag}: has images {shapes[group]}; give a flat group"
+    elif actor.class_name in ("MLPModel", "RNNModel"):
+        yield f"{flag}: is predicted from images; --agent.actor.class-name is {actor.class_name}, give CNNModel"
+    elif algorithm.class_name in ("PPO", "rsl_rl.algorithms:PPO"):
+        yield f"{flag}: RSL-RL's own PPO has no such loss; leave out --agent.algorithm.class-name"
+
+
+def _find_cnn_problems(name: str, config: CnnConfig, groups: Mapping[str, Shape]) -> Iterator[str]:
+    """Check the numbers of convolutions, and that they leave something of every image."""
+    flag = f"--agent.{name}.cnn-cfg"
+    if not config.output_channels or min(config.output_channels) < 1:
+        yield f"{flag}.output-channels {_show(config.output_channels)}: give at least 1 for each layer"
+        return
+    num_layers = len(config.output_channels)
+    for field in _PER_LAYER:
+        value = getattr(config, field)
+        values = value if isinstance(value, tuple) else (value,)
+        flagged = f"{flag}.{field.replace('_', '-')} {_show(value)}"
+        if isinstance(value, tuple) and len(value) != num_layers:
+            yield f"{flagged}: give one value, or one for each of the {num_layers} layers of output-channels"
+            return
+        if field != "max_pool" and min(values) < 1:
+            yield f"{flagged}: must be at least 1"
+            return
+    for group, shape in _images(groups).items():
+        problem = _find_lost_image(flag, config, group, shape)
+        if problem is not None:
+            yield problem
+            return
+
+
+def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> str | None:
+    """Follow an image through the layers, as RSL-RL's CNN sizes them."""
+    size = shape[1:]
+    for layer in range(len(config.output_channels)):
+        kernel, stride, dilation, max_pool = (_at(getattr(config, field), layer) for field in _PER_LAYER)
+        reach = dilation * (kernel - 1) + 1
+        pads = [0, 0]
+        if config.padding != "none":
+            pads = [math.ceil((stride * (width // stride) - width - stride + reach) / 2) for width in size]
+        where = f"layer {layer + 1} gets {size[0]} x {size[1]} pixels of group {group} {shape}"
+        if min(pads) < 0 and config.padding == "zeros":
+            return (
+                f"{flag}.stride {stride}: {where}, and kernels of {kernel} would skip some; "
+                "use a smaller stride, or padding none"
+            )
+        limit = {"reflect": 1, "circular": 0}.get(config.padding)
+        if limit is not None and any(pad > width - limit for pad, width in zip(pads, size, strict=True)):
+            return (
+                f"{flag}.padding {config.padding}: {where}, too few for kernels that reach {reach}; use padding zeros"
+            )
+        size = tuple((width + 2 * pad - reach) // stride + 1 for width, pad in zip(size, pads, strict=True))
+        if min(size) < 1:
+            return (
+                f"{flag}.kernel-size {_show(config.kernel_size)}: {where}, and leaves none; "
+                "use fewer layers, smaller kernels or strides, or padding zeros"
+            )
+        if max_pool:
+            size = tuple(math.ceil(width / 2) for width in size)
+    return None
+
+
+def _at(value: Any, layer: int) -> Any:
+    return value[layer] if isinstance(value, tuple) else value
+
+
+def _show(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
