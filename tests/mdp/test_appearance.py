@@ -190,9 +190,9 @@ def test_the_looks_of_the_worlds_are_part_of_the_state(name: str, make: Callable
         first.step(action)
     second.load_state_dict(first.state_dict())
     for action in actions[7:]:
-        seen = [env.step(action)[0]["image"] for env in (first, second)]
-        assert torch.equal(*seen)
-    assert not torch.equal(seen[0][0], seen[0][1])
+        seen, other = (env.step(action)[0]["image"] for env in (first, second))
+        assert torch.equal(seen, other)
+        assert not torch.equal(seen[0], seen[1])
 
 
 def test_a_camera_that_follows_a_body_is_turned_as_one_that_does_not(make: Callable[..., Env]) -> None:
