@@ -2,12 +2,14 @@
 
     python examples/deploy.py logs/cartpole_balance/2026-11-21_09-07-06/export
     python examples/deploy.py logs/quadruped_velocity_flat/2026-11-21_10-00-00/export --command 0.8 0 0 --seconds 20
+    MUJOCO_GL=egl python examples/deploy.py logs/cartpole_balance_vision/2026-11-22_05-12-44/export
 
 Needs mujoco, numpy and onnxruntime. It reads from the files what the policy wants to see and how its answer moves the
-joints, and prints what came of it.
+joints, and prints what came of it. MuJoCo renders what a camera sees; without a display it needs MUJOCO_GL=egl.
 """
 
 import argparse
+import copy
 import json
 import re
 from pathlib import Path
@@ -15,6 +17,78 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import onnxruntime
+
+
+class Camera:
+    """An image of a simulated camera with its history; on a real robot, the camera's driver would deliver it."""
+
+    def __init__(self, model: mujoco.MjModel, term: dict) -> None:
+        if "frame" not in term:
+            raise SystemExit(f"this example does not know {term['func']}")
+        self.term, self.frame = term, term["frame"]
+        model = copy.copy(model)  # what follows is for this camera only
+        model.vis.quality.offsamples = 0  # no antialiasing: each pixel is one ray
+        model.vis.global_.offwidth = max(self.frame["width"], model.vis.global_.offwidth)
+        model.vis.global_.offheight = max(self.frame["height"], model.vis.global_.offheight)
+        model.vis.map.zfar = max(model.vis.map.zfar, 2 * self.frame["far_m"] / model.stat.extent)
+        self.renderer = mujoco.Renderer(model, self.frame["height"], self.frame["width"])
+        self.renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = self.frame["shadows"]
+        self.renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        self.option = mujoco.MjvOption()
+        self.option.geomgroup[:] = [group in self.frame["geom_groups"] for group in range(mujoco.mjNGROUP)]
+        self.option.sitegroup[:] = 0
+        self.class_of_geom = self.find_classes(model)
+        self.history: list[np.ndarray] = []
+
+    def find_classes(self, model: mujoco.MjModel) -> np.ndarray:
+        """Index of the class of each geom: the first whose patterns match it or its body; 0 for the background."""
+        found = np.zeros(model.ngeom, dtype=np.uint8)
+        for index in range(model.ngeom):
+            names = [model.geom(index).name, model.body(model.geom_bodyid[index]).name]
+            for label in reversed(self.frame["classes"].values()):
+                if any(name and re.fullmatch(pattern, name) for name in names for pattern in label["patterns"]):
+                    found[index] = label["index"]
+        return found
+
+    def observe(self, data: mujoco.MjData, step: int) -> np.ndarray:
+        """What the policy sees of the last env steps, oldest first. Shape (channels, height, width)."""
+        is_due = step % self.frame["interval"] == 0
+        image = self.take_picture(data) if is_due or not self.history else self.history[-1]
+        self.history = [*(self.history or [image] * self.term["history"])[1:], image]
+        return np.concatenate(self.history)
+
+    def take_picture(self, data: mujoco.MjData) -> np.ndarray:
+        """One frame of all streams, scaled and clipped. Shape (channels, height, width)."""
+        self.renderer.update_scene(data, self.frame["camera"], self.option)
+        image = stack([self.render(stream) for stream in self.frame["streams"]])
+        if self.term["scale"] != 1.0:
+            image = image * np.float32(self.term["scale"])
+        return image if self.term["clip"] is None else image.clip(*self.term["clip"])
+
+    def render(self, stream: str) -> np.ndarray:
+        """One stream, with the values that the policy was trained with. Shape (channels, height, width)."""
+        if stream == "rgb":
+            return np.moveaxis(self.renderer.render(), 2, 0).copy()
+        if stream == "depth":
+            self.renderer.enable_depth_rendering()
+            depth = self.renderer.render().clip(self.frame["near_m"], self.frame["far_m"])
+            self.renderer.disable_depth_rendering()
+            return (depth / self.frame["far_m"])[None].astype(np.float32)
+        self.renderer.enable_segmentation_rendering()
+        objects, kinds = np.moveaxis(self.renderer.render(), 2, 0)
+        self.renderer.disable_segmentation_rendering()
+        found = np.where(kinds == mujoco.mjtObj.mjOBJ_GEOM, self.class_of_geom[objects], 0)[None]
+        if not self.term["params"].get("one_hot", True):
+            return found.astype(np.float32)
+        indices = np.array([label["index"] for label in self.frame["classes"].values()])
+        return (255 * (found == indices[:, None, None])).astype(np.uint8)
+
+
+def stack(images: list[np.ndarray]) -> np.ndarray:
+    """Stack images on their channels. Bytes beside numbers become numbers: value / 255."""
+    if len({image.dtype for image in images}) > 1:
+        images = [image / np.float32(255) if image.dtype == np.uint8 else image for image in images]
+    return np.concatenate(images)
 
 
 class Robot:
@@ -34,6 +108,10 @@ class Robot:
         for joint, noise in zip(hinges, np.random.default_rng(seed).uniform(-0.05, 0.05, len(hinges)), strict=True):
             self.data.joint(joint).qpos += noise
         mujoco.mj_forward(self.model, self.data)
+        self.cameras = {
+            image["input"]: [Camera(self.model, term) for term in image["terms"]]
+            for image in metadata.get("images", [])
+        }
 
     def joints(self, patterns: list[str]) -> list[str]:
         """Names that match, pattern by pattern."""
@@ -72,13 +150,23 @@ class Robot:
                 return moving * np.array([np.sin(angle), np.cos(angle)])
         raise SystemExit(f"this example does not know {function}")
 
-    def observe(self) -> np.ndarray:
-        """All terms side by side, scaled and clipped."""
+    def observe(self) -> dict[str, np.ndarray]:
+        """The inputs of the policy: all flat terms side by side, scaled and clipped, and the images by group."""
+        images = {image["input"]: self.see(image) for image in self.metadata.get("images", [])}
+        if not self.metadata["observations"]:
+            return images
         parts = []
         for term in self.metadata["observations"]:
             value = term["scale"] * self.read(term["func"], term["params"])
             parts.append(value if term["clip"] is None else np.clip(value, *term["clip"]))
-        return np.concatenate(parts).astype(np.float32)
+        return {"observations": np.concatenate(parts).astype(np.float32)} | images
+
+    def see(self, image: dict) -> np.ndarray:
+        """The images of a group, one behind the other. Shape (channels, height, width)."""
+        mujoco.mj_kinematics(self.model, self.data)  # poses after the last step, which mj_step leaves before it
+        mujoco.mj_comPos(self.model, self.data)
+        mujoco.mj_camlight(self.model, self.data)
+        return stack([camera.observe(self.data, self.step) for camera in self.cameras[image["input"]]])
 
     def act(self, action: np.ndarray) -> None:
         """Hold an action for a control period."""
@@ -107,7 +195,7 @@ def main() -> None:
     begin = robot.data.qpos[:2].copy()
     seen = []
     for _ in range(round(arguments.seconds / metadata["control_period_s"])):
-        (actions,) = session.run(None, {"observations": robot.observe()[None]})
+        (actions,) = session.run(None, {name: value[None] for name, value in robot.observe().items()})
         robot.act(np.asarray(actions)[0])
         seen.append(
             [*robot.sensor("base_velocity")[:2], robot.sensor("base_angular_velocity")[2], robot.sensor("up")[2]]

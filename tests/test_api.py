@@ -59,7 +59,7 @@ def test_what_play_cannot_do_is_said(cartpole_run: Path, options: dict[str, Any]
 
 def test_a_policy_is_a_function_of_observations(cartpole_run: Path) -> None:
     policy = mjtrain.load_policy(cartpole_run, checkpoint="model_20.pt")
-    assert (policy.task, policy.iteration, policy.groups) == ("Cartpole-Balance", 20, {"actor": 4})
+    assert (policy.task, policy.iteration, policy.inputs) == ("Cartpole-Balance", 20, {"actor": (4,)})
     env = mjtrain.make_env("Cartpole-Balance", num_envs=5, seed=1, num_threads=1)
     seen = env.observe()
     actions = policy(seen)

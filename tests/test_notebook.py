@@ -71,7 +71,7 @@ def test_a_run_of_a_notebook_is_played_and_exported_in_another_folder_and_proces
     assert (table["task"], table["iteration"]) == ("custom", 2)
     assert table["length"]["max"] <= 200
     assert mjtrain.export(elsewhere, observations=10).files["policy.onnx"].is_file()
-    assert mjtrain.load_policy(elsewhere).groups == {"actor": 4}
+    assert mjtrain.load_policy(elsewhere).inputs == {"actor": (4,)}
     original = load_task("Cartpole-Balance").env
     recorded = mjtrain.Run(elsewhere).config.env
     assert recorded == replace(original, episode_length_s=2.0, robot=recorded.robot)

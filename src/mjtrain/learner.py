@@ -104,8 +104,12 @@ class Learner(Protocol):
 class Policy(Protocol):
     """A trained policy, for use without training: no exploration noise, its normaliser inside."""
 
-    groups: tuple[str, ...]
-    """Observation groups that the network reads side by side, in order."""
+    inputs: dict[str, tuple[int, ...]]
+    """Shape of one environment's observation in each group that the network reads, in order: (size,) of a flat group,
+    (channels, height, width) of an image group."""
+
+    dtypes: dict[str, torch.dtype]
+    """Type of each of these groups: float32, or uint8 for images whose values mean value / 255."""
 
     iteration: int
     """Iteration of the training at which the weights were saved."""
@@ -123,20 +127,18 @@ class Policy(Protocol):
         ...
 
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size) each."""
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
         ...
 
     def reset(self, done: torch.Tensor) -> None:
         """Reset the memory of the masked environments, if the network has one. Boolean, shape (num_envs,)."""
         ...
 
-    @property
-    def input_size(self) -> int:
-        """Size of the observations of all `groups` side by side."""
-        ...
-
     def to_onnx_module(self) -> torch.nn.Module:
-        """Return a module for torch.onnx.export on the CPU: (batch, input_size) to (batch, num_actions).
+        """Return a module for torch.onnx.export on the CPU.
+
+        It takes the flat groups side by side, shape (batch, size), unless there are none; and then each image group,
+        shape (batch, channels, height, width), in the order of `inputs`. It returns (batch, num_actions).
 
         Raises:
             RequestError: The network has a memory, which an exported file could not keep.
@@ -144,5 +146,5 @@ class Policy(Protocol):
         ...
 
     def to_script_module(self) -> torch.nn.Module:
-        """Return a module for torch.jit.script on the CPU; shapes and errors as those of `to_onnx_module`."""
+        """Return a module for torch.jit on the CPU; inputs, output and errors as those of `to_onnx_module`."""
         ...

@@ -1,7 +1,10 @@
-"""What this machine has: packages, GPUs, and folders that can be written."""
+"""What this machine has: packages, GPUs, free memory, and folders that can be written."""
 
+import ctypes
 import importlib.metadata
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = (
@@ -42,3 +45,73 @@ def is_writable(folder: Path) -> bool:
     """Whether a folder can be written, or created if it does not exist yet."""
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     return existing.is_dir() and os.access(existing, os.W_OK)
+
+
+def available_memory() -> int:
+    """Return how many bytes of RAM programs may still take, here and within the limits of this process's cgroups."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free = [int(found[1]) * 1024] if found else [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for folder in _memory_cgroups():
+        limit, used = (_read_number(folder, names) for names in (_LIMIT_FILES, _USAGE_FILES))
+        if limit is not None and used is not None:
+            free.append(limit - used + _read_cache(folder))
+    return max(0, min(free))
+
+
+_LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
+_USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
+
+
+def _memory_cgroups() -> Iterator[Path]:
+    """Yield this process's cgroups that may limit memory, of either version, and those around them."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers == "" or "memory" in controllers.split(","):
+            root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
+            own = root / name.lstrip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None  # "max" is no limit
+    return None
+
+
+def _read_cache(folder: Path) -> int:
+    """Return how much of a cgroup's memory holds files that the kernel would drop first."""
+    try:
+        found = re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+class _NvmlMemory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+def free_gpu_memory(gpu: str) -> int | None:
+    """Return the free bytes of a GPU as its driver counts them, without initialising CUDA; None if it does not say.
+
+    Args:
+        gpu: Index of the driver, or UUID of a GPU or MIG slice.
+    """
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    if nvml.nvmlInit_v2() != 0:
+        return None
+    handle, memory = ctypes.c_void_p(), _NvmlMemory()
+    if gpu.isdigit():
+        failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(gpu)), ctypes.byref(handle))
+    else:
+        failed = nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle))
+    failed = failed or nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+    nvml.nvmlShutdown()
+    return None if failed else memory.free

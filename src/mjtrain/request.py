@@ -14,7 +14,8 @@ from mjtrain.engines import resolve_engine
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
-from mjtrain.machine import count_gpus, installed_packages, is_writable
+from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
+from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need
 from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
 from mjtrain.runs.requeue import resolve_requeue
@@ -46,6 +47,9 @@ class TrainRequest:
 
     notices: tuple[str, ...] = ()
     """Lines that the user should see: what was chosen for them."""
+
+    memory: MemoryNeed | None = None
+    """What each rank needs; None where the robot is known only to the run that is resumed."""
 
     @property
     def device(self) -> str:
@@ -96,14 +100,19 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         raise RequestError(f"--load {config.run.load}: no such file")
     notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
     params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
-    robot = config.env.robot
+    robot, memory = config.env.robot, None
     if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
         from mjtrain.env.dry_step import check_task  # imports MuJoCo
 
-        problems = list(find_network_problems(config.agent, check_task(config.env), config.num_envs))
+        size = check_task(config.env)
+        problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
         if problems:
             raise RequestError.of(problems)
-    return TrainRequest(config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices)
+        memory = find_memory_need(config, size, _find_available_memory(plan))
+        check_memory(memory, config, plan.world_size)
+    return TrainRequest(
+        config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices, memory=memory
+    )
 
 
 def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
@@ -141,6 +150,22 @@ def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
         for group in groups:
             if group not in config.env.observations:
                 yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
+
+
+def _find_available_memory(plan: LaunchPlan) -> int | None:
+    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here."""
+    if plan.hosts:
+        return None
+    first = plan.ranks[0]
+    if first.device == "cpu":
+        return available_memory() // first.local_world_size
+    gpus = plan.gpus
+    if not gpus:  # a rank in this process, which sees all GPUs
+        index = int(first.device.partition(":")[2] or 0)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = (str(index) if visible is None else visible.split(",")[index].strip(),)
+    free = [free_gpu_memory(gpu) for gpu in gpus]
+    return min((count for count in free if count is not None), default=None)
 
 
 def _check_video(run: RunConfig) -> None:
@@ -193,6 +218,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
     return {
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
+        "memory": None if request.memory is None else request.memory.to_plain(),
         "preflight": _inspect_machine(request.config),
     }
 

@@ -1,6 +1,5 @@
 """Enter and leave a rank: threads, seeds, device, process group."""
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import torch.distributed as dist
 import warp as wp
 
 from mjtrain.rank import RankContext
-from mjtrain.standard_streams import flush_standard_streams
+from mjtrain.warp_start import start_warp
 
 
 @contextmanager
@@ -34,7 +33,7 @@ def rank_scope(
     num_threads = torch.get_num_threads()
     torch.set_num_threads(context.num_threads)
     _seed(context.seed)
-    _init_warp(on_cpu=context.device == "cpu")
+    start_warp(on_cpu=context.device == "cpu")
     with wp.ScopedDevice(context.device):
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
@@ -58,24 +57,6 @@ def rank_scope(
         # Not after an exception: the others would report a lost connection before this rank has reported the cause.
         if backend is not None:
             dist.destroy_process_group()
-
-
-def _init_warp(*, on_cpu: bool) -> None:
-    """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver."""
-    wp.config.log_level = wp.LOG_WARNING
-    if not on_cpu:
-        wp.init()
-        return
-    flush_standard_streams()
-    stderr = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        wp.init()
-    finally:
-        os.dup2(stderr, 2)
-        os.close(nowhere)
-        os.close(stderr)
 
 
 def _seed(seed: int) -> None:

@@ -27,6 +27,8 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --num-workers 0", "--num-workers 0: must be at least 1"),
     ("Cartpole-Balance --gpu-ids 0 1 --num-workers 2", "--num-workers 2: is for CPU ranks"),
     ("Cartpole-Balance --gpu-ids None --num-envs 0", "--num-envs 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids None --num-envs 10000000000", "--num-envs 10000000000: needs 11.8 TB per rank"),
+    ("Cartpole-Balance --gpu-ids None --num-envs-total 10000000000", "that are free; give --num-envs-total "),
     ("Cartpole-Balance --gpu-ids None --num-envs many", "--num-envs many: give a whole number or None"),
     ("Cartpole-Balance --gpu-ids None --max-iterations 0", "--max-iterations 0: must be at least 1"),
     ("Cartpole-Balance --gpu-ids None --env.decimation 0", "--env.decimation 0: must be at least 1"),

@@ -13,8 +13,10 @@ import mjtrain
 from mjtrain.catalog import list_tasks, load_task
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.export import main
+from mjtrain.errors import RequestError
 from mjtrain.exporting import verify
 from mjtrain.exporting.metadata import read_onnx_metadata
+from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
 TASKS = [entry.name for entry in list_tasks()]
@@ -32,11 +34,11 @@ def test_files_agree_with_the_policy_and_describe_it(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = train(task, tmp_path)
-    recorded: dict[str, torch.Tensor] = {}
+    recorded: dict[str, Any] = {}
     record = verify.record_observations
 
-    def keep(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        recorded["observations"], recorded["actions"] = answer = record(*args)
+    def keep(*args: Any) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        recorded["inputs"], recorded["actions"] = answer = record(*args)
         return answer
 
     monkeypatch.setattr(verify, "record_observations", keep)
@@ -45,18 +47,24 @@ def test_files_agree_with_the_policy_and_describe_it(
     out = run_dir / "export"
     assert sorted(path.name for path in out.iterdir()) == ["model.mjb", "policy.json", "policy.onnx", "policy.pt"]
 
-    observations, actions = recorded["observations"], recorded["actions"]
-    assert len(observations) == len(actions) == 1000
-    assert observations.std(dim=0).gt(0).float().mean() > 0.5
+    inputs, actions = recorded["inputs"], recorded["actions"]
+    config = load_task(task)
+    sees = config.agent.actor.class_name == "CNNModel"
+    count = 1000 + (verify.NUM_RANDOM if sees else 0)
+    assert all(len(tensor) == count for tensor in (*inputs.values(), actions))
     assert actions.std(dim=0).gt(0).all()
     session = onnxruntime.InferenceSession(out / "policy.onnx", providers=["CPUExecutionProvider"])
-    (given,) = session.run(None, {"observations": observations.numpy()})
+    assert [entry.name for entry in session.get_inputs()] == list(inputs)
+    (given,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
     np.testing.assert_allclose(np.asarray(given), actions.numpy(), rtol=0, atol=1e-5)
     with torch.inference_mode():
-        scripted = torch.jit.load(str(out / "policy.pt"))(observations)
+        scripted = torch.jit.load(str(out / "policy.pt"))(*inputs.values())
     torch.testing.assert_close(scripted, actions, rtol=0, atol=1e-5)
+    observations = inputs.get("observations", torch.zeros(count, 0))
     weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]
-    if load_task(task).agent.actor.obs_normalization:
+    if "observations" in inputs:
+        assert observations.std(dim=0).gt(0).float().mean() > 0.5
+    if "observations" in inputs and config.agent.actor.obs_normalization:
         assert weights["obs_normalizer._mean"].abs().max() > 0.01
         assert (weights["obs_normalizer._std"] - 1).abs().max() > 0.1
         plain = (observations - weights["obs_normalizer._mean"]) / (weights["obs_normalizer._std"] + 0.01)
@@ -66,14 +74,16 @@ def test_files_agree_with_the_policy_and_describe_it(
     assert metadata == read_onnx_metadata(out / "policy.onnx")
     assert metadata == json.loads(session.get_modelmeta().custom_metadata_map["mjtrain"])
     assert (metadata["task"], metadata["run"], metadata["iteration"]) == (task, run_dir.name, 2)
-    env = load_task(task).env
-    names = list(env.observations["actor"])
-    assert [term["name"] for term in metadata["observations"]] == names
-    assert [term["scale"] for term in metadata["observations"]] == [env.observations["actor"][n].scale for n in names]
-    columns = [term["columns"] for term in metadata["observations"]]
-    assert columns[0][0] == 0
-    assert [end for _, end in columns[:-1]] == [begin for begin, _ in columns[1:]]
-    assert columns[-1][1] == observations.shape[1]
+    env, groups = config.env, [group for group in config.agent.obs_groups["actor"] if group not in inputs]
+    terms = {name: term for group in groups for name, term in env.observations[group].items()}
+    assert [term["name"] for term in metadata["observations"]] == list(terms)
+    assert [term["scale"] for term in metadata["observations"]] == [term.scale for term in terms.values()]
+    ends = [term["columns"][1] for term in metadata["observations"]]
+    assert [term["columns"][0] for term in metadata["observations"]] == [0, *ends][: len(ends)]
+    assert [0, *ends][-1] == observations.shape[1]
+    assert [image["input"] for image in metadata.get("images", [])] == [
+        name for name in inputs if name in env.observations
+    ]
     assert len(metadata["actions"]) == actions.shape[1]
     assert metadata["control_period_s"] == pytest.approx(metadata["physics_step_s"] * env.decimation)
 
@@ -149,3 +159,52 @@ def test_what_cannot_be_exported(
     said = capsys.readouterr()
     assert line.lower() in (said.err + said.out).lower()
     assert stop.value.code == (2 if arguments else 0)
+
+
+@pytest.mark.process
+def test_images_are_inputs_of_their_own_and_described(tmp_path: Path) -> None:
+    image = {"rgb": see(history=3, noise=20.0, shift=2), "depth": see("depth", delay=(0, 1))}
+    task = make_vision_task(make_vision_env({"image": image}, size=16), reads=("actor", "image"))
+    exported = mjtrain.export(train_vision(task, tmp_path), observations=20)
+    session = onnxruntime.InferenceSession(exported.files["policy.onnx"], providers=["CPUExecutionProvider"])
+    described = {entry.name: (entry.shape[1:], entry.type) for entry in session.get_inputs()}
+    assert described == {"observations": ([4], "tensor(float)"), "image": ([10, 16, 16], "tensor(float)")}
+    (group,) = read_onnx_metadata(exported.files["policy.onnx"])["images"]
+    assert (group["input"], group["dtype"], group["shape"]) == ("image", "float32", [10, 16, 16])
+    rgb, depth = group["terms"]
+    assert (rgb["channels"], rgb["history"], depth["channels"], depth["delay"]) == ([0, 9], 3, [9, 10], [0, 1])
+    assert {"noise", "shift"}.isdisjoint(rgb), "they are not part of the policy"
+    assert rgb["frame"] == {
+        "camera": "side", "streams": ["rgb"], "channels": ["red", "green", "blue"], "width": 16, "height": 16,
+        "interval": 1, "near_m": 0.01, "far_m": 10.0, "shadows": False, "geom_groups": [0, 1, 2],
+        "classes": {"cart": {"index": 1, "patterns": ["cart"]}, "pole": {"index": 2, "patterns": ["pole"]}},
+    }  # fmt: skip
+    assert depth["frame"]["channels"] == ["depth"]
+
+
+@pytest.mark.process
+def test_a_policy_that_only_sees_has_bytes_as_its_only_input(tmp_path: Path) -> None:
+    run_dir = train_vision(make_vision_task(make_vision_env(size=16)), tmp_path)
+    exported = mjtrain.export(run_dir, observations=20)
+    session = onnxruntime.InferenceSession(exported.files["policy.onnx"], providers=["CPUExecutionProvider"])
+    assert [(entry.name, entry.shape, entry.type) for entry in session.get_inputs()] == [
+        ("image", ["batch", 9, 16, 16], "tensor(uint8)")
+    ]
+    metadata = read_onnx_metadata(exported.files["policy.onnx"])
+    assert metadata["observations"] == []
+    (term,) = metadata["images"][0]["terms"]
+    assert term["frame"]["streams"] == ["rgb"]
+
+    policy = mjtrain.load_policy(run_dir)
+    assert policy.inputs == {"image": (9, 16, 16)}
+    images = np.random.default_rng(0).integers(0, 256, (5, 9, 16, 16), dtype=np.uint8)
+    actions = policy({"image": images})
+    assert actions.shape == (5, 1)
+    np.testing.assert_allclose(np.asarray(session.run(None, {"image": images})[0]), actions, atol=1e-5)
+    np.testing.assert_allclose(policy({"image": torch.from_numpy(images[2])}), actions[2], atol=1e-5)
+    with pytest.raises(RequestError, match=r"group image are float32; the policy reads uint8, 0 to 255"):
+        policy({"image": images.astype(np.float32)})
+    with pytest.raises(RequestError, match=r"shape \(5, 8, 16, 16\); the policy reads \(num_envs, 9, 16, 16\)"):
+        policy({"image": images[:, :8]})
+    with pytest.raises(RequestError, match=r"reads images \(image\); give observations by group"):
+        policy(images)

@@ -1,5 +1,6 @@
 """The viewer in a real Chromium: what is drawn moves, stands still, obeys."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.playing.player import Player
 from mjtrain.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run
-from support.browser import differing, drawn, look, open_browser, open_viewer, wait_for
+from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, wait_for
+from support.vision import make_vision_task, train_vision
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,33 @@ def test_cartpole_changes_its_checkpoint_and_follows_its_training(
         wait_for(lambda: session.player.iteration == 40)
         page.get_by_text("model_40.pt (iteration 40)").wait_for()
         assert session.problem == ""
+
+
+def test_panels_show_what_the_cameras_see(browser: Browser, tmp_path: Path) -> None:
+    run = find_trained_run(str(train_vision(make_vision_task(), tmp_path)))
+    player = Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=2)
+    session = PolicySession(player)
+    with open_viewer(browser, session, height=1200) as page:
+        for stream in ("rgb", "depth", "segmentation"):
+            page.get_by_text(f"side {stream}").wait_for()
+        panels = page.locator("img:visible")
+        wait_for(lambda: panels.count() == 3)
+
+        def look_at_panels() -> list[np.ndarray]:
+            return [decode_picture(panel.screenshot()) for panel in panels.all()]
+
+        first = look_at_panels()
+        assert all(drawn(picture) > 100 for picture in first), "each shows the pole"
+        wait_for(lambda: all(differing(a, b) > 20 for a, b in zip(first, look_at_panels(), strict=True)))
+
+        page.get_by_role("button", name="Pause").click()
+        wait_for(lambda: session.paused)
+        time.sleep(1.0)  # a few times as long as between two pictures
+        still = look_at_panels()
+        assert [differing(a, b) for a, b in zip(still, look_at_panels(), strict=True)] == [0, 0, 0]
+    session.select(1)
+    other = player.env.cameras.images("side", "rgb")[1].numpy()
+    assert np.array_equal(next(iter(session.images().values())), other)
 
 
 def settle(page) -> np.ndarray:

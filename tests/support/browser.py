@@ -70,7 +70,12 @@ def look(page: Page) -> np.ndarray:
     size = page.viewport_size
     assert size is not None
     clip = {"x": 0, "y": 0, "width": size["width"] - PANEL_WIDTH, "height": size["height"]}
-    return np.asarray(Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB"))  # pyright: ignore[reportArgumentType]
+    return decode_picture(page.screenshot(clip=clip))  # pyright: ignore[reportArgumentType]
+
+
+def decode_picture(png: bytes) -> np.ndarray:
+    """Read a screenshot. Shape (height, width, 3), uint8."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def differing(first: np.ndarray, second: np.ndarray) -> int:

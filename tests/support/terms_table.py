@@ -19,6 +19,7 @@ SUBJECTS = (
     "terminations",
     "events",
     "randomization",
+    "appearance",
     "velocity",
     "gait",
     "reach",

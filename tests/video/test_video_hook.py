@@ -20,6 +20,7 @@ from mjtrain.launcher.ipc.processes import list_descendants
 from mjtrain.video.recorder import Clip
 from mjtrain.video.renderer import RenderError, VideoRenderer
 from support.videos import count_changes, decode, needs_drawing
+from support.vision import make_vision_env, make_vision_task
 
 pytestmark = needs_drawing
 TIMES = ("time", "second", "video")
@@ -145,3 +146,30 @@ def test_train_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--video-interval 0: must be more than 0"):
         train(tmp_path, video=True, video_interval=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_videos_show_what_the_policy_saw(tmp_path: Path) -> None:
+    launch = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
+    task = make_vision_task(make_vision_env(size=16))
+    run_dir = mjtrain.train(
+        task,
+        num_envs=4,
+        max_iterations=4,
+        log_root=str(tmp_path),
+        logger="none",
+        launch=launch,
+        video=True,
+        video_length_s=0.5,
+    ).run_dir
+    play([str(run_dir), "--video", str(tmp_path / "play.mp4"), "--video-length-s", "0.5"])
+    for path, (width, height) in (
+        (run_dir / "videos" / "iteration_0.mp4", (320, 240)),
+        (tmp_path / "play.mp4", (480, 360)),
+    ):
+        frames = decode(path)
+        tiles = frames[:, :, width:]
+        assert frames.shape[1] == height
+        assert tiles.shape[2] >= 2 * 16
+        assert (tiles[0].max(axis=2) > 150).sum() > 32 * 32, "the sky of the RGB image"
+        assert count_changes(tiles) > 2
+    assert not [path for path in (run_dir / "videos").iterdir() if path.suffix != ".mp4"]

@@ -25,6 +25,10 @@ class CnnConfig:
     What says "per layer" is one value for all layers, or one for each of output_channels.
     """
 
+    input_norm: Literal["none", "instance"] = "none"
+    """What is done to an image first. instance: each channel of each image is shifted and scaled to mean 0 and standard
+    deviation 1, which leaves contrasts and no absolute values (Ulyanov et al. 2016, arXiv:1607.08022)."""
+
     output_channels: tuple[int, ...] = (16, 32, 32)
     """Channels that each layer puts out; as many layers as values."""
 

@@ -14,6 +14,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.env.task_size import TaskSize, measure_task
 from mjtrain.env.term_check import check_terms, list_functions
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
 from mjtrain.errors import RequestError
@@ -25,7 +26,7 @@ NUM_LEVELS = 2
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
-def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
+def check_task(config: EnvConfig) -> TaskSize:
     """Step two worlds of a task once, on the CPU and the native engine, and check what every term returns.
 
     The random numbers of this process are as before, and so are the global variables of the modules that define the
@@ -35,7 +36,7 @@ def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
         config: The MDP.
 
     Returns:
-        What one environment observes, by group: (size,), or (channels, height, width) of images.
+        What one environment observes, and how much memory it takes.
 
     Raises:
         RequestError: Something of the config, the robot or the terms does not fit. There is a note for each further
@@ -43,10 +44,10 @@ def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
     """
     check_terms(config)
     problems: dict[str, str] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    size = None
     with _same_random_numbers(), _same_memory([term.func for term in list_functions(config)]):
         try:
-            shapes = _step_once(_guard_all(_shrink(config), problems))
+            size = _step_once(_guard_all(_shrink(config), problems))
         except RequestError:
             raise
         except Exception:  # what follows from a term that is wrong; the term says more
@@ -54,10 +55,11 @@ def check_task(config: EnvConfig) -> dict[str, tuple[int, ...]]:
                 raise
     if problems:
         raise RequestError.of([f"--env.{name}: {problem}" for name, problem in _without_consequences(problems).items()])
-    return shapes
+    assert size is not None
+    return size
 
 
-def _step_once(config: EnvConfig) -> dict[str, tuple[int, ...]]:
+def _step_once(config: EnvConfig) -> TaskSize:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     env = None
     try:
@@ -68,7 +70,7 @@ def _step_once(config: EnvConfig) -> dict[str, tuple[int, ...]]:
                 env.command_error(name, error)
             if term.steer is not None:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
-        return {group: tuple(observed.shape[1:]) for group, observed in env.observe().items()}
+        return measure_task(env)
     finally:
         (env or engine).close()
 

@@ -69,7 +69,7 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        metadata = describe_policy(run, player.env, player.policy.groups, player.policy.iteration)
+        metadata = describe_policy(run, player.env, player.policy)
         write_onnx(player.policy, partial / ONNX, metadata)
         write_torchscript(player.policy, partial / TORCHSCRIPT)
         (partial / METADATA).write_text(to_text(metadata) + "\n")

@@ -4,9 +4,11 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-from mjtrain.config import to_plain
+from mjtrain.config import CameraConfig, ObservationTerm, to_plain
 from mjtrain.engines.robot import describe_actuators
 from mjtrain.env.env import Env
+from mjtrain.exporting.inputs import list_image_inputs
+from mjtrain.learner import Policy
 from mjtrain.runs.trained_run import TrainedRun
 
 FORMAT = 1
@@ -16,50 +18,91 @@ KEY = "mjtrain"
 """Key of the metadata in an ONNX file; the value is JSON."""
 
 
-def describe_policy(run: TrainedRun, env: Env, groups: tuple[str, ...], iteration: int) -> dict[str, Any]:
+def describe_policy(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe a policy's observations and actions in plain values.
 
     Args:
         run: What was trained.
         env: An environment of it.
-        groups: Observation groups whose concatenation is the input of the network, in order.
-        iteration: Iteration of the weights.
+        policy: With its weights.
 
     Returns:
         See docs/deploy-a-policy.md.
     """
-    layout = env.engine.layout
+    layout, images = env.engine.layout, list_image_inputs(policy)
     actuators = describe_actuators(run.env)
-    return {
+    described = {
         "format": FORMAT,
         "mjtrain_version": version("mjtrain"),
         "mujoco_version": version("mujoco"),
         "task": run.task,
         "run": None if run.run_dir is None else run.run_dir.name,
         "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
-        "iteration": iteration,
+        "iteration": policy.iteration,
         "control_period_s": env.step_dt,
         "physics_step_s": layout.timestep_s,
-        "observations": _describe_observations(run, env, groups),
+        "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
         "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
     }
+    return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
 
 
-def _describe_observations(run: TrainedRun, env: Env, groups: tuple[str, ...]) -> list[dict[str, Any]]:
+def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:
     described, begin = [], 0
     for group in groups:
         for name, width in env.observation_widths(group).items():
             term = run.env.observations[group][name]
-            described.append(
-                {
-                    "name": name,
-                    "columns": [begin, begin + width],
-                    **{key: value for key, value in to_plain(term).items() if key != "noise"},
-                }
-            )
+            described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term)})
             begin += width
     return described
+
+
+def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> dict[str, Any]:
+    """Describe an image group: an input of its own."""
+    terms, begin = [], 0
+    for name, channels in env.observation_widths(group).items():
+        term = run.env.observations[group][name]
+        described = {"name": name, "channels": [begin, begin + channels], **_describe_term(term)}
+        camera = term.params.get("camera")
+        if camera in run.env.cameras:
+            described["frame"] = _describe_frame(camera, run.env.cameras[camera], term.params)
+        terms.append(described)
+        begin += channels
+    dtype = str(policy.dtypes[group]).removeprefix("torch.")
+    return {"input": group, "dtype": dtype, "shape": list(policy.inputs[group]), "terms": terms}
+
+
+def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> dict[str, Any]:
+    """Describe one frame of a camera, as `mdp.observations.camera` gives it."""
+    stream = params.get("stream")
+    streams = list(camera.streams) if stream is None else [stream]
+    channels = {
+        "rgb": ["red", "green", "blue"],
+        "depth": ["depth"],
+        "segmentation": list(camera.classes) if params.get("one_hot", True) else ["class"],
+    }
+    return {
+        "camera": camera.camera or name,
+        "streams": streams,
+        "channels": [channel for each in streams for channel in channels[each]],
+        "width": camera.width,
+        "height": camera.height,
+        "interval": camera.interval,
+        "near_m": camera.near_m,
+        "far_m": camera.far_m,
+        "classes": {
+            label: {"index": index, "patterns": list(patterns)}
+            for index, (label, patterns) in enumerate(camera.classes.items(), start=1)
+        },
+        "shadows": camera.shadows,
+        "geom_groups": list(camera.geom_groups),
+    }
+
+
+def _describe_term(term: ObservationTerm) -> dict[str, Any]:
+    """Return what a term is, without what only makes training robust."""
+    return {key: value for key, value in to_plain(term).items() if key not in ("noise", "shift")}
 
 
 def to_text(metadata: dict[str, Any]) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from mjtrain.exporting.inputs import list_image_inputs, make_examples
 from mjtrain.exporting.metadata import KEY, to_text
 from mjtrain.learner import Policy
 
-INPUT, OUTPUT = "observations", "actions"
-"""Names of the input, shape (batch, size), and of the output, shape (batch, num_actions); float32."""
+OUTPUT = "actions"
+"""Name of the output, shape (batch, num_actions); float32."""
 
 OPSET = 18
 
@@ -29,18 +30,19 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     """
     import onnx
 
-    module = policy.to_onnx_module()
+    module, examples = policy.to_onnx_module(), make_examples(policy)
+    batches = tuple({0: torch.export.Dim("batch")} for _ in examples)
     for name in ("torch.onnx", "onnxscript"):
         logging.getLogger(name).setLevel(logging.ERROR)  # they log about operators of other packages
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
-            (torch.zeros(2, policy.input_size),),
+            tuple(examples.values()),
             str(path),
-            input_names=[INPUT],
+            input_names=list(examples),
             output_names=[OUTPUT],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamic_shapes=(batches,) if list_image_inputs(policy) else batches,  # one argument, *inputs
             opset_version=OPSET,
             dynamo=True,
             external_data=False,
@@ -59,4 +61,9 @@ def write_torchscript(policy: Policy, path: Path) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
-        torch.jit.script(policy.to_script_module()).save(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        module = policy.to_script_module()
+        if list_image_inputs(policy):  # as many inputs as there are groups, which cannot be scripted
+            exported = torch.jit.trace(module, tuple(make_examples(policy).values()))
+        else:
+            exported = torch.jit.script(module)
+        exported.save(str(path))  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,49 +7,80 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mjtrain.exporting.networks import INPUT
+from mjtrain.exporting.inputs import arrange_inputs, list_image_inputs
+from mjtrain.learner import Policy
 from mjtrain.playing.player import Player
 
+NUM_RANDOM = 32
+"""Number of random images on which files are compared, beside the recorded ones."""
+
 TOLERANCE = 1e-5
-"""Largest allowed difference of an action, in the unit of the policy's output."""
+"""Largest allowed difference of an action, in the unit of the policy's output; of actions beyond 1, relative to them:
+on images of noise they may be large, and then float32 has fewer digits."""
 
 
-def record_observations(player: Player, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Step a policy in its environment, and record its observations and actions.
 
+    A policy that sees images also acts on `NUM_RANDOM` observations whose images are noise: those of an environment may
+    leave many pixels at the same value.
+
     Returns:
-        The concatenated observations of its groups, shape (count, size); the actions, shape (count, num_actions).
+        The inputs of the exported network by name, shape (count, ...) each; the actions, shape (count, num_actions).
     """
     assert player.policy is not None
     observed, acted = [], []
     for _ in range(-(-count // player.env.num_envs)):
         observations = player.env.observe()
-        observed.append(torch.cat([observations[group] for group in player.policy.groups], dim=1).cpu())
+        observed.append({group: observations[group].cpu().clone() for group in player.policy.inputs})
         acted.append(player.policy(observations).cpu())
         player.step()
-    return torch.cat(observed)[:count], torch.cat(acted)[:count]
+    recorded = {group: torch.cat([row[group] for row in observed])[:count] for group in player.policy.inputs}
+    actions = torch.cat(acted)[:count]
+    if list_image_inputs(player.policy):
+        random = _draw_images(player.policy, recorded)
+        actions = torch.cat([actions, player.policy({g: t.to(player.env.device) for g, t in random.items()}).cpu()])
+        recorded = {group: torch.cat([tensor, random[group]]) for group, tensor in recorded.items()}
+    return arrange_inputs(player.policy, recorded), actions
 
 
-def onnx_difference(path: Path, observations: torch.Tensor, actions: torch.Tensor) -> float:
+def _draw_images(policy: Policy, recorded: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return `NUM_RANDOM` of the recorded observations, over and over if there are fewer, with images of noise."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = {}
+    for group, tensor in recorded.items():
+        rows = tensor[torch.arange(NUM_RANDOM) % len(tensor)]
+        if group in list_image_inputs(policy):
+            noise = torch.rand(rows.shape, generator=generator)
+            rows = (256 * noise).byte() if tensor.dtype == torch.uint8 else noise
+        drawn[group] = rows
+    return drawn
+
+
+def onnx_difference(path: Path, inputs: dict[str, torch.Tensor], actions: torch.Tensor) -> float:
     """Return the largest difference of an ONNX file's actions, for all observations at once and one at a time."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return _difference(lambda batch: np.asarray(session.run(None, {INPUT: batch.numpy()})[0]), observations, actions)
+    names = list(inputs)
+
+    def run(*batch: torch.Tensor) -> np.ndarray:
+        return np.asarray(session.run(None, {name: x.numpy() for name, x in zip(names, batch, strict=True)})[0])
+
+    return _difference(run, inputs, actions)
 
 
-def torchscript_difference(path: Path, observations: torch.Tensor, actions: torch.Tensor) -> float:
+def torchscript_difference(path: Path, inputs: dict[str, torch.Tensor], actions: torch.Tensor) -> float:
     """Return the same for a TorchScript file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
         module = torch.jit.load(str(path))
     with torch.inference_mode():
-        return _difference(lambda batch: module(batch).numpy(), observations, actions)
+        return _difference(lambda *batch: module(*batch).numpy(), inputs, actions)
 
 
-def _difference(
-    policy: Callable[[torch.Tensor], np.ndarray], observations: torch.Tensor, actions: torch.Tensor
-) -> float:
-    batched = policy(observations)
-    single = np.concatenate([policy(row) for row in observations.split(1)])
-    return float(max(np.abs(batched - actions.numpy()).max(), np.abs(single - actions.numpy()).max()))
+def _difference(policy: Callable[..., np.ndarray], inputs: dict[str, torch.Tensor], actions: torch.Tensor) -> float:
+    batched = policy(*inputs.values())
+    single = np.concatenate([policy(*row) for row in zip(*(x.split(1) for x in inputs.values()), strict=True)])
+    size = np.maximum(1.0, np.abs(actions.numpy()))
+    return float(max((np.abs(given - actions.numpy()) / size).max() for given in (batched, single)))

@@ -10,7 +10,7 @@ from mjtrain.hooks.base import Hook, Session
 from mjtrain.learner import IterationResult
 from mjtrain.reporting.report import RunReport
 from mjtrain.video.backend import drawing_environ
-from mjtrain.video.recorder import Recorder
+from mjtrain.video.recorder import make_recorder
 from mjtrain.video.renderer import RenderError, VideoRenderer
 from mjtrain.video.video import Video
 
@@ -44,7 +44,7 @@ class VideoHook(Hook):
         self._folder = session.run_dir / "videos"
         self._interval = run.video_interval
         self._gif = run.logger == "tensorboard"
-        self._recorder = Recorder(session.env.state.qpos, session.env.step_dt, run.video_length_s)
+        self._recorder = make_recorder(session.env, run.video_length_s)
         environ = drawing_environ(session.context.device, os.environ)
         self._folder.mkdir(exist_ok=True)
         model_file = self._folder / ".model.mjb"

@@ -2,7 +2,7 @@
 
     from mjtrain.mdp import observation, observations, reward, rewards
 
-Submodules hold the functions: observations, rewards, terminations, events, randomization,
+Submodules hold the functions: observations, rewards, terminations, events, randomization, appearance,
 root, velocity, gait, reach, targets.
 Importing this package does not import torch; using `Env`, `Worlds`, `uniform`, `rotations` or a submodule does.
 """

@@ -95,7 +95,7 @@ def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot
 
     Returns:
         Shape (num_envs, channels, height, width): rgb has 3 channels of uint8, depth one of float32, segmentation one
-        per class of uint8, or one of float32. Streams of both types together are float32, of which uint8 is value / 255.
+        per class of uint8, or one of float32. Streams of both types together are float32: value / 255 of uint8.
     """
     streams = env.cameras.configs[camera].streams if stream is None and camera in env.cameras.configs else (stream,)
     images = [_read_stream(env, camera, name, one_hot) for name in streams]

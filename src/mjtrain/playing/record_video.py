@@ -42,13 +42,13 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     """
     from mjtrain.engines.robot import save_model
     from mjtrain.playing.player import Player
-    from mjtrain.video.recorder import Recorder
+    from mjtrain.video.recorder import make_recorder
     from mjtrain.video.renderer import RenderError, VideoRenderer
 
     assert config.video is not None
     out = Path(config.video).absolute()
     player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy)
-    recorder = Recorder(player.env.state.qpos, player.env.step_dt, config.video_length_s)
+    recorder = make_recorder(player.env, config.video_length_s)
     recorder.begin(player.iteration or 0)
     while recorder.fullness < 1.0:
         player.step()

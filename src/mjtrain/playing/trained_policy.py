@@ -39,9 +39,9 @@ class TrainedPolicy:
         """File of its weights."""
         self.iteration = self._policy.iteration
         """Iteration of the training at which they were saved."""
-        seen = player.env.observe()
-        self.groups = {name: seen[name].shape[1] for name in self._policy.groups}
-        """Sizes of the observation groups that it reads, by name; in this order they are its input side by side."""
+        self.inputs = self._policy.inputs
+        """Shape of one environment's observation in each group that it reads, by name: (size,), or (channels, height,
+        width) of images."""
         self.num_actions = player.env.num_actions
         """Size of an action."""
         player.close()
@@ -49,40 +49,51 @@ class TrainedPolicy:
 
     @property
     def input_size(self) -> int:
-        """Size of the observations of all groups side by side."""
-        return sum(self.groups.values())
+        """Size of the observations of all flat groups side by side."""
+        return sum(shape[0] for shape in self.inputs.values() if len(shape) == 1)
 
     def __call__(self, observations: Any) -> Any:
         """Return the actions for observations.
 
         Args:
-            observations: For each of `groups` by name an array of shape (num_envs, size), as `Env.step` returns them;
-                further groups are not read. Or one array of all groups side by side, shape (num_envs, input_size).
-                Tensors of torch or arrays of numpy. Without the axis of worlds, the actions have none either.
+            observations: For each of `inputs` by name an array of shape (num_envs, *shape), as `Env.step` returns them;
+                further groups are not read. Or, if it sees no images, one array of all groups side by side, shape
+                (num_envs, input_size). Tensors of torch or arrays of numpy. Without the axis of worlds, the actions
+                have none either.
 
         Returns:
             Actions of shape (num_envs, num_actions), float32: a tensor on the device of the observations, or an array.
 
         Raises:
-            RequestError: A group is missing, or has another size.
+            RequestError: A group is missing, or has another shape; or an image of 0..255 is not uint8.
         """
         given = observations if isinstance(observations, Mapping) else self._split(observations)
-        for name, size in self.groups.items():
+        for name in self.inputs:
             if name not in given:
-                raise RequestError(f"observations have no group {name}; the policy reads {', '.join(self.groups)}")
-            if given[name].shape[-1:] != (size,):
-                raise RequestError(
-                    f"observations of group {name} have the shape {tuple(given[name].shape)}; the policy reads "
-                    f"(num_envs, {size})"
-                )
-        first = given[next(iter(self.groups))]
+                raise RequestError(f"observations have no group {name}; the policy reads {', '.join(self.inputs)}")
+            self._check(name, given[name])
+        first = next(iter(self.inputs))
+        axes = tuple(given[first].shape[: -len(self.inputs[first])])
         batch = {
-            name: torch.as_tensor(given[name], dtype=torch.float32, device=self._device).reshape(-1, size)
-            for name, size in self.groups.items()
+            name: torch.as_tensor(given[name], dtype=self._policy.dtypes[name], device=self._device).reshape(-1, *shape)
+            for name, shape in self.inputs.items()
         }
-        self._num_envs = first[..., 0].size if isinstance(first, np.ndarray) else first[..., 0].numel()
-        actions = self._policy(batch).reshape(*first.shape[:-1], self.num_actions)
-        return actions.to(first.device) if isinstance(first, torch.Tensor) else actions.cpu().numpy()
+        self._num_envs = len(batch[first])
+        actions = self._policy(batch).reshape(*axes, self.num_actions)
+        like = given[first]
+        return actions.to(like.device) if isinstance(like, torch.Tensor) else actions.cpu().numpy()
+
+    def _check(self, name: str, given: Any) -> None:
+        """Raise a RequestError unless observations of a group fit."""
+        shape, is_uint8 = self.inputs[name], self._policy.dtypes[name] == torch.uint8
+        if tuple(given.shape[-len(shape) :]) != shape:
+            expected = ", ".join(map(str, shape))
+            raise RequestError(
+                f"observations of group {name} have the shape {tuple(given.shape)}; the policy reads "
+                f"(num_envs, {expected})"
+            )
+        if is_uint8 and "uint8" not in str(given.dtype):
+            raise RequestError(f"observations of group {name} are {given.dtype}; the policy reads uint8, 0 to 255")
 
     def reset(self, done: Any = None) -> None:
         """Forget what a recurrent policy remembers; others remember nothing.
@@ -94,12 +105,15 @@ class TrainedPolicy:
         self._policy.reset(torch.as_tensor(worlds, dtype=torch.bool, device=self._device))
 
     def _split(self, observations: Any) -> dict[str, Any]:
+        images = [name for name, shape in self.inputs.items() if len(shape) > 1]
+        if images:
+            raise RequestError(f"the policy reads images ({', '.join(images)}); give observations by group")
         if observations.shape[-1:] != (self.input_size,):
-            parts = " + ".join(f"{name} {size}" for name, size in self.groups.items())
+            parts = " + ".join(f"{name} {shape[0]}" for name, shape in self.inputs.items())
             raise RequestError(
                 f"observations have the shape {tuple(observations.shape)}; the policy reads (num_envs, "
                 f"{self.input_size}), which is {parts}"
             )
-        ends = np.cumsum(list(self.groups.values())).tolist()
+        ends = np.cumsum([shape[0] for shape in self.inputs.values()]).tolist()
         starts = [0, *ends[:-1]]
-        return {name: observations[..., a:b] for name, a, b in zip(self.groups, starts, ends, strict=True)}
+        return {name: observations[..., a:b] for name, a, b in zip(self.inputs, starts, ends, strict=True)}

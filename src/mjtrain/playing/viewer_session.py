@@ -14,6 +14,7 @@ from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.engines.kinematics import Kinematics
 from mjtrain.errors import RequestError
 from mjtrain.playing.player import Player
+from mjtrain.video.tiles import CameraStream, list_streams
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Playback speeds that viewers offer, in simulated seconds per second."""
@@ -206,6 +207,14 @@ class PolicySession:
     def ctrl(self) -> np.ndarray:
         """Return controls. Shape (num_worlds, nu)."""
         return self.player.env.state.ctrl.cpu().double().numpy()
+
+    def images(self) -> dict[CameraStream, np.ndarray]:
+        """Return copies of what the cameras of the selected world see. Shape (channels, height, width) each."""
+        cameras = self.player.env.cameras
+        return {
+            stream: cameras.images(stream.camera, stream.stream)[self.selected].cpu().numpy().copy()
+            for stream in list_streams(cameras.configs)
+        }
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
         """Return the commanded poses of the selected world, by command term. Shape (7,) each."""

@@ -9,6 +9,10 @@ from mjviser import ViserMujocoScene
 
 from mjtrain.playing.replay import ReplaySession
 from mjtrain.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
+from mjtrain.video.tiles import CameraStream, scale, to_picture
+
+_IMAGE_SIZE = 256
+"""Largest width and height of a camera image, in pixels."""
 
 _COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 
@@ -24,6 +28,7 @@ class Panels:
         self._status = self._gui.add_markdown("")
         self._add_time()
         if isinstance(session, PolicySession):
+            self._add_cameras(session)
             self._add_commands(session)
             self._add_checkpoints(session)
             self._add_plots(session)
@@ -83,6 +88,24 @@ class Panels:
             self._scene.show_contact_points = self._scene.show_contact_forces = box.value
 
         box.on_update(lambda _: self._session.post(switch))
+
+    def _add_cameras(self, session: PolicySession) -> None:
+        shown = session.images()
+        if not shown:
+            return
+        with self._gui.add_folder("Cameras"):
+            panels = {
+                stream: self._gui.add_image(_enlarge(stream, image), label=stream.label, format="png")
+                for stream, image in shown.items()
+            }
+
+        def update() -> None:
+            for stream, image in session.images().items():
+                if not np.array_equal(image, shown[stream]):
+                    shown[stream] = image
+                    panels[stream].image = _enlarge(stream, image)
+
+        self._updates.append(update)
 
     def _add_commands(self, session: PolicySession) -> None:
         for name, term in session.player.env.config.commands.items():
@@ -192,6 +215,11 @@ class Panels:
 
         slider.on_update(chosen)
         self._updates.append(update)
+
+
+def _enlarge(stream: CameraStream, image: np.ndarray) -> np.ndarray:
+    """Return an image as the page shows it; the browser would blur small ones."""
+    return scale(to_picture(stream, image), _IMAGE_SIZE, _IMAGE_SIZE)
 
 
 def _rest(low: float, high: float) -> float:

@@ -14,7 +14,9 @@ import warp as wp
 from mjtrain.config.camera import CameraConfig
 from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import ResolvedCamera, check_cameras
+from mjtrain.rendering.parts import SeenParts
 from mjtrain.rendering.worlds import RenderedWorlds
+from mjtrain.warp_start import start_warp
 
 SEEN_FIELDS = (
     "geom_rgba",
@@ -26,16 +28,25 @@ SEEN_FIELDS = (
     "mat_specular",
     "mat_shininess",
     "light_pos",
+    "light_pos0",
+    "light_poscom0",
     "light_dir",
+    "light_dir0",
     "light_ambient",
     "light_diffuse",
     "light_specular",
     "light_active",
     "cam_pos",
+    "cam_pos0",
+    "cam_poscom0",
     "cam_quat",
+    "cam_mat0",
     "cam_fovy",
 )
-"""Fields of the model that may differ between worlds, named as in `mujoco.MjModel`."""
+"""Fields of the model that may differ between worlds, named as in `mujoco.MjModel`.
+
+Cameras and lights of the modes track and trackcom read those that end in 0.
+"""
 
 _CHANNELS = {"rgb": (3, torch.uint8), "depth": (1, torch.float32), "segmentation": (1, torch.uint8)}
 
@@ -44,7 +55,8 @@ class CameraRenderer:
     """Renders the cameras of all worlds, for either engine.
 
     It has poses of its own, computed from `qpos` by MuJoCo Warp's kinematics; the engine is not asked. Cameras with the
-    same interval, shadows and geom_groups are rendered together.
+    same interval, shadows and geom_groups are rendered together. On a CPU the worlds are split over threads. Poses,
+    rays and images are one captured graph, of each thread on a CPU, where Warp replays it without Python.
     """
 
     images: dict[str, dict[str, torch.Tensor]]
@@ -83,9 +95,12 @@ class CameraRenderer:
         found = check_cameras(model, cameras)
         self.num_envs = num_envs
         self.device = torch.device(device)
+        self.parts = SeenParts(model, found, self.device)
+        """Rows of what is seen in the fields of the model."""
         self.images = {name: _allocate(num_envs, camera.config, self.device) for name, camera in found.items()}
         groups = _group(found)
         self._group_of = {name: number for number, group in enumerate(groups) for name in group}
+        start_warp(on_cpu=self.device.type == "cpu")
         self._wp_device = wp.get_device(device)
         self._parts = _split(num_envs, 1 if self._wp_device.is_cuda else num_threads)
         with wp.ScopedDevice(self._wp_device):
@@ -97,8 +112,7 @@ class CameraRenderer:
             ]
         self.nominal = {field: self._worlds[0].share(field).clone() for field in SEEN_FIELDS}
         self._expanded: dict[str, torch.Tensor] = {}
-        self._graphs: dict[tuple[int, ...], wp.Graph] = {}
-        self._rendered: set[tuple[int, ...]] = set()
+        self._graphs: dict[tuple[int, ...], list[wp.Graph]] = {}
         self._pool = ThreadPoolExecutor(len(self._parts), "render") if len(self._parts) > 1 else None
 
     def render(self, qpos: torch.Tensor, cameras: Sequence[str] | None = None) -> None:
@@ -113,14 +127,12 @@ class CameraRenderer:
         for worlds, part in zip(self._worlds, self._parts, strict=True):
             worlds.qpos.copy_(qpos[part])
         with wp.ScopedDevice(self._wp_device):
-            if self._wp_device.is_cuda:
-                self._launch_graph(groups)
-            elif self._pool is None or groups not in self._rendered:  # kernels are compiled and loaded in one thread
-                self._rendered.add(groups)
-                for worlds in self._worlds:
-                    worlds.render(groups)
+            graphs = self._graphs.get(groups) or self._capture(groups)
+            if self._pool is None:
+                for graph in graphs:
+                    wp.capture_launch(graph)
             else:
-                list(self._pool.map(lambda worlds: worlds.render(groups), self._worlds))
+                list(self._pool.map(wp.capture_launch, graphs))
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of what is seen of the model.
@@ -137,8 +149,13 @@ class CameraRenderer:
             for worlds, part in zip(self._worlds, self._parts, strict=True):
                 worlds.set_field(field, values[part])
             self._graphs.clear()  # they point at the shared values
-            self._rendered.clear()  # other kernels may be needed
         return self._expanded[field]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of `images` and of what the ray caster writes before, of all worlds."""
+        images = sum(image.nbytes for streams in self.images.values() for image in streams.values())
+        return images + sum(worlds.num_bytes for worlds in self._worlds)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return copies of the expanded fields, for `load_state_dict`."""
@@ -166,16 +183,17 @@ class CameraRenderer:
         self._worlds = []
         self._parts = []
 
-    def _launch_graph(self, groups: tuple[int, ...]) -> None:
-        """Render groups as one captured graph."""
-        if groups not in self._graphs:
-            (worlds,) = self._worlds
+    def _capture(self, groups: tuple[int, ...]) -> list[wp.Graph]:
+        """Record what renders groups, for each part of the worlds; one part after the other, in this thread."""
+        graphs = []
+        for worlds in self._worlds:
             worlds.render(groups)  # compiles and loads the kernels, which a capture cannot
             with wp.ScopedCapture() as capture:
                 worlds.render(groups)
             assert capture.graph is not None
-            self._graphs[groups] = capture.graph
-        wp.capture_launch(self._graphs[groups])
+            graphs.append(capture.graph)
+        self._graphs[groups] = graphs
+        return graphs
 
 
 def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> mujoco.MjModel:

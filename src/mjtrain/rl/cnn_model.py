@@ -15,12 +15,19 @@ from mjtrain.rl.auxiliary import AuxiliaryHead
 class ImageEncoder(CNN):
     """RSL-RL's convolutions for images in bytes, which stand for value / 255, or in floating point as they are."""
 
+    def __init__(self, *args: Any, input_norm: str = "none", **kwargs: Any) -> None:
+        """Build the layers; `input_norm` as in `config.CnnConfig`, the others as of RSL-RL's."""
+        super().__init__(*args, **kwargs)
+        self._normalises_input = input_norm == "instance"
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Encode images of shape (batch, channels, height, width); returns shape (batch, output_dim)."""
         if self.training and torch.is_grad_enabled() and x.is_cpu:  # a backward pass is a quarter faster so
             x = x.contiguous(memory_format=torch.channels_last)
         if x.dtype == torch.uint8:
             x = x.to(self[0].weight.dtype) / 255.0  # pyright: ignore[reportCallIssue, reportArgumentType]
+        if self._normalises_input:
+            x = torch.nn.functional.instance_norm(x)
         for layer in self:
             x = layer(x)
         return x

@@ -1,5 +1,6 @@
 """A trained actor, for use without training."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,15 @@ class ActorPolicy:
 
         Args:
             config: What it was trained with.
-            observations: What the environment observes, by group; shape (num_envs, size) each.
+            observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
+                height, width) for images.
             num_actions: Size of an action.
 
         Raises:
             RequestError: The network asks for an observation group that the environment does not have.
         """
-        self.groups = tuple(config.obs_groups["actor"])
-        """Observation groups that the network sees side by side, in order."""
-        for group in self.groups:
+        groups = config.obs_groups["actor"]
+        for group in groups:
             if group not in observations:
                 raise RequestError(
                     f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
@@ -43,8 +44,10 @@ class ActorPolicy:
         self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
         """RSL-RL's model."""
         self.network.eval()
-        self.input_size = sum(observations[group].shape[1] for group in self.groups)
-        """Size of the observations of `groups` side by side."""
+        self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
+        """Shape of one environment's observation in each group that the network reads, in order."""
+        self.dtypes = {group: observations[group].dtype for group in groups}
+        """Type of each of these groups."""
         self.iteration = 0
         """Iteration of the training at which the weights were saved."""
 
@@ -75,7 +78,7 @@ class ActorPolicy:
 
     @torch.inference_mode()
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size) each."""
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
         first = next(iter(observations.values()))
         return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
 
@@ -86,16 +89,39 @@ class ActorPolicy:
 
     def to_onnx_module(self) -> torch.nn.Module:
         """Return a module for torch.onnx.export; see `learner.Policy`."""
-        module: torch.nn.Module = self._stateless().as_onnx(verbose=False)
+        network = self._stateless()
+        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_onnx(verbose=False)
         return module.cpu().eval()
 
     def to_script_module(self) -> torch.nn.Module:
-        """Return a module for torch.jit.script; see `learner.Policy`."""
-        module: torch.nn.Module = self._stateless().as_jit()
+        """Return a module for torch.jit; see `learner.Policy`."""
+        network = self._stateless()
+        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_jit()
         return module.cpu().eval()
+
+    @property
+    def _sees(self) -> bool:
+        return any(len(shape) > 1 for shape in self.inputs.values())
 
     def _stateless(self) -> MLPModel:
         if self.network.is_recurrent:
             kind = type(self.network).__name__
             raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
         return self.network
+
+
+class _Positional(torch.nn.Module):
+    """A network with its observations as positional inputs: the flat groups side by side, if any, and each image."""
+
+    def __init__(self, network: MLPModel, inputs: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network)
+        self._flat = {group: shape[0] for group, shape in inputs.items() if len(shape) == 1}
+        self._images = [group for group, shape in inputs.items() if len(shape) > 1]
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return the mean actions, shape (batch, num_actions)."""
+        flat = inputs[0].split(list(self._flat.values()), dim=1) if self._flat else ()
+        images = inputs[1:] if self._flat else inputs
+        observations = dict(zip([*self._flat, *self._images], [*flat, *images], strict=True))
+        return self.network(observations)

@@ -1,9 +1,13 @@
-"""Record the positions of a world, for rendering later."""
+"""Record the positions of a world and what its cameras see, for rendering later."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+
+from mjtrain.env.env import Env
+from mjtrain.video.tiles import CameraStream, list_streams
 
 FPS = 25
 """Frames per second of simulated time, at most; fewer where env steps are longer."""
@@ -22,11 +26,21 @@ class Clip:
     iteration: int
     """Training iterations that the policy had done when the clip begins."""
 
+    images: dict[CameraStream, np.ndarray] = field(default_factory=dict)
+    """What the policy saw, by camera and stream. Shape (frames, channels, height, width)."""
+
 
 class Recorder:
-    """Copies the positions of one world every N env steps, on the device: nothing waits for it."""
+    """Copies positions and camera images of one world every N env steps, on the device: nothing waits for it."""
 
-    def __init__(self, qpos: torch.Tensor, step_dt: float, length_s: float, world: int = 0) -> None:
+    def __init__(
+        self,
+        qpos: torch.Tensor,
+        step_dt: float,
+        length_s: float,
+        world: int = 0,
+        images: Mapping[CameraStream, torch.Tensor] | None = None,
+    ) -> None:
         """Allocate a clip.
 
         Args:
@@ -34,11 +48,14 @@ class Recorder:
             step_dt: Env step, in seconds.
             length_s: Length of a clip, in seconds of simulated time.
             world: Index of the world to record.
+            images: Camera images of the worlds, live. Shape (num_envs, channels, height, width) each.
         """
         self._source = qpos[world]
         self._stride = max(1, round(1 / (FPS * step_dt)))
         self._fps = 1 / (step_dt * self._stride)
-        self._frames = torch.zeros(max(2, round(length_s * self._fps)), qpos.shape[1], device=qpos.device)
+        self._frames = self._allocate(self._source, max(2, round(length_s * self._fps)))
+        self._seen = {stream: image[world] for stream, image in (images or {}).items()}
+        self._images = {stream: self._allocate(image, len(self._frames)) for stream, image in self._seen.items()}
         self._steps: int | None = None
         self._iteration = 0
 
@@ -61,7 +78,10 @@ class Recorder:
         if self._steps is None or self._steps >= self._stride * len(self._frames):
             return
         if self._steps % self._stride == 0:
-            self._frames[self._steps // self._stride].copy_(self._source)
+            frame = self._steps // self._stride
+            self._frames[frame].copy_(self._source)
+            for stream, image in self._seen.items():
+                self._images[stream][frame].copy_(image)
         self._steps += 1
 
     def take(self) -> Clip:
@@ -70,5 +90,18 @@ class Recorder:
         count = -(-self._steps // self._stride)
         self._steps = None
         return Clip(
-            qpos=self._frames[:count].cpu().numpy().astype(np.float32), fps=self._fps, iteration=self._iteration
+            qpos=self._frames[:count].cpu().numpy().astype(np.float32),
+            fps=self._fps,
+            iteration=self._iteration,
+            images={stream: frames[:count].cpu().numpy().copy() for stream, frames in self._images.items()},
         )
+
+    @staticmethod
+    def _allocate(row: torch.Tensor, count: int) -> torch.Tensor:
+        return torch.zeros(count, *row.shape, dtype=row.dtype, device=row.device)
+
+
+def make_recorder(env: Env, length_s: float) -> Recorder:
+    """Return a recorder of an environment's world 0, with all that its cameras see."""
+    images = {stream: env.cameras.images(stream.camera, stream.stream) for stream in list_streams(env.config.cameras)}
+    return Recorder(env.state.qpos, env.step_dt, length_s, images=images)

@@ -15,9 +15,10 @@ from typing import Any
 import av
 import mujoco
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from mjtrain.launcher.ipc.processes import die_with_parent
+from mjtrain.video.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
 
 _GROUND_MARGIN_M = 4.0
 """Ground is rendered up to this distance from the robot's path, in m."""
@@ -52,12 +53,16 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
 
     Args:
         model: Robot and ground.
-        job: qpos, a file of positions, which is deleted; out, the MP4 file; gif, the GIF file or None; fps, width and
-            height; and shadows, whether to render them.
+        job: recorded, a file of qpos and images_0, images_1, ..., which is deleted; streams, the `CameraStream` of each
+            of the images; out, the MP4 file; gif, the GIF file or None; fps, width and height; and shadows, whether to
+            render them.
     """
-    positions = np.load(job["qpos"])
+    with np.load(job["recorded"], allow_pickle=False) as recorded:
+        positions = recorded["qpos"]
+        images = [recorded[f"images_{number}"] for number in range(len(job["streams"]))]
     model = crop_ground(model, positions)
-    Path(job["qpos"]).unlink()
+    Path(job["recorded"]).unlink()
+    tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
     out = Path(job["out"])
     partial = out.with_name(f".{out.name}.partial")
     frames = []
@@ -66,7 +71,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = job["shadows"]
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = job["shadows"]
         stream = file.add_stream("libx264", rate=round(job["fps"]), options={"preset": "veryfast", "crf": "28"})
-        stream.width, stream.height, stream.pix_fmt = job["width"], job["height"], "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = job["width"] + tiles.width, job["height"], "yuv420p"
         stream.codec_context.thread_count = 1
         data = mujoco.MjData(model)
         camera = 0 if model.ncam else -1
@@ -76,7 +81,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             mujoco.mj_comPos(model, data)
             mujoco.mj_camlight(model, data)
             renderer.update_scene(data, camera)
-            picture = renderer.render()
+            picture = tiles.add(renderer.render(), index)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
             if job["gif"] is not None and index % GIF_STRIDE == 0:
                 frames.append(Image.fromarray(np.ascontiguousarray(picture[::2, ::2])))
@@ -85,6 +90,45 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / job["fps"], "loop": 0}
         frames[0].save(job["gif"], "GIF", save_all=True, **rest)
     partial.replace(out)
+
+
+class Tiles:
+    """What the policy saw, on the right of the world."""
+
+    def __init__(self, main: tuple[int, int], streams: list[CameraStream], images: list[np.ndarray]) -> None:
+        """Lay the tiles out.
+
+        Args:
+            main: Width and height of the picture of the world.
+            streams: Where the images come from; none is possible.
+            images: One array per stream. Shape (frames, channels, height, width).
+        """
+        self._streams, self._images = streams, images
+        self.width = 0
+        """Columns of pixels that are added to a picture."""
+        if streams:
+            self._layout = arrange(main, [(frames.shape[3], frames.shape[2]) for frames in images])
+            self.width = self._layout.width
+            self._background = self._write_labels(main[1])
+
+    def add(self, picture: np.ndarray, frame: int) -> np.ndarray:
+        """Return a picture with the tiles of a frame beside it. Shape (height, width, 3)."""
+        if not self._streams:
+            return picture
+        panel = self._background.copy()
+        for number, (stream, frames) in enumerate(zip(self._streams, self._images, strict=True)):
+            tile = scale(to_picture(stream, frames[frame]), *self._layout.cell)
+            left, top = self._layout.place(number)
+            panel[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+        return np.concatenate([picture, panel], axis=1)
+
+    def _write_labels(self, height: int) -> np.ndarray:
+        panel = Image.new("RGB", (self.width, height))
+        pen = ImageDraw.Draw(panel)
+        for number, stream in enumerate(self._streams):
+            left, top = self._layout.place(number)
+            pen.text((left + 1, top - LABEL_HEIGHT), stream.label, fill="white", font_size=10)
+        return np.asarray(panel)
 
 
 def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:

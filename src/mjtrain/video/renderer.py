@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,10 +61,10 @@ class VideoRenderer:
         """Queue a clip for rendering.
 
         Args:
-            clip: Positions to render.
+            clip: Positions to render, and images to show beside them.
             out: The MP4 file; it appears there when it is complete.
             gif: Also write a GIF.
-            size: Width and height in pixels, even numbers.
+            size: Width and height of the world in pixels, even numbers; images are added on its right.
             shadows: Render shadows and antialias; ten times the work without a GPU.
 
         Raises:
@@ -72,12 +72,14 @@ class VideoRenderer:
             OSError: The clip cannot be written.
         """
         out.parent.mkdir(parents=True, exist_ok=True)
-        positions = out.with_name(f".{out.stem}.npy")
+        recorded = out.with_name(f".{out.stem}.npz")
         picture = out.with_name(f".{out.stem}.gif") if gif else None
-        np.save(positions, clip.qpos, allow_pickle=False)
+        images = {f"images_{number}": frames for number, frames in enumerate(clip.images.values())}
+        np.savez(recorded, allow_pickle=False, qpos=clip.qpos, **images)
         job = {
             "name": out.name,
-            "qpos": str(positions),
+            "recorded": str(recorded),
+            "streams": [asdict(stream) for stream in clip.images],
             "out": str(out),
             "gif": None if picture is None else str(picture),
             "fps": clip.fps,
@@ -91,7 +93,7 @@ class VideoRenderer:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
         except OSError:
-            positions.unlink(missing_ok=True)
+            recorded.unlink(missing_ok=True)
             raise RenderError(self._why()) from None
 
     def poll(self) -> list[Video]:
@@ -146,7 +148,7 @@ class VideoRenderer:
                 except OSError:
                     continue  # what was not written yet has no reader any more
         for video in self._pending.values():
-            for leftover in (f".{video.path.stem}.npy", f".{video.path.stem}.gif", f".{video.path.name}.partial"):
+            for leftover in (f".{video.path.stem}.npz", f".{video.path.stem}.gif", f".{video.path.name}.partial"):
                 video.path.with_name(leftover).unlink(missing_ok=True)
 
     def _read_output(self) -> None:

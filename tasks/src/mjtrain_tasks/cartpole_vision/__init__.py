@@ -21,9 +21,9 @@ from mjtrain_tasks import cartpole_balance
 def make_task() -> TaskConfig:
     """Balance a pole by what a camera sees.
 
-    Trains in: about 5 minutes on two CPU cores.
+    Trains in: about 4 minutes on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=150)
 
 
 def make_env() -> EnvConfig:
@@ -55,11 +55,13 @@ def make_agent() -> AgentConfig:
         num_steps_per_env=16,
         actor=ModelConfig(
             class_name="CNNModel",
-            cnn_cfg=CnnConfig(output_channels=(16, 32), kernel_size=(8, 4), stride=(4, 2)),
+            cnn_cfg=CnnConfig(
+                input_norm="instance", output_channels=(16, 32), kernel_size=(8, 4), stride=(4, 2), padding="none"
+            ),
             hidden_dims=(64,),
             distribution_cfg=DistributionConfig(init_std=0.7),
         ),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(num_learning_epochs=3, learning_rate=5e-4, schedule="fixed"),
+        algorithm=PpoConfig(num_learning_epochs=3, learning_rate=1e-3, schedule="fixed"),
         obs_groups={"actor": ("image",), "critic": ("state",)},
     )

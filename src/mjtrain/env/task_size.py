@@ -1,0 +1,45 @@
+"""What one environment observes, and how much memory it takes: measured."""
+
+from dataclasses import dataclass
+
+from mjtrain.env.env import Env
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSize:
+    """What one environment of a task observes, the size of its action, and how many bytes it takes."""
+
+    shapes: dict[str, tuple[int, ...]]
+    """Observations by group: (size,), or (channels, height, width) of images."""
+
+    observation_bytes: int
+    """Observations of one env step, of all groups."""
+
+    image_bytes: int
+    """Frames of its cameras, and what the ray caster writes before it."""
+
+    history_bytes: int
+    """Earlier observations, kept for `history` and `delay`."""
+
+    num_actions: int
+    """Size of an action."""
+
+
+def measure_task(env: Env) -> TaskSize:
+    """Measure the tensors of environments; what all worlds share does not count."""
+    buffers = env.state_dict()["buffers"]
+
+    def per_env(num_bytes: int) -> int:
+        return num_bytes // env.num_envs
+
+    def of_part(part: str) -> int:
+        return sum(tensor.nbytes for name, tensor in buffers.items() if name.startswith(f"{part}."))
+
+    rendered = env.cameras.renderer.num_bytes if env.config.cameras else 0
+    return TaskSize(
+        shapes={group: tuple(observed.shape[1:]) for group, observed in env.observe().items()},
+        observation_bytes=per_env(sum(tensor.nbytes for tensor in env.observe().values())),
+        image_bytes=per_env(rendered + of_part("cameras")),
+        history_bytes=per_env(of_part("observations")),
+        num_actions=env.num_actions,
+    )

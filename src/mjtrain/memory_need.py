@@ -1,0 +1,116 @@
+"""Memory of a rank for its rollouts and images, and how many environments fit; pure."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.config import ModelConfig, TrainConfig
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.task_size import TaskSize
+
+_SCALARS_BYTES = 5 * 4 + 1
+"""Reward, value, return, advantage and log-probability of an env step, and whether it ended the episode."""
+
+_FLOATS_PER_ACTION = 3
+"""The action, and mean and standard deviation of the distribution that it was drawn from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNeed:
+    """What one rank needs, in bytes; networks, their activations and the physics come on top."""
+
+    rollout_bytes: int
+    """Storage of a rollout: observations, actions and what the algorithm keeps of each env step."""
+
+    image_bytes: int
+    """Frames of the cameras in all worlds."""
+
+    history_bytes: int
+    """Earlier observations, kept for `history` and `delay`."""
+
+    available_bytes: int | None
+    """Free memory of the rank's device, of which ranks that share it have equal parts; None where it is not known."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.rollout_bytes + self.image_bytes + self.history_bytes
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the numbers, and a line that says the same."""
+        return {
+            "rollout_bytes": self.rollout_bytes,
+            "image_bytes": self.image_bytes,
+            "history_bytes": self.history_bytes,
+            "total_bytes": self.total_bytes,
+            "available_bytes": self.available_bytes,
+            "summary": self.describe(),
+        }
+
+    def describe(self) -> str:
+        """Say in a line what a rank needs."""
+        parts = [f"{format_bytes(self.rollout_bytes)} for a rollout"]
+        parts += [f"{format_bytes(self.image_bytes)} for images"] if self.image_bytes else []
+        parts += [f"{format_bytes(self.history_bytes)} for history and delay"] if self.history_bytes else []
+        line = f"{format_bytes(self.total_bytes)} per rank ({', '.join(parts)})"
+        return (
+            line if self.available_bytes is None else f"{line}, of {format_bytes(self.available_bytes)} that are free"
+        )
+
+
+def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int | None) -> MemoryNeed:
+    """Return what a rank needs.
+
+    Args:
+        config: With the environments of one rank, see `run_size.resolve_run_size`.
+        size: One environment.
+        available_bytes: See `MemoryNeed.available_bytes`.
+    """
+    num_envs = config.num_envs
+    per_step = size.observation_bytes + _SCALARS_BYTES + 4 * _FLOATS_PER_ACTION * size.num_actions
+    per_step += sum(_memory_bytes(network) for network in (config.agent.actor, config.agent.critic))
+    return MemoryNeed(
+        rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,
+        image_bytes=num_envs * size.image_bytes,
+        history_bytes=num_envs * size.history_bytes,
+        available_bytes=available_bytes,
+    )
+
+
+def _memory_bytes(network: ModelConfig) -> int:
+    """Return the bytes of what a recurrent network remembers of one environment, which a rollout keeps of each step."""
+    if network.class_name != "RNNModel":
+        return 0
+    return 4 * network.rnn_num_layers * network.rnn_hidden_dim * (2 if network.rnn_type == "lstm" else 1)
+
+
+def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int) -> None:
+    """Raise a RequestError if a rank needs more memory than there is.
+
+    Args:
+        need: Of a rank.
+        config: What the need is for.
+        world_size: Ranks of the job.
+    """
+    if need.available_bytes is None or need.total_bytes <= need.available_bytes:
+        return
+    in_total = config.run.num_envs_total is not None
+    flag, given = ("--num-envs-total", config.run.num_envs_total) if in_total else ("--num-envs", config.num_envs)
+    fitting = _round_down(config.num_envs * need.available_bytes // need.total_bytes) * (world_size if in_total else 1)
+    advice = f"give {flag} {fitting}" if fitting else "not even one fits"
+    raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer --agent.num-steps-per-env")
+
+
+def _round_down(count: int) -> int:
+    """Round down to two digits, such as 1234 to 1200."""
+    unit = 10 ** max(0, len(str(count)) - 2)
+    return count // unit * unit
+
+
+def format_bytes(count: int) -> str:
+    """Write bytes with three digits, such as 1.23 GB."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}" if count < 999.5 * factor else f"{count / factor:,.0f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,134 @@
+"""Camera images as pictures for people: coloured, enlarged, and side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mjtrain.config import CameraConfig, StreamName
+
+LABEL_HEIGHT = 12
+"""Rows above a tile for its name, in pixels."""
+
+_WIDEST = 0.5
+"""Width of all tiles, at most, as a fraction of the width of the main picture."""
+
+_CLASS_COLORS = np.array(
+    [
+        (0, 0, 0),  # background
+        (66, 105, 208),
+        (239, 177, 24),
+        (255, 114, 92),
+        (108, 197, 176),
+        (60, 169, 81),
+        (255, 138, 183),
+        (164, 99, 242),
+        (151, 187, 245),
+        (156, 107, 78),
+        (148, 152, 160),
+    ],
+    dtype=np.uint8,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraStream:
+    """What a camera of the environment delivers."""
+
+    camera: str
+    """Name in `EnvConfig.cameras`."""
+
+    stream: StreamName
+    """Kind of its images."""
+
+    near_m: float
+    """Least depth, in m."""
+
+    far_m: float
+    """Largest depth, in m."""
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"{self.camera} {self.stream}"
+
+
+def list_streams(cameras: Mapping[str, CameraConfig]) -> list[CameraStream]:
+    """Return every stream of every camera, in the order of the config."""
+    return [
+        CameraStream(camera=name, stream=stream, near_m=camera.near_m, far_m=camera.far_m)
+        for name, camera in cameras.items()
+        for stream in camera.streams
+    ]
+
+
+def to_picture(stream: CameraStream, image: np.ndarray) -> np.ndarray:
+    """Show an image in colours: rgb as it is, depth from white (near) to black (far), a colour for each class.
+
+    Args:
+        stream: Where it comes from.
+        image: As `Cameras.images` has it, of one world. Shape (channels, height, width).
+
+    Returns:
+        uint8, shape (height, width, 3).
+    """
+    if stream.stream == "rgb":
+        return np.moveaxis(image, 0, 2)
+    if stream.stream == "depth":
+        nearness = (stream.far_m - image[0]) / (stream.far_m - stream.near_m)
+        return np.repeat(np.round(255 * nearness.clip(0, 1)).astype(np.uint8)[:, :, None], 3, axis=2)
+    indices = image[0].astype(int)
+    return _CLASS_COLORS[np.where(indices == 0, 0, 1 + (indices - 1) % (len(_CLASS_COLORS) - 1))]
+
+
+def scale(picture: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Enlarge a picture to at most a size by a whole factor, each pixel to a square; or leave out rows and columns."""
+    factor = min(width // picture.shape[1], height // picture.shape[0])
+    if factor >= 1:
+        return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    stride = max(-(-picture.shape[1] // width), -(-picture.shape[0] // height))
+    return picture[::stride, ::stride]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where tiles go beside a main picture: in columns of equal cells on its right."""
+
+    columns: int
+    """Columns of tiles."""
+
+    cell: tuple[int, int]
+    """Width and height of a tile, at most, in pixels."""
+
+    width: int
+    """Width of all columns, in pixels; even, as video encoders want it."""
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Return column and row of the first pixel of a tile's cell, below its label."""
+        row, column = divmod(index, self.columns)
+        return column * self.cell[0], row * (self.cell[1] + LABEL_HEIGHT) + LABEL_HEIGHT
+
+
+def arrange(main: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> Layout:
+    """Choose the number of columns in which the tiles become largest; the least one of several.
+
+    Args:
+        main: Width and height of the main picture, in pixels.
+        sizes: Width and height of each image, at least one.
+    """
+    widest, highest = (max(size[side] for size in sizes) for side in (0, 1))
+
+    def cell(columns: int) -> tuple[int, int]:
+        rows = -(-len(sizes) // columns)
+        return max(1, int(_WIDEST * main[0]) // columns), max(1, main[1] // rows - LABEL_HEIGHT)
+
+    def enlargement(columns: int) -> float:
+        width, height = cell(columns)
+        factor = min(width / widest, height / highest)
+        return factor if factor < 1 else int(factor)
+
+    columns = max(range(1, len(sizes) + 1), key=enlargement)
+    blank = (np.zeros((height, width, 0), dtype=np.uint8) for width, height in sizes)
+    shapes = [scale(picture, *cell(columns)).shape for picture in blank]
+    width, height = max(shape[1] for shape in shapes), cell(columns)[1]
+    return Layout(columns=columns, cell=(width, height), width=columns * width + columns * width % 2)

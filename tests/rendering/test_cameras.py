@@ -1,0 +1,71 @@
+"""What the request stage says about cameras, without rendering anything."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mjtrain.config import CameraConfig
+from mjtrain.errors import RequestError
+from mjtrain.rendering.cameras import check_cameras
+from support.scenes import SIDE, load_scene
+
+MISTAKES = {
+    "--env.cameras.left.camera left: the robot has no such camera; it has side, top, chase, eye": {"camera": ""},
+    "--env.cameras.left.camera front: the robot has no such camera; it has side, top, chase, eye": {"camera": "front"},
+    "--env.cameras.left.width 0: give at least 1": {"width": 0},
+    "--env.cameras.left.height -3: give at least 1": {"height": -3},
+    "--env.cameras.left.interval 0: give at least 1": {"interval": 0},
+    "--env.cameras.left.streams (none): give one or more of rgb, depth, segmentation, each once": {"streams": ()},
+    "--env.cameras.left.streams rgb rgb: give one or more of rgb, depth, segmentation, each once": {
+        "streams": ("rgb", "rgb")
+    },
+    "--env.cameras.left.streams infrared: give one or more of rgb, depth, segmentation, each once": {
+        "streams": ("infrared",)
+    },
+    "--env.cameras.left.near-m 0: give more than 0": {"near_m": 0.0},
+    "--env.cameras.left.near-m nan: give more than 0": {"near_m": float("nan")},
+    "--env.cameras.left.far-m 0.01: give more than near_m, which is 0.01": {"far_m": 0.01},
+    "--env.cameras.left.geom-groups 0 6: give one or more of 0 to 5": {"geom_groups": (0, 6)},
+    "--env.cameras.left.geom-groups (none): give one or more of 0 to 5": {"geom_groups": ()},
+    "--env.cameras.left.classes: segmentation needs classes, such as --env.cameras.left.classes.robot 'pole|cart'": {
+        "classes": {}
+    },
+    "--env.cameras.left.classes.rod rot: matches no geom and no body with geoms; the robot has geoms floor, hidden, "
+    "wall, box, rod and bodies world, slider, arm": {"classes": {"rod": ("rot",)}},
+    "--env.cameras.left.classes.rod ro[d: is no regular expression: unterminated character set at position 2": {
+        "classes": {"rod": ("ro[d",)}
+    },
+    "--env.cameras.left.classes.rod: give at least one regular expression over geoms and bodies": {
+        "classes": {"rod": ()}
+    },
+    "--env.cameras.left.classes.rod hidden: the camera sees none of these geoms, which are in group 3; add it to "
+    "--env.cameras.left.geom-groups": {"classes": {"rod": ("hidden",)}},
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_one_line_that_names_the_flag(message: str) -> None:
+    camera = replace(SIDE, **{"camera": "side", **MISTAKES[message]})
+    with pytest.raises(RequestError) as raised:
+        check_cameras(load_scene(), {"left": camera})
+    assert str(raised.value) == message
+
+
+def test_a_camera_has_the_name_of_its_entry() -> None:
+    model = load_scene()
+    found = check_cameras(model, {"side": CameraConfig(), "left": CameraConfig(camera="top")})
+    assert {name: model.camera(camera.index).name for name, camera in found.items()} == {"side": "side", "left": "top"}
+
+
+def test_a_geom_is_of_the_first_class_that_matches_it_or_its_body() -> None:
+    model = load_scene()
+    classes = {"arm": ("arm|box",), "all": (".*",)}
+    found = check_cameras(model, {"side": replace(SIDE, classes=classes)})["side"].class_of_geom
+    named = {model.geom(index).name or "ball": int(label) for index, label in enumerate(found)}
+    assert named == {"floor": 2, "hidden": 2, "wall": 2, "box": 1, "ball": 2, "rod": 1}
+
+
+def test_what_no_class_matches_is_background() -> None:
+    found = check_cameras(load_scene(), {"side": replace(SIDE, classes={"rod": ("rod",)})})["side"].class_of_geom
+    assert np.count_nonzero(found) == 1

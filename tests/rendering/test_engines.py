@@ -1,0 +1,45 @@
+"""Both engines give the same pictures of the same state."""
+
+import pytest
+import torch
+
+from mjtrain.catalog import load_task
+from mjtrain.config import CameraConfig
+from mjtrain.engines import make_engine
+from mjtrain.rendering.renderer import CameraRenderer
+
+NUM_ENVS = 4
+CAMERAS = {
+    "Cartpole-Balance": CameraConfig(camera="side", classes={"cart": ("cart",), "pole": ("pole",)}),
+    "Quadruped-Velocity-Flat": CameraConfig(camera="follow", classes={"ground": ("ground",), "robot": (".*",)}),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("task", CAMERAS)
+def test_native_and_warp_give_the_same_pictures_of_the_same_state(task: str) -> None:
+    config = load_task(task).env
+    camera = CameraConfig(
+        **{**vars(CAMERAS[task]), "streams": ("rgb", "depth", "segmentation"), "width": 64, "height": 64}
+    )
+    found = []
+    for name in ("native", "warp"):
+        engine = make_engine(name, config, NUM_ENVS, "cpu", 2)
+        qpos = engine.layout.default_qpos + torch.linspace(-0.2, 0.2, NUM_ENVS)[:, None]
+        qvel = torch.ones(NUM_ENVS, engine.state.qvel.shape[1])
+        engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos.float(), qvel)
+        for _ in range(3):
+            engine.step(engine.layout.default_ctrl.expand(NUM_ENVS, -1).float(), 2)
+        renderer = CameraRenderer(engine.model, NUM_ENVS, {"test": camera}, device="cpu", num_threads=2)
+        renderer.render(engine.state.qpos)
+        renderer.close()
+        engine.close()
+        found.append(renderer.images["test"])
+    native, warp = found
+    assert not torch.equal(native["rgb"][0], native["rgb"][1])
+    assert ((native["rgb"].int() - warp["rgb"].int()).abs() <= 2).float().mean() >= 0.999
+    assert ((native["depth"] - warp["depth"]).abs() <= 1e-3).float().mean() >= 0.999
+    classes = native["segmentation"].float()
+    highest = torch.nn.functional.max_pool2d(classes, 3, 1, 1)
+    inner = highest == -torch.nn.functional.max_pool2d(-classes, 3, 1, 1)
+    assert (classes == warp["segmentation"])[inner].all(), "equal off edges"

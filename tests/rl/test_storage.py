@@ -1,0 +1,34 @@
+"""The memory that a request is told is the memory that RSL-RL's storage takes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mjtrain.api import make_train_config
+from mjtrain.config import DistributionConfig, ModelConfig
+from mjtrain.env.task_size import measure_task
+from mjtrain.memory_need import find_memory_need
+from mjtrain.rank import RankContext
+from mjtrain.rl.runner import Runner
+from support.envs import make_env
+from support.vision import make_vision_env
+
+LSTM = ModelConfig(class_name="RNNModel", rnn_hidden_dim=12, rnn_num_layers=2)
+GRU = replace(LSTM, rnn_type="gru", distribution_cfg=DistributionConfig())
+
+
+@pytest.mark.parametrize("networks", [{}, {"actor": GRU, "critic": LSTM}])
+def test_a_rollout_takes_what_was_announced(networks: dict[str, ModelConfig]) -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=6)
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=8, **networks))
+    env = make_env(make_vision_env(), num_envs=6)
+    runner = Runner(RankContext(), env, config.agent)
+    next(runner.iterate(1))
+    storage = vars(runner.alg.storage)
+    kept = [value for value in storage.values() if isinstance(value, torch.Tensor)]
+    kept += [*storage["observations"].values(), *storage["distribution_params"]]
+    kept += [*(storage["saved_hidden_state_a"] or ()), *(storage["saved_hidden_state_c"] or ())]
+    need = find_memory_need(config, measure_task(env), None)
+    assert sum(tensor.nbytes for tensor in kept) == need.rollout_bytes
+    assert need.image_bytes == env.cameras.renderer.num_bytes
