@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from mujoco.rollout import Rollout
 
-from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
+from mjtrain import LaunchConfig, PpoConfig, RankContext, TrainConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.engines.model import load_model
 from mjtrain.env.env import Env
@@ -152,6 +152,7 @@ def main() -> None:
     figures = launch(measure, config, arguments.num_threads, arguments.num_iterations, launch=where)
     agent = config.agent
     ppo = agent.algorithm
+    assert isinstance(ppo, PpoConfig)
     print(
         f"{config.task}: {config.num_envs} envs, decimation {config.env.decimation}, nets "
         f"{agent.actor.hidden_dims}, {agent.num_steps_per_env} steps, "

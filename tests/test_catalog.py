@@ -36,7 +36,9 @@ def task_file(tmp_path: Path) -> Path:
 def test_the_built_in_tasks_are_listed() -> None:
     assert [entry.name for entry in list_tasks()] == [
         "Arm-Reach",
+        "Arm-Reach-Vision",
         "Cartpole-Balance",
+        "Cartpole-Balance-Vision",
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
         "Quadruped-Velocity-Flat",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from mjtrain.config import AgentConfig, CnnConfig, ModelConfig, PpoConfig, to_plain
+from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, ModelConfig, PpoConfig, to_plain
 from mjtrain.network_check import find_network_problems
 from mjtrain.rl.networks import resolve_model
 
@@ -75,6 +75,19 @@ def test_encoders_are_shared_by_networks_that_read_the_same_images_only() -> Non
     assert find(cnn(), share_cnn_encoders=True) == [f"{flag}: --agent.critic.class-name is MLPModel; give CNNModel"]
     lines = find(cnn(), critic=replace(cnn(), class_name="package.module:Other"), share_cnn_encoders=True)
     assert lines == [f"{flag}: the actor image, the critic none; both must read the same image groups"]
+
+
+def test_a_group_to_predict_is_flat_and_the_actor_sees_images() -> None:
+    flag = "--agent.algorithm.auxiliary-cfg.group"
+
+    def find_for(group: str, model: ModelConfig, groups: tuple[str, ...] = ("image",)) -> list[str]:
+        return find(model, groups, auxiliary_cfg=AuxiliaryConfig(group=group))
+
+    assert find_for("actor", cnn()) == []
+    assert find_for("pose", cnn()) == [f"{flag} pose: the environment observes actor, image, even, small"]
+    assert find_for("even", cnn()) == [f"{flag} even: has images (1, 8, 8); give a flat group"]
+    (line,) = find_for("actor", ModelConfig(), ("actor",))
+    assert line == f"{flag} actor: is predicted from images; --agent.actor.class-name is MLPModel, give CNNModel"
 
 
 def test_a_recurrent_network_needs_an_environment_per_mini_batch() -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, CnnConfig, ModelConfig
+from mjtrain.config import AgentConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
 
 Shape = tuple[int, ...]
 
@@ -25,8 +25,13 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     Yields:
         A line for each problem, which names the flag, the value and what would be right.
     """
-    networks = {"actor": agent.actor, "critic": agent.critic}
-    num_batches = agent.algorithm.num_mini_batches
+    algorithm = agent.algorithm
+    if isinstance(algorithm, DistillationConfig):
+        networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
+        num_batches, shares = 1, False
+    else:
+        networks = {"actor": agent.actor, "critic": agent.critic}
+        num_batches, shares = algorithm.num_mini_batches, algorithm.share_cnn_encoders
     if any(model.class_name == "RNNModel" for model in networks.values()) and num_envs < num_batches:
         yield (
             f"--num-envs {num_envs}: a mini-batch of an RNNModel has whole environments, and there are {num_batches} "
@@ -39,10 +44,12 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         problem = _find_class_problem(name, model, groups)
         if problem is not None:
             yield problem
-        elif model.class_name == "CNNModel" and not (name == "critic" and agent.algorithm.share_cnn_encoders):
+        elif model.class_name == "CNNModel" and not (name == "critic" and shares):
             yield from _find_cnn_problems(name, model.cnn_cfg, groups)
-    if agent.algorithm.share_cnn_encoders:
+    if shares:
         yield from _find_sharing_problems(agent, shapes)
+    if isinstance(algorithm, PpoConfig) and algorithm.auxiliary_cfg.group:
+        yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
 
 
 def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shape]) -> str | None:
@@ -86,6 +93,19 @@ def _find_sharing_problems(agent: AgentConfig, shapes: Mapping[str, Shape]) -> I
     if groups["actor"] != groups["critic"]:
         read = [f"the {name} {' and '.join(sorted(there)) or 'none'}" for name, there in groups.items()]
         yield f"{flag}: {', '.join(read)}; both must read the same image groups"
+
+
+def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: Mapping[str, Shape]) -> Iterator[str]:
+    group = algorithm.auxiliary_cfg.group
+    flag = f"--agent.algorithm.auxiliary-cfg.group {group}"
+    if group not in shapes:
+        yield f"{flag}: the environment observes {', '.join(shapes)}"
+    elif len(shapes[group]) == 3:
+        yield f"{flag}: has images {shapes[group]}; give a flat group"
+    elif actor.class_name in ("MLPModel", "RNNModel"):
+        yield f"{flag}: is predicted from images; --agent.actor.class-name is {actor.class_name}, give CNNModel"
+    elif algorithm.class_name in ("PPO", "rsl_rl.algorithms:PPO"):
+        yield f"{flag}: RSL-RL's own PPO has no such loss; leave out --agent.algorithm.class-name"
 
 
 def _find_cnn_problems(name: str, config: CnnConfig, groups: Mapping[str, Shape]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from mjtrain.catalog import load_task
-from mjtrain.config import AgentConfig, LaunchConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import AgentConfig, LaunchConfig, PpoConfig, RunConfig, TrainConfig, to_plain
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
@@ -22,6 +22,7 @@ from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
+from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.video.backend import drawing_environ
 
 
@@ -80,6 +81,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
+    config = resolve_teacher(config)
     _check_config(config, launch)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
@@ -132,7 +134,7 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
 
 
 def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
-    if agent.actor.distribution_cfg is None:
+    if agent.actor.distribution_cfg is None and isinstance(agent.algorithm, PpoConfig):
         yield (
             "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
             "give ModelConfig(..., distribution_cfg=DistributionConfig())"

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import get_args
 
-from mjtrain.config import EngineName, LoggerName, TrainConfig
+from mjtrain.config import AgentConfig, DistillationConfig, EngineName, LoggerName, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
@@ -52,19 +52,36 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
         ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),
         ("--agent.save-interval", config.agent.save_interval, 1),
         ("--agent.algorithm.num-learning-epochs", algorithm.num_learning_epochs, 1),
-        ("--agent.algorithm.num-mini-batches", algorithm.num_mini_batches, 1),
+        *(
+            [("--agent.algorithm.num-mini-batches", algorithm.num_mini_batches, 1)]
+            if isinstance(algorithm, PpoConfig)
+            else [("--agent.algorithm.gradient-length", algorithm.gradient_length, 1)]
+        ),
     ):
         if value is not None and value < least:
             raise RequestError(f"{flag} {value}: must be at least {least}")
     samples = num_envs * config.agent.num_steps_per_env
-    if samples < algorithm.num_mini_batches:
-        raise RequestError(
-            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
-            f"{config.agent.num_steps_per_env} steps has only {samples} samples"
-        )
+    _check_update(config.agent, num_envs)
     if run.total_env_steps is not None:
         max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
     return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
+
+
+def _check_update(agent: AgentConfig, num_envs: int) -> None:
+    """Check that an update uses each sample of a rollout."""
+    algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
+    if isinstance(algorithm, PpoConfig) and num_envs * num_steps < algorithm.num_mini_batches:
+        raise RequestError(
+            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
+            f"{num_steps} steps has only {num_envs * num_steps} samples"
+        )
+    if isinstance(algorithm, DistillationConfig):
+        steps = num_steps * algorithm.num_learning_epochs
+        if steps % algorithm.gradient_length:
+            raise RequestError(
+                f"--agent.algorithm.gradient-length {algorithm.gradient_length}: must divide {steps}, the env steps "
+                "of an update (--agent.num-steps-per-env times --agent.algorithm.num-learning-epochs)"
+            )
 
 
 def default_num_envs(config: TrainConfig, device: str) -> int:

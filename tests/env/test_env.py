@@ -39,10 +39,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def trajectory(env: Env, num_steps: int = 30) -> list[torch.Tensor]:
-    out = [torch.cat(list(env.observe().values()), dim=1)]
+    def side_by_side(observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.cat([value.flatten(1).float() for value in observations.values()], dim=1)
+
+    out = [side_by_side(env.observe())]
     for action in actions_for(env, num_steps):
         observations, rewards, _, _ = env.step(action)
-        out += [torch.cat(list(observations.values()), dim=1), rewards]
+        out += [side_by_side(observations), rewards]
     return out
 
 
@@ -54,7 +57,9 @@ def test_shapes_types_and_finite_values(config: EnvConfig, engine: str) -> None:
         observations, rewards, terminated, truncated = env.step(action)
         assert {name: value.shape for name, value in observations.items()} == sizes
         assert all(shape[0] == NUM_ENVS for shape in sizes.values())
-        assert all(value.dtype == torch.float32 and value.isfinite().all() for value in observations.values())
+        for value in observations.values():
+            assert value.dtype == torch.float32 or (value.dtype == torch.uint8 and value.ndim == 4)
+            assert value.isfinite().all()
         assert rewards.shape == (NUM_ENVS,)
         assert rewards.isfinite().all()
         assert terminated.shape == truncated.shape == (NUM_ENVS,)

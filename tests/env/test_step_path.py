@@ -62,7 +62,7 @@ class NoWaiting(TorchFunctionMode):
 
 
 def exempt(function: Any) -> Any:
-    """Leave the inside of the engine out."""
+    """Leave the inside of the engine and the renderer out."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with torch._C.DisableTorchFunction():
@@ -78,6 +78,8 @@ def test_no_step_waits_for_the_device(task: str, monkeypatch: pytest.MonkeyPatch
     env.step(actions[0])
     for name in ("step", "reset", "set_qvel", "refresh_model"):
         monkeypatch.setattr(env.engine, name, exempt(getattr(env.engine, name)))
+    if env.config.cameras:
+        monkeypatch.setattr(env.cameras.renderer, "render", exempt(env.cameras.renderer.render))
     with NoWaiting():
         for action in actions.unbind():
             env.step(action)

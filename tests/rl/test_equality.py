@@ -8,7 +8,15 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import AgentConfig, CnnConfig, DistributionConfig, LaunchConfig, ModelConfig, PpoConfig
+from mjtrain.config import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CnnConfig,
+    DistributionConfig,
+    LaunchConfig,
+    ModelConfig,
+    PpoConfig,
+)
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
@@ -68,10 +76,9 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         torch.manual_seed(11)  # the same initial parameters, whatever the rank
         runner = Runner(context, env, agent)
         metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
-        models = {"actor": runner.alg.actor, "critic": runner.alg.critic}
         return {
             f"{name}.{key}": value.clone()
-            for name, model in models.items()
+            for name, model in runner.networks.items()
             for key, value in model.state_dict().items()
         }, metrics
     finally:
@@ -89,9 +96,9 @@ def make_agent(**algorithm: Any) -> AgentConfig:
     )
 
 
-def make_vision_agent(*, shared: bool) -> AgentConfig:
+def make_vision_agent(**algorithm: Any) -> AgentConfig:
     """An actor that sees images only, and a critic that sees them beside the state."""
-    agent = make_agent(share_cnn_encoders=shared)
+    agent = make_agent(**algorithm)
     convolutions = CnnConfig(output_channels=(4, 8))
     return replace(
         agent,
@@ -155,12 +162,16 @@ def assert_equal(alone: list[Any], together: list[Any]) -> None:
 
 
 def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
-    runs = [(torch.float64, make_vision_agent(shared=shared)) for shared in (False, True)]
+    runs = [
+        (torch.float64, make_vision_agent(auxiliary_cfg=AuxiliaryConfig(group="actor"))),
+        (torch.float64, make_vision_agent(share_cnn_encoders=True)),
+    ]
     alone = train(1, *runs)
     assert_equal(alone, train(2, *runs))
     (apart, _), (shared, _) = alone
     assert {"actor.cnns.image.0.weight", "critic.cnns.image.0.weight"} <= set(apart)
     assert "critic.cnns.image.0.weight" not in shared
+    assert int(apart["actor.auxiliary_head.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
 
 
 def test_ranks_with_recurrent_networks_compute_what_one_would() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -14,10 +13,7 @@ from mjtrain.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.config import LaunchConfig, TrainConfig
 from mjtrain.rank import RankContext
 from mjtrain.rl.policy import ActorPolicy
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
-
-TIMES = ("env_steps_per_second", "_time_", "_time_s", "slowest_rank")
+from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 
 def recurrent(actor: str = "lstm", critic: str | None = "gru") -> TrainConfig:
@@ -31,52 +27,11 @@ def recurrent(actor: str = "lstm", critic: str | None = "gru") -> TrainConfig:
     return replace(config, agent=replace(agent, **changed, num_steps_per_env=12))
 
 
-def make_runner(context: RankContext, config: TrainConfig) -> Runner:
-    return Runner(context, make_env(context, config), config.agent)
-
-
-def without_times(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if not any(part in key for part in TIMES)}
-
-
-def _train_straight_and_resumed(context: RankContext, config: TrainConfig, path: Path) -> list[Any]:
-    straight = make_runner(context, config)
-    metrics = []
-    for result in straight.iterate(4):
-        metrics.append(without_times(result.metrics))
-        if result.iteration == 2:
-            straight.save(path, {"task": config.task})
-    if context.is_distributed:
-        dist.barrier()
-    torch.manual_seed(99)
-    resumed = make_runner(context, config)
-    assert resumed.resume(path, config.task) is None
-    again = [without_times(result.metrics) for result in resumed.iterate(4)]
-    runs = [(runner.alg.save(), runner.env.env.observe()) for runner in (straight, resumed)]
-    return [metrics[2:], again, *runs]
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            assert_same(first, second)
-    else:
-        assert one == other
-
-
 @pytest.mark.parametrize(("actor", "critic"), [("lstm", "gru"), ("gru", None)])
 def test_a_resumed_training_is_bit_exact(actor: str, critic: str | None, tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
     straight, resumed, *runs = mjtrain.launch(
-        _train_straight_and_resumed, recurrent(actor, critic), path, launch=LaunchConfig(gpu_ids=None, num_threads=1)
+        train_straight_and_resumed, recurrent(actor, critic), path, launch=LaunchConfig(gpu_ids=None, num_threads=1)
     )
     assert straight == resumed
     assert_same(*runs)
@@ -91,7 +46,7 @@ def test_a_resumed_training_is_bit_exact(actor: str, critic: str | None, tmp_pat
 def test_two_ranks_resume_bit_exactly_with_memories_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
     straight, resumed, *runs = mjtrain.launch(
-        _train_straight_and_resumed, recurrent(), path, launch=LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
+        train_straight_and_resumed, recurrent(), path, launch=LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
     )
     assert straight == resumed
     assert_same(*runs)
@@ -111,7 +66,7 @@ def test_a_checkpoint_without_memory_resumes_with_an_empty_one(tmp_path: Path) -
             del rank["memory"]
         save_checkpoint(tmp_path / "model_1.pt", content)
         assert runner.resume(tmp_path / "model_1.pt", config.task) is None
-        assert runner.alg.actor.get_hidden_state() is None
+        assert runner.networks["actor"].get_hidden_state() is None
         return len(list(runner.iterate(2)))
 
     assert mjtrain.launch(check, launch=LaunchConfig(gpu_ids=None, num_threads=1)) == 1

@@ -56,7 +56,7 @@ def _look_at_two_ranks(context: RankContext, config: TrainConfig, num_iterations
     start = env.state.qpos.clone()
     runner = Runner(context, env, config.agent)
     metrics = [result.metrics for result in runner.iterate(num_iterations)]
-    normaliser = runner.alg.actor.obs_normalizer
+    normaliser = runner.networks["actor"].obs_normalizer
     mine = {
         "fingerprint": fingerprint(runner),
         "start": start,

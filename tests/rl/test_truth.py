@@ -120,7 +120,7 @@ def _flip_every_bit(context: RankContext) -> list[str]:
     """Flip bits of one parameter one after the other and check at once."""
     runner = make_runner(context)
     list(runner.iterate(1))
-    weight = _bits(runner.alg.critic.mlp[0].weight)
+    weight = _bits(runner.networks["critic"].mlp[0].weight)
     messages = []
     for place in range(0, weight.numel(), 17):
         bit = place % 31

@@ -19,7 +19,12 @@ from mjtrain.errors import RequestError
 ConfigT = TypeVar("ConfigT")
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
-MARKERS = (tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff)
+MARKERS = (
+    tyro.conf.SuppressFixed,
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.HelptextFromCommentsOff,
+    tyro.conf.AvoidSubcommands,
+)
 
 FLAT_CONFIGS: set[Any] = {LaunchConfig, PlayConfig, RunConfig}
 """Dataclasses whose fields are flags by their own names."""

@@ -1,6 +1,6 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, PpoConfig
+from mjtrain.config.agent import AgentConfig, AuxiliaryConfig, DistillationConfig, PpoConfig
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -38,11 +38,13 @@ __all__ = [
     "ActionTerm",
     "ActuatorConfig",
     "AgentConfig",
+    "AuxiliaryConfig",
     "Backend",
     "CameraConfig",
     "CnnConfig",
     "CommandTerm",
     "CurriculumTerm",
+    "DistillationConfig",
     "DistributionConfig",
     "EngineName",
     "EnvConfig",

@@ -7,6 +7,20 @@ from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuxiliaryConfig:
+    """Supervision of the actor's convolutions beside PPO: they learn to tell an observation group from the images."""
+
+    group: str = ""
+    """Flat observation group to predict, such as the state of what the images show. Left out: none."""
+
+    coef: float = 1.0
+    """Weight of its loss, the mean squared error of the normalised group."""
+
+    hidden_dims: tuple[int, ...] = (64,)
+    """Width of each hidden layer of the head that predicts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PpoConfig:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
 
@@ -61,6 +75,48 @@ class PpoConfig:
     share_cnn_encoders: bool = False
     """Have the critic use the convolutions of the actor. Both must be CNNModels that read the same image groups."""
 
+    auxiliary_cfg: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
+    """A group that the actor's convolutions learn to predict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig:
+    """Distillation: the actor learns to do what a trained teacher would do where the actor goes.
+
+    The actor is the student, as in DAgger (Ross et al. 2011, arXiv:1011.0686); there is no critic. The teacher may read
+    other observation groups, such as the state of the worlds where the actor sees images.
+    """
+
+    class_name: str = "mjtrain.rl.distillation:Distillation"
+    """RSL-RL algorithm class, or package.module:Class."""
+
+    teacher_run: str = ""
+    """Run directory of the teacher, or a checkpoint in one."""
+
+    teacher: ModelConfig | None = None
+    """Network of the teacher. Default: what its run recorded."""
+
+    num_learning_epochs: int = 1
+    """Passes over each rollout."""
+
+    gradient_length: int = 8
+    """Env steps per step of the optimiser. It is also how far back a recurrent actor is differentiated."""
+
+    learning_rate: float = 1e-3
+    """Step size of the optimiser."""
+
+    max_grad_norm: float = 1.0
+    """Gradient norm above which gradients are scaled down."""
+
+    loss_type: Literal["mse", "huber"] = "mse"
+    """Loss of the difference between the actions of actor and teacher."""
+
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    """Optimiser."""
+
+    use_mixed_precision: bool = False
+    """Compute the loss in bfloat16."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
@@ -79,13 +135,13 @@ class AgentConfig:
     """The policy."""
 
     critic: ModelConfig = field(default_factory=ModelConfig)
-    """The value function."""
+    """The value function; distillation has none."""
 
-    algorithm: PpoConfig = field(default_factory=PpoConfig)
+    algorithm: PpoConfig | DistillationConfig = field(default_factory=PpoConfig)
     """The update."""
 
     obs_groups: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"actor": ("actor",), "critic": ("critic",)})
-    """Observation groups of the environment that actor and critic read."""
+    """Observation groups of the environment that actor and critic read, and the teacher of a distillation."""
 
     torch_compile_mode: str | None = None
     """Mode of torch.compile for the networks: default, lite or max-autotune-no-cudagraphs. None: not compiled."""

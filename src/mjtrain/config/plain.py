@@ -89,9 +89,12 @@ def _make_dataclass(kind: Any, value: Any, name: str, functions: Mapping[str, Ca
 
 def _choose(kinds: tuple[Any, ...], value: Any) -> Any:
     """Return the member of a union that fits a plain value."""
+    configs = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    if configs and isinstance(value, dict):
+        return next(
+            (kind for kind in configs if {field.name for field in dataclasses.fields(kind)} >= set(value)), configs[0]
+        )
     for kind in kinds:
-        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-            return kind
         if typing.get_origin(kind) is tuple and isinstance(value, list):
             return kind
         if (typing.get_origin(kind) is Callable or kind is Callable) and isinstance(value, str):

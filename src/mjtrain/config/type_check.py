@@ -35,7 +35,8 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
             )
         ]
     if origin in (types.UnionType, typing.Union):
-        found = [find_type_problems(member, value, name) for member in arguments]
+        configs = [member for member in arguments if dataclasses.is_dataclass(member) and type(value) is member]
+        found = [find_type_problems(member, value, name) for member in configs or arguments]
         return [] if [] in found else min(found, key=len)
     if origin is Literal:
         return [] if value in arguments else [f"{name} {value}: choose from {', '.join(map(str, arguments))}"]

@@ -1,6 +1,6 @@
 """What the cameras of all worlds see, rendered when a frame is due."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,7 +33,7 @@ class Cameras:
         self._configs = configs
         self._core = core
         self._renderer = None
-        self._clock = torch.zeros((), dtype=torch.long)  # on the CPU, where reading it waits for nothing
+        self._clock = 0
         self._kept: dict[str, dict[str, torch.Tensor]] = {}
         if not configs:
             return
@@ -97,8 +97,7 @@ class Cameras:
             return
         if advance:
             self._clock += 1
-        clock = int(self._clock)
-        due = {name: advance and clock % config.interval == 0 for name, config in self._configs.items()}
+        due = {name: advance and self._clock % config.interval == 0 for name, config in self._configs.items()}
         partly = not all(due.values()) and bool(begun.any())
         rendered = [name for name in due if due[name] or partly]
         if rendered:
@@ -108,26 +107,21 @@ class Cameras:
                 image = self._renderer.images[name][stream]
                 kept.copy_(image if due[name] else torch.where(begun[:, None, None, None], image, kept))
 
-    def refresh(self) -> None:
-        """Render all cameras that keep no frames, after the state of the worlds was restored."""
-        if self._renderer is not None:
-            self._renderer.render(self._core.state.qpos, [name for name in self._configs if name not in self._kept])
-
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
-        if not self._kept:
-            return {}
-        frames = {f"{name}.{stream}": image for name, kept in self._kept.items() for stream, image in kept.items()}
-        return {"clock": self._clock, **frames}
+        return {f"{name}.{stream}": image for name, kept in self._kept.items() for stream, image in kept.items()}
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return copies of the looks of each world, for `load_state_dict`."""
-        return {} if self._renderer is None else self._renderer.state_dict()
+    def state_dict(self) -> dict[str, Any]:
+        """Return what else the frames to come depend on: the clock, and copies of the looks of each world."""
+        return {} if self._renderer is None else {"clock": self._clock, "looks": self._renderer.state_dict()}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Give each world the looks of a state."""
-        if self._renderer is not None:
-            self._renderer.load_state_dict(state)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state, when the state of the worlds and the buffers are restored already."""
+        if self._renderer is None or not state:
+            return
+        self._clock = state["clock"]
+        self._renderer.load_state_dict(state["looks"])
+        self._renderer.render(self._core.state.qpos, [name for name in self._configs if name not in self._kept])
 
     def close(self) -> None:
         """Give the renderer's threads and buffers back."""

@@ -156,7 +156,7 @@ class Env:
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
             "memory": self._memory.state_dict(),
-            "looks": self.cameras.state_dict(),
+            "cameras": self.cameras.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -184,8 +184,7 @@ class Env:
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
         self._memory.load_state_dict(state.get("memory", {}))
-        self.cameras.load_state_dict(state.get("looks", {}))
-        self.cameras.refresh()
+        self.cameras.load_state_dict(state.get("cameras", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:

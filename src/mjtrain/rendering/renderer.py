@@ -55,7 +55,8 @@ class CameraRenderer:
     """Renders the cameras of all worlds, for either engine.
 
     It has poses of its own, computed from `qpos` by MuJoCo Warp's kinematics; the engine is not asked. Cameras with the
-    same interval, shadows and geom_groups are rendered together.
+    same interval, shadows and geom_groups are rendered together. On a CPU the worlds are split over threads. Poses,
+    rays and images are one captured graph, of each thread on a CPU, where Warp replays it without Python.
     """
 
     images: dict[str, dict[str, torch.Tensor]]
@@ -111,8 +112,7 @@ class CameraRenderer:
             ]
         self.nominal = {field: self._worlds[0].share(field).clone() for field in SEEN_FIELDS}
         self._expanded: dict[str, torch.Tensor] = {}
-        self._graphs: dict[tuple[int, ...], wp.Graph] = {}
-        self._rendered: set[tuple[int, ...]] = set()
+        self._graphs: dict[tuple[int, ...], list[wp.Graph]] = {}
         self._pool = ThreadPoolExecutor(len(self._parts), "render") if len(self._parts) > 1 else None
 
     def render(self, qpos: torch.Tensor, cameras: Sequence[str] | None = None) -> None:
@@ -127,14 +127,12 @@ class CameraRenderer:
         for worlds, part in zip(self._worlds, self._parts, strict=True):
             worlds.qpos.copy_(qpos[part])
         with wp.ScopedDevice(self._wp_device):
-            if self._wp_device.is_cuda:
-                self._launch_graph(groups)
-            elif self._pool is None or groups not in self._rendered:  # kernels are compiled and loaded in one thread
-                self._rendered.add(groups)
-                for worlds in self._worlds:
-                    worlds.render(groups)
+            graphs = self._graphs.get(groups) or self._capture(groups)
+            if self._pool is None:
+                for graph in graphs:
+                    wp.capture_launch(graph)
             else:
-                list(self._pool.map(lambda worlds: worlds.render(groups), self._worlds))
+                list(self._pool.map(wp.capture_launch, graphs))
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of what is seen of the model.
@@ -151,7 +149,6 @@ class CameraRenderer:
             for worlds, part in zip(self._worlds, self._parts, strict=True):
                 worlds.set_field(field, values[part])
             self._graphs.clear()  # they point at the shared values
-            self._rendered.clear()  # other kernels may be needed
         return self._expanded[field]
 
     @property
@@ -186,16 +183,17 @@ class CameraRenderer:
         self._worlds = []
         self._parts = []
 
-    def _launch_graph(self, groups: tuple[int, ...]) -> None:
-        """Render groups as one captured graph."""
-        if groups not in self._graphs:
-            (worlds,) = self._worlds
+    def _capture(self, groups: tuple[int, ...]) -> list[wp.Graph]:
+        """Record what renders groups, for each part of the worlds; one part after the other, in this thread."""
+        graphs = []
+        for worlds in self._worlds:
             worlds.render(groups)  # compiles and loads the kernels, which a capture cannot
             with wp.ScopedCapture() as capture:
                 worlds.render(groups)
             assert capture.graph is not None
-            self._graphs[groups] = capture.graph
-        wp.capture_launch(self._graphs[groups])
+            graphs.append(capture.graph)
+        self._graphs[groups] = graphs
+        return graphs
 
 
 def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> mujoco.MjModel:

@@ -83,8 +83,7 @@ class RenderedWorlds:
         for group in groups:
             mjw.refit_bvh(self._model, self._data, self._contexts[group])
             mjw.render(self._model, self._data, self._contexts[group])
-            for kernel, inputs, image in self._launches[group]:
-                size = (image.shape[0], image.shape[2], image.shape[3])
+            for kernel, size, inputs, image in self._launches[group]:
                 wp.launch(kernel, dim=size, inputs=inputs, outputs=[image])
 
 
@@ -110,8 +109,11 @@ def _list_launches(
     context: mjw.RenderContext,
     cameras: Mapping[str, ResolvedCamera],
     images: Mapping[str, Mapping[str, torch.Tensor]],
-) -> list[tuple[wp.Kernel, list, wp.array]]:
-    """Return kernel, inputs and output for each stream of each camera."""
+) -> list[tuple[wp.Kernel, tuple[int, int, int], list, wp.array]]:
+    """Return kernel, size, inputs and output for each stream of each camera.
+
+    On a GPU each pixel has a thread; on a CPU, where threads of a kernel run one after another, each row has one.
+    """
     starts = {
         "rgb": context.rgb_adr.numpy(),
         "depth": context.depth_adr.numpy(),
@@ -121,13 +123,16 @@ def _list_launches(
     for number, (name, camera) in enumerate(cameras.items()):
         for stream in camera.config.streams:
             start = int(starts[stream][number])
-            image = wp.from_torch(images[name][stream])
+            values = images[name][stream]
+            num_envs, _, height, width = values.shape
+            count = 1 if values.is_cuda else width
+            size, image = (num_envs, height, width // count), wp.from_torch(values)
             if stream == "rgb":
-                found.append((unpack_rgb, [context.rgb_data, start], image))
+                found.append((unpack_rgb, size, [context.rgb_data, start, count], image))
             elif stream == "depth":
                 limits = [camera.config.near_m, camera.config.far_m]
-                found.append((unpack_depth, [context.depth_data, start, *limits], image))
+                found.append((unpack_depth, size, [context.depth_data, start, count, *limits], image))
             else:
                 classes = wp.array(camera.class_of_geom, dtype=wp.uint8)
-                found.append((unpack_segmentation, [context.seg_data, start, classes], image))
+                found.append((unpack_segmentation, size, [context.seg_data, start, count, classes], image))
     return found

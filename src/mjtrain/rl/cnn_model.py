@@ -9,6 +9,8 @@ from rsl_rl.modules import CNN
 from tensordict import TensorDict
 from torch import nn
 
+from mjtrain.rl.auxiliary import AuxiliaryHead
+
 
 class ImageEncoder(CNN):
     """RSL-RL's convolutions for images in bytes, which stand for value / 255, or in floating point as they are."""
@@ -51,6 +53,7 @@ class CnnModel(CNNModel):
         distribution_cfg: dict[str, Any] | None = None,
         cnn_cfg: Mapping[str, Any] | None = None,
         cnns: nn.ModuleDict | None = None,
+        auxiliary_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         """Build the network; parameters as of RSL-RL's.
 
@@ -66,6 +69,7 @@ class CnnModel(CNNModel):
             distribution_cfg: Output distribution; None for a deterministic output.
             cnn_cfg: Convolutions of each image group, as in `config.CnnConfig`.
             cnns: Encoders by image group to borrow from another model, in place of cnn_cfg.
+            auxiliary_cfg: A group to predict from the encoded images, as in `config.AuxiliaryConfig`.
 
         Raises:
             ValueError: There is no image group, or the other model reads other image groups.
@@ -89,6 +93,12 @@ class CnnModel(CNNModel):
             self.cnns = encoders
         else:
             self.__dict__["cnns"] = cnns  # not registered as a part of this model
+        self.auxiliary_head = None
+        if auxiliary_cfg is not None:
+            group, widths = auxiliary_cfg["group"], tuple(auxiliary_cfg["hidden_dims"])
+            self.auxiliary_head = AuxiliaryHead(self.cnn_latent_dim, obs, group, widths, activation)
+        self.image_latent = torch.zeros(0)
+        """Images as they were last encoded, for the head; shape (batch, cnn_latent_dim)."""
 
     def _make_encoders(self, options: dict[str, Any]) -> dict[str, ImageEncoder]:
         shapes = zip(self.obs_groups_2d, self.obs_dims_2d, self.obs_channels_2d, strict=True)
@@ -96,8 +106,18 @@ class CnnModel(CNNModel):
 
     def get_latent(self, obs: TensorDict, masks: torch.Tensor | None = None, hidden_state: Any = None) -> torch.Tensor:
         """Put normalised flat groups and encoded image groups side by side. Shape (..., size)."""
-        parts = [MLPModel.get_latent(self, obs, masks, hidden_state)] if self.obs_groups else []
-        return torch.cat([*parts, *(self._encode(group, obs[group]) for group in self.obs_groups_2d)], dim=-1)
+        encoded = torch.cat([self._encode(group, obs[group]) for group in self.obs_groups_2d], dim=-1)
+        if self.auxiliary_head is not None:
+            self.image_latent = encoded
+        if not self.obs_groups:
+            return encoded
+        return torch.cat([MLPModel.get_latent(self, obs, masks, hidden_state), encoded], dim=-1)
+
+    def update_normalization(self, obs: TensorDict) -> None:
+        """Take in observations of a rollout."""
+        super().update_normalization(obs)
+        if self.auxiliary_head is not None:
+            self.auxiliary_head.update_normalization(obs)
 
     def _encode(self, group: str, images: torch.Tensor) -> torch.Tensor:
         if images.ndim == 4:

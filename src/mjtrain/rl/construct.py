@@ -3,19 +3,21 @@
 import contextlib
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
-from mjtrain.config import AgentConfig, to_plain
+from mjtrain.config import AgentConfig, DistillationConfig, to_plain
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
+from mjtrain.rl.distillation import Distillation
 from mjtrain.rl.networks import OWN_MODELS, resolve_model
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
-def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig) -> PPO:
+def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig) -> PPO | Distillation:
     """Build networks, storage and algorithm as RSL-RL's own runner does.
 
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
@@ -26,12 +28,12 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
         config: Networks, algorithm and rollout.
 
     Raises:
-        RequestError: There is no such class or activation function.
+        RequestError: There is no such class or activation function, or a teacher's checkpoint does not fit.
     """
+    _check_names(config)
     plain = to_plain(config)
     wanted: dict[str, Any] = {
-        key: plain[key]
-        for key in ("num_steps_per_env", "actor", "critic", "algorithm", "obs_groups", "torch_compile_mode")
+        key: plain[key] for key in ("num_steps_per_env", "algorithm", "obs_groups", "torch_compile_mode")
     }
     wanted["multi_gpu"] = None
     if context.is_distributed:
@@ -40,19 +42,51 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
             "local_rank": context.local_rank,
             "world_size": context.world_size,
         }
-    _check_names(config)
-    for name in ("actor", "critic"):
-        wanted[name] = resolve_model(wanted[name])
-    algorithm: Any = resolve_callable(wanted["algorithm"]["class_name"])
+    wanted |= (
+        _describe_distillation(plain) if isinstance(config.algorithm, DistillationConfig) else _describe_ppo(plain)
+    )
+    make: Any = resolve_callable(wanted["algorithm"]["class_name"])
     with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
-        return algorithm.construct_algorithm(env.get_observations(), env, wanted, context.device)
+        algorithm = make.construct_algorithm(env.get_observations(), env, wanted, context.device)
+    if isinstance(config.algorithm, DistillationConfig) and Path(config.algorithm.teacher_run).is_file():
+        algorithm.load_teacher(Path(config.algorithm.teacher_run))
+    return algorithm
+
+
+def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return networks and algorithm as RSL-RL's PPO calls them."""
+    networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
+    algorithm = dict(plain["algorithm"])
+    auxiliary = algorithm.pop("auxiliary_cfg")
+    if auxiliary["group"]:
+        networks["actor"]["auxiliary_cfg"] = auxiliary
+        algorithm["auxiliary_coef"] = auxiliary["coef"]
+    return {**networks, "algorithm": algorithm}
+
+
+def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return networks, observation groups and algorithm as RSL-RL's distillation calls them."""
+    algorithm = {key: value for key, value in plain["algorithm"].items() if key not in ("teacher", "teacher_run")}
+    groups = plain["obs_groups"]
+    return {
+        "student": resolve_model(plain["actor"]),
+        "teacher": resolve_model(plain["algorithm"]["teacher"]),
+        "obs_groups": {"student": groups["actor"], "teacher": groups["teacher"]},
+        "algorithm": algorithm,
+    }
 
 
 def _check_names(config: AgentConfig) -> None:
     named: list[tuple[str, str, Callable[[str], Any]]] = [
         ("algorithm.class-name", config.algorithm.class_name, resolve_callable)
     ]
-    for name, model in (("actor", config.actor), ("critic", config.critic)):
+    networks = {"actor": config.actor}
+    if isinstance(config.algorithm, DistillationConfig):
+        assert config.algorithm.teacher is not None, "runs.teacher.resolve_teacher fills it in"
+        networks["algorithm.teacher"] = config.algorithm.teacher
+    else:
+        networks["critic"] = config.critic
+    for name, model in networks.items():
         if model.class_name not in OWN_MODELS:
             named.append((f"{name}.class-name", model.class_name, resolve_callable))
         named.append((f"{name}.activation", model.activation, resolve_nn_activation))

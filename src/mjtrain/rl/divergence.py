@@ -34,20 +34,22 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
     return broken
 
 
-def check_returns(returns: torch.Tensor, iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless the returns of the iteration to come, from 1, are finite.
+def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_terms: Callable[[], list[str]]) -> None:
+    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer.
 
     Args:
-        returns: Of the rollout.
-        iteration: Its number.
+        results: By what they are, in the plural.
+        iteration: Number of the iteration, from 1.
         find_terms: Finds the terms to blame; asked only then.
     """
-    if not returns.isfinite().all():
-        raise FloatingPointError(f"rewards or values are not finite in iteration {iteration}: {_blame(find_terms)}")
+    finite = torch.stack([result.isfinite().all() for result in results.values()]).tolist()
+    if not all(finite):
+        what = list(results)[finite.index(False)]
+        raise FloatingPointError(f"{what} are not finite in iteration {iteration}: {_blame(find_terms)}")
 
 
 def check_losses(losses: Mapping[str, float], iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_returns`."""
+    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
             advice = _blame(find_terms, otherwise=_ADVICE)

@@ -4,9 +4,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rsl_rl.algorithms import PPO
+from rsl_rl.models import MLPModel
 from rsl_rl.utils import resolve_callable
 
 from mjtrain.rl.cnn_model import CnnModel
+from mjtrain.rl.distillation import Distillation
 
 OWN_MODELS: dict[str, Callable[..., Any]] = {"CNNModel": CnnModel}
 """Classes of ours that stand in for RSL-RL's of that name."""
@@ -38,3 +41,10 @@ def _parameters(make: Any) -> set[str]:
     """Return the names of the parameters of a class, those of the classes it inherits from included."""
     functions = [kind.__init__ for kind in make.__mro__] if inspect.isclass(make) else [make]
     return {name for function in functions for name in inspect.signature(function).parameters}
+
+
+def list_networks(algorithm: PPO | Distillation) -> dict[str, MLPModel]:
+    """Return the networks of an algorithm by name, as they are without a compiler."""
+    if isinstance(algorithm, Distillation):
+        return {"actor": algorithm._raw_student, "teacher": algorithm._raw_teacher}
+    return {"actor": algorithm._raw_actor, "critic": algorithm._raw_critic}

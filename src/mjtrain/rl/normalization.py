@@ -1,7 +1,9 @@
 """Observation statistics over all ranks, with one collective."""
 
+from collections.abc import Iterable
+
 import torch
-from rsl_rl.algorithms import PPO
+from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalNormalization
 
 from mjtrain.rl.collectives import Collectives
@@ -50,10 +52,9 @@ class JobNormalization(EmpiricalNormalization):
         std.copy_(variance.sqrt())
 
 
-def synchronise_normalisers(algorithm: PPO, collectives: Collectives) -> None:
-    """Replace the normalisers of an algorithm's actor and critic."""
-    for model in (algorithm._raw_actor, algorithm._raw_critic):  # the modules themselves, not compiled wrappers
-        if model.obs_normalization:
-            original = model.obs_normalizer
-            assert isinstance(original, EmpiricalNormalization)
+def synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
+    """Replace the normalisers of networks that learn; given as modules, not as compiled wrappers."""
+    for model in [module for network in networks for module in network.modules()]:
+        original = getattr(model, "obs_normalizer", None)
+        if isinstance(original, EmpiricalNormalization):
             model.obs_normalizer = JobNormalization(original, collectives).to(original.mean.device)

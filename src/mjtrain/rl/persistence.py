@@ -1,7 +1,7 @@
 """What a checkpoint of a training holds, and how it gets back into the algorithm and the environments."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,18 @@ from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
+from mjtrain.rl.distillation import Distillation
 from mjtrain.rl.memory import get_memory
 from mjtrain.rl.rng import get_rng_state
 
-WEIGHTS = {"actor": True, "critic": True}
-"""Parts that `load_networks` takes to start from another run's weights."""
 
-EVERYTHING = {**WEIGHTS, "optimizer": True, "rnd": True}
-"""Parts that it takes to continue a run."""
+def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a checkpoint from which another run starts: all networks that learn.
+
+    What a distillation has taught has no critic; then it is the actor alone.
+    """
+    alone = isinstance(algorithm, Distillation) or "teacher_state_dict" in content
+    return ("actor",) if alone else ("actor", "critic")
 
 
 def gather_rank_states(
@@ -39,7 +43,9 @@ def gather_rank_states(
     return [torch.load(io.BytesIO(state), map_location="cpu", weights_only=True) for state in gathered]
 
 
-def load_networks(algorithm: PPO, content: dict[str, Any], path: Path, parts: dict[str, bool]) -> None:
+def load_networks(
+    algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
+) -> None:
     """Load parts of a checkpoint into an algorithm.
 
     Args:
@@ -47,13 +53,14 @@ def load_networks(algorithm: PPO, content: dict[str, Any], path: Path, parts: di
         content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
             its step counters on the CPU, where reading them does not wait for a GPU.
         path: Where it comes from, for messages.
-        parts: `WEIGHTS` or `EVERYTHING`.
+        networks: Names of the networks to load.
+        optimizer: Whether to load the optimiser too.
 
     Raises:
         RequestError: It does not fit; the message names the first tensor that differs.
     """
     mine = algorithm.save()
-    for part in ("actor", "critic"):
+    for part in networks:
         key = f"{part}_state_dict"
         if key not in content:
             raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
@@ -65,6 +72,7 @@ def load_networks(algorithm: PPO, content: dict[str, Any], path: Path, parts: di
                     f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
                     f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
                 )
+    parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
         algorithm.load(content, parts, strict=True)
     except (RuntimeError, KeyError, ValueError) as error:

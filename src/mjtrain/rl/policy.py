@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from mjtrain.checkpoint import CheckpointError
 from mjtrain.config import AgentConfig, to_plain
 from mjtrain.errors import RequestError
+from mjtrain.rl.auxiliary import without_head
 from mjtrain.rl.networks import resolve_model
 
 
@@ -63,6 +64,7 @@ class ActorPolicy:
         weights = content.get("actor_state_dict")
         if weights is None:
             raise CheckpointError(f"checkpoint {path}: has no actor; it is no checkpoint of a training")
+        weights = without_head(weights)
         theirs = {name: tuple(value.shape) for name, value in weights.items()}
         ours = {name: tuple(value.shape) for name, value in self.network.state_dict().items()}
         for name in [*ours, *theirs]:

@@ -8,6 +8,7 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
+from mjtrain.rl.auxiliary import AuxiliaryLoss
 from mjtrain.rl.collectives import Collectives
 
 
@@ -24,9 +25,18 @@ class Ppo(PPO):
     With one rank the outcome is that of RSL-RL's PPO, bit for bit.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take everything that PPO takes."""
+    def __init__(self, *args: Any, auxiliary_coef: float | None = None, **kwargs: Any) -> None:
+        """Take everything that PPO takes.
+
+        Args:
+            *args: See RSL-RL.
+            auxiliary_coef: Weight of the loss of the actor's auxiliary head; None if it has none.
+            **kwargs: See RSL-RL.
+        """
         super().__init__(*args, **kwargs)
+        self._is_supervised = auxiliary_coef is not None
+        if auxiliary_coef is not None:
+            self.symmetry: Any = AuxiliaryLoss(auxiliary_coef)
         self.collectives = Collectives(self.device)
         self._divergences: list[torch.Tensor] = []
         self._batch: RolloutStorage.Batch | None = None
@@ -96,6 +106,13 @@ class Ppo(PPO):
         self.normalize_advantage_per_mini_batch = False
         if not self._normalises_mini_batches_here:
             self.storage.advantages = self._normalise(self.storage.advantages)
+
+    def update(self) -> dict[str, float]:
+        """Learn from a rollout; see RSL-RL."""
+        losses = super().update()
+        if self._is_supervised:
+            losses["auxiliary"] = losses.pop("symmetry")
+        return losses
 
     def reduce_parameters(self) -> None:
         """Average the gradients over ranks as RSL-RL does; the KL divergence rides along in the same collective."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rsl_rl.algorithms import PPO
 
 from mjtrain import heartbeat
 from mjtrain.catalog import is_same_task
@@ -19,12 +20,14 @@ from mjtrain.learner import IterationResult
 from mjtrain.rank import RankContext
 from mjtrain.rl.collectives import Collectives
 from mjtrain.rl.construct import make_algorithm
-from mjtrain.rl.divergence import check_losses, check_parameters, check_returns, find_broken_terms
+from mjtrain.rl.distillation import Distillation
+from mjtrain.rl.divergence import check_losses, check_parameters, check_rollout, find_broken_terms
 from mjtrain.rl.drift import check_drift
 from mjtrain.rl.memory import set_memory
 from mjtrain.rl.metrics import JobMetrics
+from mjtrain.rl.networks import list_networks
 from mjtrain.rl.normalization import synchronise_normalisers
-from mjtrain.rl.persistence import EVERYTHING, WEIGHTS, gather_rank_states, load_networks
+from mjtrain.rl.persistence import gather_rank_states, load_networks, weights_of
 from mjtrain.rl.ppo import Ppo
 from mjtrain.rl.rng import set_rng_state
 from mjtrain.rl.vec_env import VecEnvAdapter
@@ -56,17 +59,19 @@ class Runner:
         """The environments as RSL-RL sees them."""
         self.alg = make_algorithm(context, self.env, config)
         """RSL-RL's algorithm."""
-        self._networks = {"actor": self.alg._raw_actor, "critic": self.alg._raw_critic}
+        self.networks = list_networks(self.alg)
+        """Its networks by name, not compiled: actor, and critic or teacher."""
         self._context = context
         self._num_steps = config.num_steps_per_env
         self._rng_state: dict[str, Any] | None = None
         own = Collectives(context.device)  # for an algorithm that brings none
-        collectives = self._collectives = self.alg.collectives if isinstance(self.alg, Ppo) else own
+        collectives = self._collectives = self.alg.collectives if isinstance(self.alg, Ppo | Distillation) else own
         self._metrics = JobMetrics(context, env.statistics, collectives)
         if context.is_distributed:
             self.alg.broadcast_parameters()
-            if isinstance(self.alg, Ppo):
-                synchronise_normalisers(self.alg, collectives)
+            if isinstance(self.alg, Ppo | Distillation):
+                learning = [network for name, network in self.networks.items() if name != "teacher"]
+                synchronise_normalisers(learning, collectives)
         env.stagger()
 
     def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
@@ -76,6 +81,8 @@ class Runner:
             FloatingPointError: Rewards, values, losses or parameters are not finite, so the networks are or would be
                 lost.
         """
+        if self._context.is_main and isinstance(self.alg, Distillation) and not self.alg.teacher_loaded:
+            raise RequestError("--agent.algorithm.teacher-run: the teacher is not there any more, nor in a checkpoint")
         heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
         if self._rng_state is not None:  # only now: whatever was built meanwhile may have drawn numbers
             set_rng_state(self._rng_state, self.device)
@@ -99,7 +106,7 @@ class Runner:
             self._collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 self.alg.compute_returns(observations)
-            check_returns(self.alg.storage.returns, self.iteration + 1, self._find_broken_terms)
+            check_rollout(self._rollout_results(), self.iteration + 1, self._find_broken_terms)
             losses = self.alg.update()
             wait_time_s = self._collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
@@ -111,11 +118,7 @@ class Runner:
                 "iteration": self.iteration,
                 "env_steps_total": self.env_steps_total,
                 **self._metrics.collect(
-                    means={
-                        **{f"loss/{name}": loss for name, loss in losses.items()},
-                        "kl": self.alg.pop_kl() if isinstance(self.alg, Ppo) else None,
-                        "action_std": self.alg.get_policy().output_std.mean(),
-                    },
+                    means=self._means(losses),
                     collect_time_s=collected - begin,
                     learn_time_s=learn_time_s,
                     wait_time_s=wait_time_s,
@@ -128,11 +131,27 @@ class Runner:
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
 
+    def _means(self, losses: dict[str, float]) -> dict[str, torch.Tensor | float | None]:
+        """Return what metrics average over ranks."""
+        policy = self.alg.get_policy()
+        return {
+            **{f"loss/{name}": loss for name, loss in losses.items()},
+            "kl": self.alg.pop_kl() if isinstance(self.alg, Ppo) else None,
+            "action_std": None if policy.distribution is None else policy.output_std.mean(),
+        }
+
+    def _rollout_results(self) -> dict[str, torch.Tensor]:
+        """Return what is not finite if the rollout was not."""
+        storage = self.alg.storage
+        if isinstance(self.alg, PPO):
+            return {"rewards or values": storage.returns, "actions": storage.actions}
+        return {"the teacher's actions": storage.privileged_actions, "actions": storage.actions}
+
     def _find_broken_terms(self) -> list[str]:
         return find_broken_terms(self.env.env, self.alg.storage.observations)  # pyright: ignore[reportArgumentType]
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, network in self._networks.items():
+        for name, network in self.networks.items():
             for part, parameter in network.named_parameters():
                 yield f"the {name}'s {part}", parameter
 
@@ -161,7 +180,7 @@ class Runner:
         Raises:
             OSError: Rank 0 could not write it.
         """
-        ranks = gather_rank_states(self.env.env, self._networks, self.device, self._collectives, self._context)
+        ranks = gather_rank_states(self.env.env, self.networks, self.device, self._collectives, self._context)
         if not self._context.is_main:
             return
         save_checkpoint(
@@ -199,7 +218,7 @@ class Runner:
         theirs = content.get("infos", {}).get("task")
         if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
-        load_networks(self.alg, content, path, EVERYTHING)
+        load_networks(self.alg, content, path, self.networks, optimizer=True)
         self.iteration = content["iter"]
         self.env_steps_total = content["infos"]["env_steps_total"]
         self.alg.learning_rate = content["learning_rate"]
@@ -215,7 +234,9 @@ class Runner:
         except (ValueError, KeyError, RuntimeError) as error:
             return f"environments and random numbers start again: {error}"
         self._rng_state = ranks[self._context.rank]["rng"]
-        set_memory(self._networks, ranks[self._context.rank].get("memory", {}), self.device)
+        set_memory(self.networks, ranks[self._context.rank].get("memory", {}), self.device)
+        if isinstance(self.alg, Distillation):
+            self.alg.begin_from_memory()
         return None
 
     def load_weights(self, path: Path) -> None:
@@ -226,7 +247,8 @@ class Runner:
         Raises:
             RequestError: It is no valid checkpoint, or one of other networks.
         """
-        load_networks(self.alg, load_checkpoint(path, "cpu"), path, WEIGHTS)
+        content = load_checkpoint(path, "cpu")
+        load_networks(self.alg, content, path, weights_of(self.alg, content), optimizer=False)
         if self._context.is_distributed:
             self.alg.broadcast_parameters()
 

@@ -1,0 +1,70 @@
+"""Supervision of an actor's convolutions beside PPO: a head predicts from them what the worlds are really like."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rsl_rl.modules import MLP, EmpiricalNormalization
+from tensordict import TensorDict
+from torch import nn
+
+
+class AuxiliaryHead(nn.Module):
+    """Predicts a flat observation group, normalised by its running mean and deviation, from encoded images.
+
+    It is a part of the actor, so the optimiser, gradients over ranks, checkpoints and the drift check have it. What
+    only acts does not need it.
+    """
+
+    def __init__(
+        self, latent_dim: int, obs: TensorDict, group: str, hidden_dims: tuple[int, ...], activation: str
+    ) -> None:
+        """Build the head.
+
+        Args:
+            latent_dim: Size of the encoded images.
+            obs: Observations by group.
+            group: What to predict.
+            hidden_dims: Width of each hidden layer.
+            activation: Activation function.
+        """
+        super().__init__()
+        self._group = group
+        size = obs[group].shape[-1]
+        self.mlp = MLP(latent_dim, size, hidden_dims, activation)
+        self.obs_normalizer = EmpiricalNormalization(size)
+
+    def loss(self, latent: torch.Tensor, obs: TensorDict) -> torch.Tensor:
+        """Return the mean squared error of the prediction, in variances of the group.
+
+        Args:
+            latent: Encoded images. Shape (batch, latent_dim).
+            obs: Observations by group, of the same batch.
+        """
+        return nn.functional.mse_loss(self.mlp(latent), self.obs_normalizer(obs[self._group]))
+
+    def update_normalization(self, obs: TensorDict) -> None:
+        """Take in observations of a rollout."""
+        self.obs_normalizer.update(obs[self._group])  # pyright: ignore[reportCallIssue]
+
+
+class AuxiliaryLoss:
+    """Adds the head's loss to PPO's, in the place where RSL-RL's update adds the mirror loss of a symmetry."""
+
+    use_mirror_loss = True
+
+    def __init__(self, coef: float) -> None:
+        """Remember the weight of the loss."""
+        self.mirror_loss_coeff = coef
+
+    def augment_batch(self, batch: Any, original_batch_size: int) -> None:
+        """Leave the mini-batch as it is."""
+
+    def compute_loss(self, actor: Any, batch: Any, original_batch_size: int) -> torch.Tensor:  # noqa: ARG002
+        """Return the loss for the mini-batch that the actor has just encoded."""
+        return actor.auxiliary_head.loss(actor.image_latent, batch.observations)
+
+
+def without_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return an actor's weights without those that only its training needs."""
+    return {name: value for name, value in weights.items() if not name.startswith("auxiliary_head.")}

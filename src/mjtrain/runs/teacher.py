@@ -1,0 +1,104 @@
+"""The teacher of a distillation: its network and groups come from its run, its weights from a checkpoint there."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mjtrain.checkpoint import find_valid_checkpoint
+from mjtrain.config import AgentConfig, DistillationConfig, TrainConfig, from_plain
+from mjtrain.errors import RequestError
+from mjtrain.runs.run_dir import load_params, read_params
+from mjtrain.runs.trained_run import is_run
+
+_FLAG = "--agent.algorithm.teacher-run"
+
+
+def resolve_teacher(config: TrainConfig) -> TrainConfig:
+    """Fill in what a distillation needs to know of its teacher; other configs stay as they are.
+
+    Args:
+        config: What was asked for.
+
+    Returns:
+        The same with the teacher's checkpoint, network and observation groups. A run that is resumed has the weights in
+        its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone.
+
+    Raises:
+        RequestError: The teacher is not there, or read other terms than this task has for it.
+    """
+    agent, algorithm = config.agent, config.agent.algorithm
+    if not isinstance(algorithm, DistillationConfig):
+        return config
+    place = Path(algorithm.teacher_run).absolute()
+    if algorithm.teacher_run and not place.exists() and (recorded := _read_recorded(config)) is not None:
+        return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
+    checkpoint = _find_checkpoint(algorithm.teacher_run, place)
+    theirs = load_params(checkpoint.parent, "env")
+    try:
+        taught = from_plain(AgentConfig, load_params(checkpoint.parent, "agent"))
+    except ValueError as error:
+        raise RequestError(f"{_FLAG} {algorithm.teacher_run}: {error}") from error
+    known = replace(algorithm, teacher_run=str(checkpoint), teacher=algorithm.teacher or taught.actor)
+    agent = _with_teacher(agent, known, taught.obs_groups["actor"])
+    _check_terms(config, agent, theirs, taught)
+    return replace(config, agent=agent)
+
+
+def _with_teacher(agent: AgentConfig, known: Any, groups: tuple[str, ...]) -> AgentConfig:
+    """Set the teacher of an agent; groups that are given count more than those of its run."""
+    assert isinstance(agent.algorithm, DistillationConfig)
+    algorithm = replace(
+        agent.algorithm, teacher_run=known.teacher_run, teacher=agent.algorithm.teacher or known.teacher
+    )
+    return replace(agent, algorithm=algorithm, obs_groups={"teacher": groups, **agent.obs_groups})
+
+
+def _read_recorded(config: TrainConfig) -> AgentConfig | None:
+    """Return what the run that is resumed recorded, if it is here and of a distillation."""
+    if not isinstance(config.run.resume, str):
+        return None
+    content = read_params(Path(config.run.resume), "agent")
+    try:
+        recorded = from_plain(AgentConfig, content) if content else None
+    except ValueError:
+        return None
+    has_teacher = recorded is not None and isinstance(recorded.algorithm, DistillationConfig)
+    return recorded if has_teacher else None
+
+
+def _find_checkpoint(given: str, place: Path) -> Path:
+    if not given:
+        raise RequestError(f"{_FLAG}: give the run directory of a teacher, or a checkpoint in one")
+    if not place.exists():
+        raise RequestError(f"{_FLAG} {given}: no such run directory or checkpoint")
+    if place.is_file():
+        if not is_run(place.parent):
+            raise RequestError(f"{_FLAG} {given}: is not in a run directory, whose params/ say what network it is of")
+        return place
+    if not is_run(place):
+        raise RequestError(f"{_FLAG} {given}: is no run directory")
+    checkpoint, problems = find_valid_checkpoint(place)
+    if checkpoint is None:
+        raise RequestError(f"{_FLAG} {given}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+    return checkpoint
+
+
+def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:
+    """Compare what the teacher read and did with what this task has for it, by the names of the terms."""
+    here = config.env.observations
+    missing = [group for group in agent.obs_groups["teacher"] if group not in here]
+    if missing:
+        raise RequestError(f"--agent.obs-groups.teacher {missing[0]}: the environment observes {', '.join(here)}")
+    read = [term for group in taught.obs_groups["actor"] for term in theirs["observations"][group]]
+    reads = [term for group in agent.obs_groups["teacher"] for term in here[group]]
+    if read != reads:
+        raise RequestError(
+            f"--agent.obs-groups.teacher {' '.join(agent.obs_groups['teacher'])}: has {', '.join(reads)}, and the "
+            f"teacher was trained with {', '.join(read)}"
+        )
+    did, does = list(theirs["actions"]), list(config.env.actions)
+    if did != does:
+        raise RequestError(
+            f"{_FLAG} {config.agent.algorithm.teacher_run}: acts by {', '.join(did)}, and this task by "  # pyright: ignore[reportAttributeAccessIssue]
+            f"{', '.join(does)}"
+        )

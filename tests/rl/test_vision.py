@@ -1,0 +1,115 @@
+"""Learning from a camera: what one rank, two ranks, a checkpoint and the checks of a training make of images."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import AuxiliaryConfig, CnnConfig, LaunchConfig, TrainConfig
+from mjtrain.rank import RankContext
+from mjtrain.rl.drift import RanksDriftedError
+from mjtrain.rl.policy import ActorPolicy
+from support.resuming import assert_same, make_runner, train_straight_and_resumed
+
+ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
+
+
+def vision(**algorithm: Any) -> TrainConfig:
+    """A small Cartpole-Balance-Vision; actor and critic see images where they share their convolutions."""
+    config = make_train_config("Cartpole-Balance-Vision", num_envs=8)
+    cameras = {"front": replace(config.env.cameras["front"], width=16, height=16)}
+    agent = config.agent
+    actor = replace(agent.actor, cnn_cfg=CnnConfig(output_channels=(4, 8)))
+    if algorithm.get("share_cnn_encoders"):
+        agent = replace(
+            agent,
+            critic=replace(agent.critic, class_name="CNNModel"),
+            obs_groups={"actor": ("image",), "critic": ("image", "state")},
+        )
+    agent = replace(
+        agent, actor=actor, num_steps_per_env=8, algorithm=replace(agent.algorithm, num_mini_batches=2, **algorithm)
+    )
+    return replace(config, env=replace(config.env, cameras=cameras), agent=agent)
+
+
+SUPERVISED: dict[str, Any] = {"auxiliary_cfg": AuxiliaryConfig(group="state", hidden_dims=(8,))}
+
+
+@pytest.mark.parametrize("algorithm", [{}, {"share_cnn_encoders": True, **SUPERVISED}])
+def test_a_resumed_training_is_bit_exact(algorithm: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "model_2.pt"
+    config = vision(**algorithm)
+    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=ALONE)
+    assert straight == resumed
+    assert_same(*runs)
+    content = load_checkpoint(path, "cpu")
+    assert ("critic.cnns" in str(list(content["critic_state_dict"]))) is False
+    num_parameters = sum(value.numel() for key, value in _learned(content) if "normalizer" not in key)
+    slots = content["optimizer_state_dict"]["state"].values()
+    assert num_parameters == sum(slot["exp_avg"].numel() for slot in slots)
+
+
+def _learned(content: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    return [pair for name in ("actor", "critic") for pair in content[f"{name}_state_dict"].items()]
+
+
+def _train_and_drift(context: RankContext, config: TrainConfig, path: Path) -> tuple[list[Any], str]:
+    found = train_straight_and_resumed(context, config, path)
+    runner = make_runner(context, config)
+    list(runner.iterate(1))
+    assert runner.alg.storage.observations["image"].dtype == torch.uint8
+    if context.rank == 1:
+        weight: Any = runner.networks["actor"].cnns["image"][2].weight  # pyright: ignore
+        weight.data.view(torch.int32)[3, 2, 1, 0] ^= 1
+    with pytest.raises(RanksDriftedError) as error:
+        runner.check_drift()
+    return found, str(error.value)
+
+
+def test_two_ranks_resume_bit_exactly_and_find_a_bit_that_differs_in_a_kernel(tmp_path: Path) -> None:
+    launch = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
+    config = vision(share_cnn_encoders=True, **SUPERVISED)
+    (straight, resumed, *runs), message = mjtrain.launch(
+        _train_and_drift, config, tmp_path / "model_2.pt", launch=launch
+    )
+    assert straight == resumed
+    assert_same(*runs)
+    assert message.startswith("actor_state_dict.cnns.image.2.weight differs between ranks: rank 1 against rank 0")
+
+
+def test_convolutions_learn_the_state_that_the_images_show(tmp_path: Path) -> None:
+    config = vision(**SUPERVISED)
+
+    def train(context: RankContext) -> tuple[list[float], dict[str, torch.Tensor]]:
+        runner = make_runner(context, config)
+        losses = [result.metrics["loss/auxiliary"] for result in runner.iterate(30)]
+        runner.save(tmp_path / "model_30.pt", {"task": config.task})
+        return losses, runner.env.env.observe()
+
+    losses, observations = mjtrain.launch(train, launch=ALONE)
+    assert sum(losses[-3:]) < 0.7 * sum(losses[1:4]), losses
+    policy = ActorPolicy(config.agent, observations, 1)
+    policy.load(load_checkpoint(tmp_path / "model_30.pt", "cpu"), tmp_path)
+    assert not any("auxiliary" in name for name in policy.network.state_dict())
+    assert torch.isfinite(policy(observations)).all()
+
+
+def _sometimes_no_image(env: Any) -> torch.Tensor:
+    return torch.where(env.episode_step == 3, torch.nan, 0.5)[:, None, None, None].expand(-1, 2, 16, 16)
+
+
+def test_an_image_that_is_not_finite_is_named() -> None:
+    config = vision()
+    image = {**config.env.observations["image"], "dim": mjtrain.ObservationTerm(func=_sometimes_no_image)}
+    config = replace(config, env=replace(config.env, observations={**config.env.observations, "image": image}))
+
+    def train(context: RankContext) -> None:
+        list(make_runner(context, config).iterate(8))
+
+    with pytest.raises(FloatingPointError, match=r"--env\.observations\.image\.dim is not finite"):
+        mjtrain.launch(train, launch=ALONE)
