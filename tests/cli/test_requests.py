@@ -55,6 +55,32 @@ CASES = [
         "Arm-Reach --gpu-ids None --num-envs 4 --env.observations.actor.pose.history 0",
         "pose.history 0: give at least 1",
     ),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.camera left",
+        "--env.cameras.front.camera left: the robot has no such camera; it has side, front",
+    ),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.streams infrared",
+        "--env.cameras.front.streams infrared: choose from rgb, depth, segmentation",
+    ),
+    ("Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.width 0", "front.width 0: give at least 1"),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --agent.actor.class-name MLPModel",
+        "MLPModel: cannot read group image, which has images (9, 32, 64); use CNNModel",
+    ),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --agent.critic.class-name CNNModel",
+        "CNNModel: reads no images, as state in --agent.obs-groups.critic is flat; use MLPModel",
+    ),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.streams segmentation "
+        "--env.cameras.front.classes.pole wheel",
+        "--env.cameras.front.classes.pole wheel: matches no geom and no body with geoms",
+    ),
+    (
+        "Cartpole-Balance-Vision --gpu-ids None --env.observations.image.front.params.camera left",
+        "there is no camera left in EnvConfig.cameras; there is front",
+    ),
 ]
 
 
