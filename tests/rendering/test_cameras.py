@@ -25,8 +25,14 @@ MISTAKES = {
     },
     "--env.cameras.left.near-m 0: give more than 0": {"near_m": 0.0},
     "--env.cameras.left.near-m nan: give more than 0": {"near_m": float("nan")},
-    "--env.cameras.left.far-m 0.01: give more than near_m, which is 0.01": {"far_m": 0.01},
+    "--env.cameras.left.far-m 0.01: give a number above near_m, which is 0.01; what is beyond reads far_m": {
+        "far_m": 0.01
+    },
+    "--env.cameras.left.far-m inf: give a number above near_m, which is 0.01; what is beyond reads far_m": {
+        "far_m": float("inf")
+    },
     "--env.cameras.left.geom-groups 0 6: give one or more of 0 to 5": {"geom_groups": (0, 6)},
+    "--env.cameras.left.geom-groups 4 5: has no geom of the robot, whose groups are 0, 3": {"geom_groups": (4, 5)},
     "--env.cameras.left.geom-groups (none): give one or more of 0 to 5": {"geom_groups": ()},
     "--env.cameras.left.classes: segmentation needs classes, such as --env.cameras.left.classes.robot 'pole|cart'": {
         "classes": {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse, parse_known
-from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
 
@@ -53,7 +53,7 @@ def _main(argv: list[str]) -> None:
     env_args = ["--help"] if wants_all else rest
     if env_args:
         env_args = expand_robot_file(env_args)
-        env = dataclasses.replace(run.env, robot=add_named_parts(run.env.robot, env_args))
+        env = add_named_parts(run.env, env_args)
         options = parse(_EnvOptions, env_args, prog=f"play {task}", default=_EnvOptions(env=env))
         run = dataclasses.replace(run, env=options.env)
     for line in run.notices:

@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from mjtrain.cli.command import run_command
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
 from mjtrain.cli.parsing import parse, without_rare
-from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
 from mjtrain.errors import RequestError
 
@@ -50,7 +50,7 @@ def _main(argv: list[str]) -> None:
 
     defaults = make_train_config(task)
     args = expand_robot_file(args)
-    env = dataclasses.replace(defaults.env, robot=add_named_parts(defaults.env.robot, args))
+    env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
     options = parse(

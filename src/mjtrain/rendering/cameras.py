@@ -1,5 +1,6 @@
 """What the cameras of a config are in a model."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> Resolved
     if index < 0:
         known = ", ".join(model.camera(i).name for i in range(model.ncam) if model.camera(i).name) or "none"
         raise RequestError(f"{flag}.camera {wanted}: the robot has no such camera; it has {known}")
+    _check_that_it_sees(model, flag, camera)
     classes = _classes_of_geoms(model, flag, camera) if "segmentation" in camera.streams else _background(model)
     return ResolvedCamera(config=camera, index=index, class_of_geom=classes)
 
@@ -66,8 +68,11 @@ def _check_values(flag: str, camera: CameraConfig) -> None:
         raise RequestError(f"{flag}.streams {given}: give one or more of {', '.join(known)}, each once")
     if not camera.near_m > 0:
         raise RequestError(f"{flag}.near-m {camera.near_m:g}: give more than 0")
-    if not camera.far_m > camera.near_m:
-        raise RequestError(f"{flag}.far-m {camera.far_m:g}: give more than near_m, which is {camera.near_m:g}")
+    if not camera.near_m < camera.far_m < math.inf:
+        raise RequestError(
+            f"{flag}.far-m {camera.far_m:g}: give a number above near_m, which is {camera.near_m:g}; what is beyond reads "
+            "far_m"
+        )
     groups = set(range(mujoco.mjNGROUP))
     if not camera.geom_groups or not set(camera.geom_groups) <= groups:
         given = " ".join(map(str, camera.geom_groups)) or "(none)"
@@ -76,6 +81,15 @@ def _check_values(flag: str, camera: CameraConfig) -> None:
         raise RequestError(f"{flag}.classes: segmentation needs classes, such as {flag}.classes.robot 'pole|cart'")
     if len(camera.classes) > _MOST_CLASSES:
         raise RequestError(f"{flag}.classes: {len(camera.classes)} classes; give at most {_MOST_CLASSES}")
+
+
+def _check_that_it_sees(model: mujoco.MjModel, flag: str, camera: CameraConfig) -> None:
+    """Check that there is anything to hit: the ray caster does not survive a world without geoms and flexes."""
+    if model.nflex or np.isin(model.geom_group, camera.geom_groups).any():
+        return
+    given = " ".join(map(str, camera.geom_groups))
+    groups = ", ".join(map(str, sorted(set(model.geom_group.tolist())))) or "none, as it has no geoms"
+    raise RequestError(f"{flag}.geom-groups {given}: has no geom of the robot, whose groups are {groups}")
 
 
 def _background(model: mujoco.MjModel) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""The robot is completed by flags, those of parts with new names too."""
+"""The robot is completed by flags, those of parts with new names too; so are the cameras."""
 
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,24 @@ import pytest
 
 from mjtrain.catalog import load_task
 from mjtrain.cli import train
-from mjtrain.cli.robot_flags import add_named_parts, expand_robot_file
-from mjtrain.config import RobotConfig, SensorConfig, to_plain
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
+from mjtrain.config import CameraConfig, RobotConfig, SensorConfig, to_plain
 
-CARTPOLE = load_task("Cartpole-Balance").env.robot.file
+CARTPOLE_ENV = load_task("Cartpole-Balance").env
+CARTPOLE = CARTPOLE_ENV.robot.file
+
+
+def dry_run_env(*flags: str) -> dict[str, Any]:
+    """Return the environment that these flags give, as plain values."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        train.main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *flags])
+    return json.loads(output.getvalue())["config"]["env"]
 
 
 def dry_run(*flags: str) -> dict[str, Any]:
     """Return the robot that these flags give, as plain values."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        train.main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *flags])
-    return json.loads(output.getvalue())["config"]["env"]["robot"]
+    return dry_run_env(*flags)["robot"]
 
 
 def test_the_short_form_is_the_file(tmp_path: Path) -> None:
@@ -58,9 +65,23 @@ def test_parts_with_new_names_and_patterns_are_flags() -> None:
 
 def test_a_part_that_is_there_is_kept() -> None:
     there = RobotConfig(file="x.xml", sensors={"base_speed": SensorConfig(type="velocimeter", object="imu")})
+    wide = CameraConfig(width=99, classes={"red_box": ("box",)})
     flags = ["--env.robot.sensors.base-speed.cutoff", "3", "--env.robot.sensors.up.type=framezaxis"]
-    found = add_named_parts(there, flags)
-    assert found.sensors == {**there.sensors, "up": SensorConfig()}
+    flags += ["--env.cameras.far-away.classes.red-box", "ball", "--env.cameras.far-away.classes.rest=.*"]
+    env = add_named_parts(replace(CARTPOLE_ENV, robot=there, cameras={"far_away": wide}), flags)
+    assert env.robot.sensors == {**there.sensors, "up": SensorConfig()}
+    assert env.cameras == {"far_away": replace(wide, classes={**wide.classes, "rest": ()})}
+
+
+def test_cameras_and_classes_with_new_names_are_flags() -> None:
+    words = (
+        "--env.robot.cameras.top.pos 0 0 3 --env.cameras.top.width 9 --env.cameras.top.streams depth segmentation "
+        "--env.cameras.top.classes.moving cart pole --env.cameras.top.classes.rail=rail --env.cameras.side.interval=2"
+    )
+    cameras = dry_run_env(*words.split())["cameras"]
+    assert cameras["top"]["classes"] == {"moving": ["cart", "pole"], "rail": ["rail"]}
+    assert (cameras["top"]["width"], cameras["top"]["streams"]) == (9, ["depth", "segmentation"])
+    assert cameras["side"]["interval"] == 2
 
 
 @pytest.mark.parametrize(
@@ -73,6 +94,11 @@ def test_a_part_that_is_there_is_kept() -> None:
         ("--env.robot.keyframe hme", "train: --env.robot.keyframe hme: no keyframe has this name; "),
         ("--env.robot.keyframes.home.joints hinge", "give pairs of an expression and a float"),
         ("--env.robot.options.cone round", "--env.robot.options.cone round: choose from elliptic, pyramidal"),
+        (
+            "--env.cameras.top.width 9",
+            "train: --env.cameras.top.camera top: the robot has no such camera; it has side",
+        ),
+        ("--env.cameras.top.wide 9", "train: unknown flag --env.cameras.top.wide 9"),
         ("--env.robot.timestp 0.1", "train: unknown flag --env.robot.timestp"),
     ],
 )

@@ -1,0 +1,53 @@
+"""Flags that tyro alone cannot read: the short form of the robot's file, and parts and cameras under new names."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from mjtrain.config import CameraConfig, EnvConfig, RobotConfig
+
+PartT = TypeVar("PartT")
+
+SHORT, LONG = "--env.robot", "--env.robot.file"
+
+
+def expand_robot_file(args: Sequence[str]) -> list[str]:
+    """Write `--env.robot FILE` as `--env.robot.file FILE`."""
+    return [re.sub(rf"^{re.escape(SHORT)}(?==|$)", LONG, arg) for arg in args]
+
+
+def add_named_parts(env: EnvConfig, args: Sequence[str]) -> EnvConfig:
+    """Add an empty part of the robot, camera or class for each name that flags mention and that is missing.
+
+    So `--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object trunk` adds a sensor named imu,
+    `--env.cameras.wrist.width 64` a camera named wrist, and `--env.cameras.wrist.classes.cube box` a class named cube.
+    """
+    kinds = {name: get_args(kind)[1] for name, kind in get_type_hints(RobotConfig).items() if _holds_parts(kind)}
+    robot = {
+        field: _add_names(getattr(env.robot, field), rf"--env\.robot\.{field}\.([^.=]+)\.", kind, args)
+        for field, kind in kinds.items()
+    }
+    cameras = _add_names(env.cameras, r"--env\.cameras\.([^.=]+)\.", CameraConfig, args)
+    for name, camera in cameras.items():
+        either = re.sub("[-_]", "[-_]", re.escape(name).replace(r"\-", "-"))
+        classes = _add_names(camera.classes, rf"--env\.cameras\.{either}\.classes\.([^.=]+)(?:=|$)", tuple, args)
+        cameras[name] = dataclasses.replace(camera, classes=classes)
+    return dataclasses.replace(env, robot=dataclasses.replace(env.robot, **robot), cameras=cameras)
+
+
+def _add_names(
+    parts: dict[str, PartT], pattern: str, make: Callable[[], PartT], args: Sequence[str]
+) -> dict[str, PartT]:
+    """Return the parts and a new one for each name that a flag has where the pattern has its group."""
+    found = dict(parts)
+    for arg in args:
+        match = re.match(pattern, arg)
+        if match and match[1].replace("-", "_") not in {part.replace("-", "_") for part in found}:  # tyro takes either
+            found[match[1]] = make()
+    return found
+
+
+def _holds_parts(kind: Any) -> bool:
+    arguments = get_args(kind)
+    return len(arguments) == 2 and dataclasses.is_dataclass(arguments[1])
