@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mjtrain.cli.command import run_command
-from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
+from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
 

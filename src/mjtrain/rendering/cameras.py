@@ -70,8 +70,8 @@ def _check_values(flag: str, camera: CameraConfig) -> None:
         raise RequestError(f"{flag}.near-m {camera.near_m:g}: give more than 0")
     if not camera.near_m < camera.far_m < math.inf:
         raise RequestError(
-            f"{flag}.far-m {camera.far_m:g}: give a number above near_m, which is {camera.near_m:g}; what is beyond reads "
-            "far_m"
+            f"{flag}.far-m {camera.far_m:g}: give a number above near_m, which is {camera.near_m:g}; what is beyond "
+            "reads far_m"
         )
     groups = set(range(mujoco.mjNGROUP))
     if not camera.geom_groups or not set(camera.geom_groups) <= groups:
