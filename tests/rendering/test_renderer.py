@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import mujoco
+import numpy as np
 import pytest
 import torch
 
@@ -126,6 +127,24 @@ def test_threads_render_what_one_thread_renders(num_envs: int) -> None:
         several.render(qpos)
         expected, found = copy_images(one), copy_images(several)
         assert all(torch.equal(image, found[name]) for name, image in expected.items())
+    several.close()
+
+
+def test_a_height_field_is_built_once() -> None:
+    spec = mujoco.MjSpec.from_string(SCENE)
+    spec.add_hfield(name="hills", size=[2, 2, 0.5, 0.1], nrow=9, ncol=9, userdata=np.random.default_rng(0).random(81))
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname="hills", pos=[0, 1, 0.2], rgba=[1, 1, 0, 1])
+    cameras = {"side": SIDE, "top": replace(SIDE, interval=2)}
+    one, several = (CameraRenderer(spec.compile(), 3, cameras, device="cpu", num_threads=threads) for threads in (1, 3))
+    contexts = [context for worlds in several._worlds for context in worlds._contexts]
+    assert len(contexts) == 6
+    assert len({tuple(context.hfield_bvh_id.numpy()) for context in contexts}) == 1
+    without = make_renderer(cameras, 3)
+    for renderer in (one, several, without):
+        renderer.render(poses(3))
+    expected, found, bare = copy_images(one), copy_images(several), copy_images(without)
+    assert all(torch.equal(image, found[name]) for name, image in expected.items())
+    assert not torch.equal(expected["side.depth"], bare["side.depth"])
     several.close()
 
 

@@ -15,7 +15,7 @@ from mjtrain.config.camera import CameraConfig
 from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import ResolvedCamera, check_cameras
 from mjtrain.rendering.parts import SeenParts
-from mjtrain.rendering.worlds import RenderedWorlds
+from mjtrain.rendering.worlds import RenderedWorlds, build_height_fields
 from mjtrain.warp_start import start_warp
 
 SEEN_FIELDS = (
@@ -106,8 +106,9 @@ class CameraRenderer:
         with wp.ScopedDevice(self._wp_device):
             seen = _keep_what_is_seen(model, found)
             shared = _put_model(seen)
+            height_fields = build_height_fields(seen)
             self._worlds = [
-                RenderedWorlds(seen, shared, part.stop - part.start, groups, _rows(self.images, part))
+                RenderedWorlds(seen, shared, part.stop - part.start, groups, _rows(self.images, part), height_fields)
                 for part in self._parts
             ]
         self.nominal = {field: self._worlds[0].share(field).clone() for field in SEEN_FIELDS}

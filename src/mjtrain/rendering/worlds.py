@@ -28,6 +28,7 @@ class RenderedWorlds:
         num_envs: int,
         groups: Sequence[Mapping[str, ResolvedCamera]],
         images: Mapping[str, Mapping[str, torch.Tensor]],
+        height_fields: mjw.RenderContext | None,
     ) -> None:
         """Allocate the worlds on warp's current device.
 
@@ -37,12 +38,13 @@ class RenderedWorlds:
             num_envs: Number of worlds.
             groups: Cameras that are rendered together, by name.
             images: The memory to render into, by camera and stream; only of these worlds.
+            height_fields: What `build_height_fields` returned.
         """
         self._num_envs = num_envs
         self._model = copy.copy(wp_model)
         self._data = mjw.make_data(model, nworld=num_envs, nconmax=0, njmax=0)
         self._centers = bool({*model.cam_mode.tolist(), *model.light_mode.tolist()} & set(map(int, _CENTERED)))
-        self._contexts = [_create_context(model, num_envs, list(group.values())) for group in groups]
+        self._contexts = [_create_context(model, num_envs, list(group.values()), height_fields) for group in groups]
         self._launches = [
             _list_launches(context, group, images) for context, group in zip(self._contexts, groups, strict=True)
         ]
@@ -87,11 +89,32 @@ class RenderedWorlds:
                 wp.launch(kernel, dim=size, inputs=inputs, outputs=[image])
 
 
-def _create_context(model: mujoco.MjModel, num_envs: int, cameras: Sequence[ResolvedCamera]) -> mjw.RenderContext:
+def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
+    """Build the acceleration structures of all height fields, which takes seconds, for all contexts of a model.
+
+    Returns:
+        A context without cameras, which has them; None if there are no height fields.
+    """
+    if not model.nhfield:
+        return None
+    return mjw.create_render_context(
+        model, cam_active=[], cam_res=[], use_textures=False, enabled_geom_groups=list(range(mujoco.mjNGROUP))
+    )
+
+
+def _create_context(
+    model: mujoco.MjModel,
+    num_envs: int,
+    cameras: Sequence[ResolvedCamera],
+    height_fields: mjw.RenderContext | None,
+) -> mjw.RenderContext:
     """Allocate buffers and acceleration structures for cameras with the same shadows and geom_groups."""
+    if height_fields is not None:
+        model = copy.copy(model)
+        model.hfield_nrow[:] = model.hfield_ncol[:] = 2  # the smallest, in place of which come those that are built
     shared = cameras[0].config
     streams = [camera.config.streams for camera in cameras]
-    return mjw.create_render_context(
+    context = mjw.create_render_context(
         model,
         nworld=num_envs,
         cam_active=[camera.index for camera in cameras],
@@ -103,6 +126,11 @@ def _create_context(model: mujoco.MjModel, num_envs: int, cameras: Sequence[Reso
         enabled_geom_groups=list(shared.geom_groups),
         render_skybox=True,  # where the model has one
     )
+    if height_fields is not None:
+        context.hfield_registry = height_fields.hfield_registry
+        context.hfield_bvh_id = height_fields.hfield_bvh_id
+        context.hfield_bounds_size = height_fields.hfield_bounds_size
+    return context
 
 
 def _list_launches(
