@@ -131,7 +131,7 @@ def make_env(
         engine: Physics engine. auto: native on the CPU, warp on a GPU.
         device: Torch device of all tensors: "cpu", or such as "cuda:0".
         seed: Seed of everything random in the environments.
-        num_threads: CPU threads of the native engine. Default: the usable cores.
+        num_threads: CPU threads of the native engine and of the cameras. Default: the usable cores.
 
     Returns:
         The environments, started. `observe()` returns observations by group, shape (num_envs, size) each;
