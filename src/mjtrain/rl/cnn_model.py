@@ -22,6 +22,8 @@ class ImageEncoder(CNN):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Encode images of shape (batch, channels, height, width); returns shape (batch, output_dim)."""
+        if self.training and torch.is_grad_enabled() and x.is_cpu:  # a backward pass is a quarter faster so
+            x = x.contiguous(memory_format=torch.channels_last)
         if x.dtype == torch.uint8:
             x = x.to(self[0].weight.dtype) / 255.0  # pyright: ignore[reportCallIssue, reportArgumentType]
         if self._normalises_input:
