@@ -232,6 +232,7 @@ def ray_models(size: int) -> dict[str, tuple[mujoco.MjSpec, str]]:
     if package is not None and package.origin is not None:
         spec = mujoco.MjSpec.from_file(str(Path(package.origin).parent / "robot_model/go2/scene_flat.xml"))
         camera = spec.worldbody.add_camera(name="new", pos=(0.9, 0.7, 0.6), fovy=60)
+        camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_XYAXES
         camera.alt.xyaxes = [-0.61, 0.79, 0, -0.26, -0.2, 0.94]
         found["Go2 (meshes)"] = (spec, "new")
     for spec, camera in found.values():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,18 @@ import pytest
 import torch
 
 import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.engines.robot import save_model
 from mjtrain.env.env import Env
 from support.envs import make_env
 from support.videos import needs_drawing
 from support.vision import make_vision_env, make_vision_task, see, train_vision
+
+LEARNED = Path(__file__).parents[1] / "fixtures" / "vision_policy" / "policy.onnx"
+"""Exported from Cartpole-Balance-Vision after 100 iterations with its defaults, which take minutes.
+
+When the task's camera changes: uv run export RUN --out FOLDER, and copy policy.onnx from there.
+"""
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 GROUPS = {
@@ -101,3 +110,13 @@ def test_it_runs_from_images_alone_and_from_images_beside_the_state(
     report = json.loads(run_alone(SCRIPT, exported, "--seconds", "1"))
     assert report["seconds"] == 1.0
     assert report["hinge"] > 0
+
+
+@needs_drawing
+def test_a_policy_that_learned_from_the_ray_caster_balances_in_plain_mujoco(tmp_path: Path) -> None:
+    shutil.copy(LEARNED, tmp_path)
+    save_model(load_task("Cartpole-Balance-Vision").env, tmp_path / "model.mjb")
+    for seed in (0, 1, 2):
+        report = json.loads(run_alone(SCRIPT, tmp_path, "--seconds", "10", "--seed", str(seed)))
+        assert report["hinge"] < 0.3, "rad, from upright"
+        assert report["slider"] < 1.0, "m, from the middle"

@@ -182,6 +182,19 @@ def test_worlds_move_as_they_did(make: Callable[..., Env]) -> None:
     assert torch.equal(env.state.qpos, plain.state.qpos)
 
 
+@pytest.mark.parametrize("name", ["geom_color", "camera_position", "field_of_view"])
+def test_the_looks_of_the_worlds_are_part_of_the_state(name: str, make: Callable[..., Env]) -> None:
+    first, second = make(name, mode="reset", seed=1), make(name, mode="reset", seed=2)
+    actions = actions_for(first, 14)
+    for action in actions[:7]:
+        first.step(action)
+    second.load_state_dict(first.state_dict())
+    for action in actions[7:]:
+        seen, other = (env.step(action)[0]["image"] for env in (first, second))
+        assert torch.equal(seen, other)
+        assert not torch.equal(seen[0], seen[1])
+
+
 def test_a_camera_that_follows_a_body_is_turned_as_one_that_does_not(make: Callable[..., Env]) -> None:
     """A camera of the world has the same axes in both fields; and no turn is no change."""
     renderer = make("camera_orientation").cameras.renderer

@@ -9,7 +9,7 @@ import torch
 
 from mjtrain.config import CameraConfig
 from mjtrain.rendering.renderer import SEEN_FIELDS, CameraRenderer
-from support.scenes import SIDE, load_scene, poses
+from support.scenes import SCENE, SIDE, load_scene, poses
 
 NUM_ENVS = 5
 ROD, SLIDER, FLOOR = 1, 2, 3
@@ -74,7 +74,21 @@ def test_depth_is_along_the_optical_axis_and_a_miss_is_far(renderer: CameraRende
 
 def _wall() -> mujoco.MjModel:
     wall = '<geom type="box" size="9 9 1" pos="0 0 -3"/><camera name="c" fovy="90"/>'
-    return mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{wall}</worldbody></mujoco>")
+    near_sighted = '<statistic extent="0.02"/>'  # mujoco.Renderer would see as far as 50 times this
+    return mujoco.MjModel.from_xml_string(f"<mujoco>{near_sighted}<worldbody>{wall}</worldbody></mujoco>")
+
+
+def test_options_of_physics_that_mujoco_warp_lacks_do_not_matter() -> None:
+    spec = mujoco.MjSpec.from_string(SCENE)
+    spec.option.solver = mujoco.mjtSolver.mjSOL_PGS
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICIT
+    model = spec.compile()
+    other = CameraRenderer(model, NUM_ENVS, {"side": SIDE}, device="cpu", num_threads=1)
+    expected = make_renderer()
+    for renderer in (other, expected):
+        renderer.render(poses(NUM_ENVS))
+    assert all(torch.equal(image, copy_images(other)[name]) for name, image in copy_images(expected).items())
+    assert model.opt.solver == mujoco.mjtSolver.mjSOL_PGS, "the model itself stays"
 
 
 def test_the_sky_is_seen_where_nothing_is_hit(renderer: CameraRenderer) -> None:

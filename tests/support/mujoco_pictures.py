@@ -16,7 +16,7 @@ SIZE = 64
 
 
 def draw_with_mujoco(scenes: dict[str, tuple[mujoco.MjModel, str, np.ndarray]], folder: Path) -> dict[str, dict]:
-    """Draw cameras with `mujoco.Renderer`, without shadows and reflections.
+    """Draw cameras with `mujoco.Renderer`, without shadows, reflections and sites.
 
     Args:
         scenes: Model, name of the camera and qpos, shape (num_poses, nq), by name.
@@ -42,13 +42,15 @@ def _draw(model: mujoco.MjModel, camera: str, poses: np.ndarray) -> dict[str, np
     model.vis.quality.offsamples = 0  # a pixel is what is seen at its centre
     data = mujoco.MjData(model)
     pictures = {"rgb": [], "depth": [], "objects": []}
+    option = mujoco.MjvOption()
+    option.sitegroup[:] = 0  # marks, not things
     with mujoco.Renderer(model, SIZE, SIZE) as renderer:
         for qpos in poses:
             data.qpos[:] = qpos
             mujoco.mj_kinematics(model, data)
             mujoco.mj_comPos(model, data)
             mujoco.mj_camlight(model, data)
-            renderer.update_scene(data, camera)
+            renderer.update_scene(data, camera, option)
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
             pictures["rgb"].append(renderer.render())

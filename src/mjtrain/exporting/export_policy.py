@@ -79,11 +79,12 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
             ONNX: verify.onnx_difference(partial / ONNX, observations, actions),
             TORCHSCRIPT: verify.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
         }
+        tolerance = verify.find_tolerance(player.policy)
         for name, difference in differences.items():
-            if not difference <= verify.TOLERANCE:
+            if not difference <= tolerance:
                 raise RuntimeError(
                     f"{name} gives other actions than the policy: on {num_observations} observations they differ by up "
-                    f"to {difference:g}, more than {verify.TOLERANCE:g}; nothing was written"
+                    f"to {difference:g}, more than {tolerance:g}; nothing was written"
                 )
         out.mkdir(exist_ok=True)
         names = sorted(file.name for file in partial.iterdir())
