@@ -81,8 +81,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
-    config = resolve_teacher(config)
     _check_config(config, launch)
+    config = resolve_teacher(config)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
     device = plan.ranks[0].device
