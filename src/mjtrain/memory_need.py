@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import ModelConfig, TrainConfig
+from mjtrain.config import DistillationConfig, ModelConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.task_size import TaskSize
 
-_SCALARS_BYTES = 5 * 4 + 1
-"""Reward, value, return, advantage and log-probability of an env step, and whether it ended the episode."""
+_NUM_SCALARS = {"ppo": 5, "distillation": 1}
+"""Floats of an env step: the reward; for PPO also value, return, advantage and log-probability."""
 
-_FLOATS_PER_ACTION = 3
-"""The action, and mean and standard deviation of the distribution that it was drawn from."""
+_NUM_ACTIONS = {"ppo": 3, "distillation": 2}
+"""The action, and mean and standard deviation of the distribution that it was drawn from, or what the teacher does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,9 @@ def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int
         available_bytes: See `MemoryNeed.available_bytes`.
     """
     num_envs = config.num_envs
-    per_step = size.observation_bytes + _SCALARS_BYTES + 4 * _FLOATS_PER_ACTION * size.num_actions
+    kind = "distillation" if isinstance(config.agent.algorithm, DistillationConfig) else "ppo"
+    floats = _NUM_SCALARS[kind] + _NUM_ACTIONS[kind] * size.num_actions
+    per_step = size.observation_bytes + 4 * floats + 1  # whether it ended the episode
     per_step += sum(_memory_bytes(network) for network in (config.agent.actor, config.agent.critic))
     return MemoryNeed(
         rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,

@@ -81,8 +81,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
-    config = resolve_teacher(config)
     _check_config(config, launch)
+    config = resolve_teacher(config)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
     device = plan.ranks[0].device
@@ -159,12 +159,7 @@ def _find_available_memory(plan: LaunchPlan) -> int | None:
     first = plan.ranks[0]
     if first.device == "cpu":
         return available_memory() // first.local_world_size
-    gpus = plan.gpus
-    if not gpus:  # a rank in this process, which sees all GPUs
-        index = int(first.device.partition(":")[2] or 0)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = (str(index) if visible is None else visible.split(",")[index].strip(),)
-    free = [free_gpu_memory(gpu) for gpu in gpus]
+    free = [free_gpu_memory(gpu) for gpu in plan.local_gpus(os.environ)]
     return min((count for count in free if count is not None), default=None)
 
 

@@ -164,6 +164,22 @@ def test_plan_error(environ: dict[str, str], flags: dict[str, Any], gpus: int, w
         assert word in message
 
 
+@pytest.mark.parametrize(
+    ("environ", "flags", "gpus", "expected"),
+    [
+        ({}, {"gpu_ids": None}, 4, ()),
+        ({}, {"gpu_ids": (2,)}, 4, ("2",)),
+        ({CVD: "5, 7"}, {"gpu_ids": (1,)}, 2, ("7",)),
+        ({CVD: UUID}, {}, 1, (UUID,)),
+        ({CVD: "5,7,6"}, {"gpu_ids": (0, 2)}, 3, ("5", "6")),
+    ],
+)
+def test_the_gpus_of_this_host_have_names(
+    environ: dict[str, str], flags: dict[str, Any], gpus: int, expected: tuple[str, ...]
+) -> None:
+    assert resolve_plan(LaunchConfig(**flags), environ, gpus).local_gpus(environ) == expected
+
+
 def test_a_single_rank_that_may_be_restarted_has_a_process_of_its_own() -> None:
     config = LaunchConfig(gpu_ids=(2,), max_restarts=1, heartbeat_timeout_s=400.0)
     plan = resolve_plan(config, {CVD: "4,5,6"}, 3)

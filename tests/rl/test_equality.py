@@ -12,6 +12,7 @@ from mjtrain.config import (
     AgentConfig,
     AuxiliaryConfig,
     CnnConfig,
+    DistillationConfig,
     DistributionConfig,
     LaunchConfig,
     ModelConfig,
@@ -20,6 +21,7 @@ from mjtrain.config import (
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.rank import RankContext
+from mjtrain.rl.distillation import Distillation
 from mjtrain.rl.runner import Runner
 
 NUM_ENVS_TOTAL, NUM_ITERATIONS, NUM_STEPS, OBS_SIZE = 64, 10, 16, 7
@@ -75,6 +77,8 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         SharedNoise.generator = torch.Generator().manual_seed(7)
         torch.manual_seed(11)  # the same initial parameters, whatever the rank
         runner = Runner(context, env, agent)
+        if isinstance(runner.alg, Distillation):
+            runner.alg.teacher_loaded = True  # with its first weights, which are the same on all ranks
         metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
         return {
             f"{name}.{key}": value.clone()
@@ -153,11 +157,24 @@ def test_ranks_compute_what_one_large_rank_would(world_size: int) -> None:
             assert other["env_steps_total"] == one["env_steps_total"]
 
 
-def assert_equal(alone: list[Any], together: list[Any]) -> None:
+def test_ranks_teach_a_student_what_one_would() -> None:
+    agent = make_agent()
+    groups = {"actor": ("image", "actor"), "teacher": ("actor",)}
+    student = replace(agent.actor, class_name="CNNModel")
+    algorithm = DistillationConfig(teacher=agent.critic, num_learning_epochs=2)
+    runs = [(torch.float64, replace(agent, actor=student, algorithm=algorithm, obs_groups=groups))]
+    assert_equal(train(1, *runs), train(2, *runs), keys=("loss/behavior", "mean_reward"))
+
+
+def assert_equal(
+    alone: list[Any],
+    together: list[Any],
+    keys: tuple[str, ...] = ("learning_rate", "kl", "loss/value", "loss/surrogate"),
+) -> None:
     for (weights, alone_metrics), (weights_together, metrics) in zip(alone, together, strict=True):
         assert relative_difference(weights, weights_together) < 1e-10
         for one, other in zip(alone_metrics, metrics, strict=True):
-            for key in ("learning_rate", "kl", "loss/value", "loss/surrogate"):
+            for key in keys:
                 assert other[key] == pytest.approx(one[key], rel=1e-4), key
 
 

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rsl_rl.storage import RolloutStorage
 
 from mjtrain.api import make_train_config
-from mjtrain.config import DistributionConfig, ModelConfig
+from mjtrain.config import DistillationConfig, DistributionConfig, ModelConfig
 from mjtrain.env.task_size import measure_task
 from mjtrain.memory_need import find_memory_need
 from mjtrain.rank import RankContext
 from mjtrain.rl.runner import Runner
+from mjtrain.rl.vec_env import VecEnvAdapter
 from support.envs import make_env
 from support.vision import make_vision_env
 
@@ -32,3 +34,12 @@ def test_a_rollout_takes_what_was_announced(networks: dict[str, ModelConfig]) ->
     need = find_memory_need(config, measure_task(env), None)
     assert sum(tensor.nbytes for tensor in kept) == need.rollout_bytes
     assert need.image_bytes == env.cameras.renderer.num_bytes
+
+
+def test_a_rollout_of_a_distillation_has_no_values() -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=6)
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=8, algorithm=DistillationConfig()))
+    env = make_env(make_vision_env(), num_envs=6)
+    storage = RolloutStorage("distillation", 6, 8, VecEnvAdapter(env).get_observations(), [env.num_actions])
+    kept = [*storage.observations.values(), *(value for value in vars(storage).values() if torch.is_tensor(value))]
+    assert sum(tensor.nbytes for tensor in kept) == find_memory_need(config, measure_task(env), None).rollout_bytes

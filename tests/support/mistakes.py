@@ -155,7 +155,9 @@ MISTAKES = (
     Mistake(
         what="a misspelt task",
         task="Cartpole-Balnce",
-        says=("unknown task Cartpole-Balnce; did you mean Cartpole-Balance or Cartpole-Swingup?",),
+        says=(
+            "unknown task Cartpole-Balnce; did you mean Cartpole-Balance or Cartpole-Balance-Vision or Cartpole-Swingup?",
+        ),
     ),
     Mistake(
         what="no task",

@@ -15,7 +15,7 @@ Kind = Literal["observation", "reward", "termination", "command", "refine", "ste
 _PER_WORLD = "one value per world, shape (num_envs,)"
 _COLUMNS = "float32 of shape (num_envs, size)"
 _WANTED: dict[Kind, str] = {
-    "observation": f"an observation is {_COLUMNS}, or an image (num_envs, channels, height, width)",
+    "observation": f"an observation is {_COLUMNS}",
     "command": f"a command is {_COLUMNS}",
     "refine": f"a refined command is {_COLUMNS}",
     "steer": f"a command is {_COLUMNS}",
@@ -25,6 +25,7 @@ _WANTED: dict[Kind, str] = {
     "termination": "a termination is boolean of shape (num_envs,), such as a comparison",
     "event": "an event changes worlds.qpos and worlds.qvel in place and returns nothing",
 }
+_WANTED_IMAGE = f"{_WANTED['observation']}, or images: uint8 or float32 of shape (num_envs, channels, height, width)"
 _WITH_COLUMNS = ("observation", "command", "refine", "steer")
 
 
@@ -40,6 +41,8 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
     if not isinstance(value, torch.Tensor):
         return f"returned {_describe(value, num_envs)}; {wanted}"
     is_image = kind == "observation" and value.ndim == 4
+    if kind == "observation" and value.ndim > 2:
+        wanted = _WANTED_IMAGE
     shape_fits = is_image or value.ndim == (2 if kind in _WITH_COLUMNS else 1)
     shape_fits = shape_fits and value.shape[0] == num_envs
     if not shape_fits:
@@ -47,7 +50,7 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
     if value.device.type != device.type:
         return f"returned a tensor on {value.device}, and the worlds are on {device}; make tensors with env.device"
     if is_image:
-        dtype_fits, mend = value.dtype in (torch.uint8, torch.float32), " of uint8 or float32"
+        dtype_fits, mend = value.dtype in (torch.uint8, torch.float32), ""
     elif kind == "termination":
         dtype_fits, mend = value.dtype == torch.bool, ""
     elif kind in _WITH_COLUMNS:

@@ -1,5 +1,6 @@
 """What will be started, decided and frozen. `resolve` makes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
@@ -109,6 +110,19 @@ class LaunchPlan:
     def world_size(self) -> int:
         """Ranks of the whole job."""
         return self.ranks[0].world_size
+
+    def local_gpus(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the GPUs of the ranks of this host, as CUDA_VISIBLE_DEVICES names them; empty on the CPU.
+
+        Args:
+            environ: Variables of the launcher.
+        """
+        if self.gpus or self.ranks[0].device == "cpu":
+            return self.gpus
+        index = int(self.ranks[0].device.partition(":")[2] or 0)  # a rank in this process, which sees all GPUs
+        visible = environ.get("CUDA_VISIBLE_DEVICES")
+        entries = [str(index)] * (index + 1) if visible is None else visible.split(",")
+        return tuple(entry.strip() for entry in entries[index : index + 1])
 
     def for_run(self, run_dir: PurePath, *, restarts: int = 0) -> "LaunchPlan":
         """Return the same plan for a run.
