@@ -42,7 +42,7 @@ def test_the_first_steps_run(notebook: nbformat.NotebookNode, tmp_path: Path) ->
     assert "checkpoints: model_30.pt" in metrics
     trained, untrained = (float(line.split("return ")[1].split(",")[0]) for line in playing.splitlines()[-2:])
     assert trained > untrained
-    assert "observations: {'actor': 4} actions: 1" in stepping
+    assert "observations: {'actor': (4,)} actions: 1" in stepping
     assert copying.splitlines()[-1] == "True model.mjb policy.json policy.onnx policy.pt"
     assert (tmp_path / "elsewhere" / "export" / "policy.onnx").is_file()
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["still_pole"]

@@ -46,16 +46,18 @@ def test_list_tasks(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
         "Arm-Reach",
+        "Arm-Reach-Vision",
         "Cartpole-Balance",
+        "Cartpole-Balance-Vision",
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]
-    line = done.stdout.splitlines()[1]
+    line = done.stdout.splitlines()[2]
     assert line.startswith("Cartpole-Balance")
     assert line.endswith("Balance a pole by pushing the cart under it; about half a minute on two CPU cores")
-    task = json.loads(run("list-tasks", "--json", cwd=tmp_path).stdout)[1]
+    task = json.loads(run("list-tasks", "--json", cwd=tmp_path).stdout)[2]
     assert task["factory"] == "mjtrain_tasks.cartpole_balance:make_task"
     assert task["distribution"].startswith("mjtrain-tasks ")
     assert run("list-tasks", "--jsn", cwd=tmp_path).stderr == "list-tasks: unknown flag --jsn; did you mean --json?\n"

@@ -196,16 +196,27 @@ def test_both_engines_see_the_same_task(variant: tuple[str, bool]) -> None:
     if not randomized:
         config = replace(config, events={name: term for name, term in config.events.items() if term.mode == "reset"})
     native, warp = (make_env(config, engine=engine, seed=3) for engine in ("native", "warp"))
+    agreeing: dict[str, float] = {}
     for action in actions_for(native, 100):
         theirs, ours = native.step(action), warp.step(action)
         assert torch.allclose(warp.state.qpos, native.state.qpos, atol=1e-4)
         assert torch.allclose(warp.state.qvel, native.state.qvel, atol=5e-3)
         assert torch.allclose(warp.state.sensordata, native.state.sensordata, atol=1e-3, rtol=1e-3)
         for name, value in theirs[0].items():
-            assert torch.allclose(ours[0][name], value, atol=2e-3)
+            if value.ndim == 4:
+                agreeing[name] = agreeing.get(name, 0.0) + share_of_equal_pixels(ours[0][name], value) / 100
+            else:
+                assert torch.allclose(ours[0][name], value, atol=2e-3)
         assert torch.allclose(ours[1], theirs[1], atol=1e-4)
         assert torch.equal(ours[2], theirs[2])
         assert torch.equal(ours[3], theirs[3])
+    assert all(share > 0.999 for share in agreeing.values())
+
+
+def share_of_equal_pixels(image: torch.Tensor, other: torch.Tensor) -> float:
+    """Share of values within 2 of 255; states that differ by rounding may differ in single pixels on edges."""
+    limit = 2 if image.dtype == torch.uint8 else 2 / 255
+    return ((image.float() - other.float()).abs() <= limit).float().mean().item()
 
 
 @pytest.mark.process
