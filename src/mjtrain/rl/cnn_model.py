@@ -24,13 +24,26 @@ class ImageEncoder(CNN):
         """Encode images of shape (batch, channels, height, width); returns shape (batch, output_dim)."""
         if self.training and torch.is_grad_enabled() and x.is_cpu:  # a backward pass is a quarter faster so
             x = x.contiguous(memory_format=torch.channels_last)
-        if x.dtype == torch.uint8:
-            x = x.to(self[0].weight.dtype) / 255.0  # pyright: ignore[reportCallIssue, reportArgumentType]
+        is_copy = x.dtype == torch.uint8
+        if is_copy:
+            x = x.to(self[0].weight.dtype).div_(255.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
         if self._normalises_input:
-            x = torch.nn.functional.instance_norm(x)
+            x = _normalise(x, in_place=is_copy)
         for layer in self:
             x = layer(x)
         return x
+
+
+def _normalise(images: torch.Tensor, in_place: bool) -> torch.Tensor:
+    """Shift and scale each channel of each image to mean 0 and standard deviation 1, as torch's instance_norm does.
+
+    On a CPU this takes a third of its time, most of which goes into new memory.
+    """
+    mean = images.mean((-2, -1), keepdim=True)
+    images = images.sub_(mean) if in_place else images - mean
+    length = torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True)
+    num_pixels = images.shape[-2] * images.shape[-1]
+    return images.mul_(torch.rsqrt(length.square() / num_pixels + 1e-5))
 
 
 class CnnModel(CNNModel):

@@ -62,6 +62,6 @@ def make_agent() -> AgentConfig:
             distribution_cfg=DistributionConfig(init_std=0.7),
         ),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(num_learning_epochs=3, learning_rate=1e-3, schedule="fixed"),
+        algorithm=PpoConfig(num_learning_epochs=3, num_mini_batches=8, learning_rate=1e-3, schedule="fixed"),
         obs_groups={"actor": ("image",), "critic": ("state",)},
     )
