@@ -13,26 +13,27 @@ from mjtrain import (
     PpoConfig,
     TaskConfig,
 )
-from mjtrain.mdp import observation
+from mjtrain.mdp import observation, termination
 from mjtrain.mdp.observations import camera
+from mjtrain.mdp.terminations import joint_out_of_range
 from mjtrain_tasks import cartpole_balance
 
 
 def make_task() -> TaskConfig:
     """Balance a pole by what a camera sees.
 
-    Trains in: about 4 minutes on two CPU cores.
+    Trains in: about 2.5 minutes on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=150)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=60)
 
 
 def make_env() -> EnvConfig:
-    """The MDP of Cartpole-Balance at 25 env steps per second, seen by a camera that shows the whole rail.
+    """The MDP of Cartpole-Balance at 25 env steps per second, and with ends where the camera's view ends.
 
-    The actor sees the last four frames. The critic, which is not needed after the training, sees the state.
+    The actor sees the last three frames. The critic, which is not needed after the training, sees the state.
     """
     env = cartpole_balance.make_env()
-    front = MountedCameraConfig(pos=(0.0, -2.4, 1.45), xyaxes=(1.0, 0.0, 0.0, 0.0, 0.0, 1.0), fovy=45.0)
+    front = MountedCameraConfig(pos=(0.0, -1.6, 1.5), xyaxes=(1.0, 0.0, 0.0, 0.0, 0.0, 1.0), fovy=45.0)
     return replace(
         env,
         robot=replace(env.robot, cameras={"front": front}),
@@ -41,6 +42,10 @@ def make_env() -> EnvConfig:
             "front": CameraConfig(
                 width=64, height=32, streams=("rgb",), far_m=4.0, classes={"cart": ("cart",), "pole": ("pole",)}
             )
+        },
+        terminations={
+            **env.terminations,
+            "cart_left": termination(joint_out_of_range, joint="slider", limit=1.2),
         },
         observations={
             "image": {"front": observation(camera, camera="front").replace(history=3)},
@@ -52,7 +57,7 @@ def make_env() -> EnvConfig:
 def make_agent() -> AgentConfig:
     """PPO with a small convolutional actor, and a critic that sees the state."""
     return AgentConfig(
-        num_steps_per_env=16,
+        num_steps_per_env=32,
         actor=ModelConfig(
             class_name="CNNModel",
             cnn_cfg=CnnConfig(
@@ -62,6 +67,8 @@ def make_agent() -> AgentConfig:
             distribution_cfg=DistributionConfig(init_std=0.7),
         ),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(num_learning_epochs=3, num_mini_batches=8, learning_rate=1e-3, schedule="fixed"),
+        algorithm=PpoConfig(
+            num_learning_epochs=3, num_mini_batches=16, learning_rate=5e-4, desired_kl=0.02, entropy_coef=0.002
+        ),
         obs_groups={"actor": ("image",), "critic": ("state",)},
     )
