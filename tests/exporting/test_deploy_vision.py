@@ -20,7 +20,7 @@ from support.videos import needs_drawing
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LEARNED = Path(__file__).parents[1] / "fixtures" / "vision_policy" / "policy.onnx"
-"""Exported from Cartpole-Balance-Vision after 100 iterations with its defaults, which take minutes.
+"""Exported from Cartpole-Balance-Vision trained with its defaults, which takes minutes.
 
 When the task's camera changes: uv run export RUN --out FOLDER, and copy policy.onnx from there.
 """
