@@ -1,6 +1,7 @@
 """Exported files answer as the policy does, and say what their numbers mean."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ def test_files_agree_with_the_policy_and_describe_it(
     assert "verified on 1000 observations" in capsys.readouterr().out
     out = run_dir / "export"
     assert sorted(path.name for path in out.iterdir()) == ["model.mjb", "policy.json", "policy.onnx", "policy.pt"]
+
+    assert not re.search(rb"/[\w.-]+/[\w.-]+/|\.py\b", (out / "policy.onnx").read_bytes()), "names of folders and files"
 
     inputs, actions = recorded["inputs"], recorded["actions"]
     config = load_task(task)

@@ -3,13 +3,16 @@
 import logging
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mjtrain.exporting.inputs import list_image_inputs, make_examples
 from mjtrain.exporting.metadata import KEY, to_text
 from mjtrain.learner import Policy
+
+if TYPE_CHECKING:
+    import onnx
 
 OUTPUT = "actions"
 """Name of the output, shape (batch, num_actions); float32."""
@@ -49,8 +52,16 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
             verbose=False,
         )
     model = onnx.load(path)
+    _remove_traces(model.graph)
     model.metadata_props.add(key=KEY, value=to_text(metadata))
     onnx.save(model, path)
+
+
+def _remove_traces(graph: "onnx.GraphProto") -> None:
+    """Remove what torch notes of itself: lines of Python with the folders of whoever exported."""
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
 
 
 def write_torchscript(policy: Policy, path: Path) -> None:
