@@ -122,3 +122,10 @@ def test_a_cgroup_limits_what_is_free(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_gpu_that_is_not_there_has_no_free_memory() -> None:
     assert machine.free_gpu_memory("99") is None
+
+
+@pytest.mark.gpu
+def test_a_gpu_has_free_memory() -> None:
+    free = machine.free_gpu_memory("0")
+    assert free is not None
+    assert 10**8 < free < 10**13

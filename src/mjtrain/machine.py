@@ -1,11 +1,12 @@
 """What this machine has: packages, GPUs, free memory, and folders that can be written."""
 
-import ctypes
 import importlib.metadata
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pynvml
 
 PACKAGES = (
     "mjtrain",
@@ -91,10 +92,6 @@ def _read_cache(folder: Path) -> int:
     return int(found[1]) if found else 0
 
 
-class _NvmlMemory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
-
-
 def free_gpu_memory(gpu: str) -> int | None:
     """Return the free bytes of a GPU as its driver counts them, without initialising CUDA; None if it does not say.
 
@@ -102,16 +99,13 @@ def free_gpu_memory(gpu: str) -> int | None:
         gpu: Index of the driver, or UUID of a GPU or MIG slice.
     """
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         return None
-    if nvml.nvmlInit_v2() != 0:
+    find = pynvml.nvmlDeviceGetHandleByIndex if gpu.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(find(int(gpu) if gpu.isdigit() else gpu)).free)
+    except pynvml.NVMLError:
         return None
-    handle, memory = ctypes.c_void_p(), _NvmlMemory()
-    if gpu.isdigit():
-        failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(gpu)), ctypes.byref(handle))
-    else:
-        failed = nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle))
-    failed = failed or nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-    nvml.nvmlShutdown()
-    return None if failed else memory.free
+    finally:
+        pynvml.nvmlShutdown()
