@@ -1,8 +1,10 @@
 """The viewer in a real Chromium: what is drawn moves, stands still, obeys."""
 
+import base64
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,17 @@ from mjtrain.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run
 from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, wait_for
 from support.vision import make_vision_task, train_vision
+
+DRAW_IMAGE = """
+image => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return canvas.toDataURL("image/png").split(",")[1];
+}
+"""
+"""What the browser shows in an <img>, as a PNG. A screenshot waits for the page to stand still, which it may not do for
+half a minute where Chromium draws the scene on a busy CPU."""
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +118,16 @@ def test_panels_show_what_the_cameras_see(browser: Browser, tmp_path: Path) -> N
     run = find_trained_run(str(train_vision(make_vision_task(), tmp_path)))
     player = Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=2)
     session = PolicySession(player)
-    with open_viewer(browser, session, height=1200) as page:
+    with open_viewer(browser, session) as page:
         for stream in ("rgb", "depth", "segmentation"):
             page.get_by_text(f"side {stream}").wait_for()
         panels = page.locator("img:visible")
         wait_for(lambda: panels.count() == 3)
+        for panel in panels.all():
+            wait_for(partial(panel.evaluate, "image => image.complete && image.naturalWidth > 0"))
 
         def look_at_panels() -> list[np.ndarray]:
-            return [decode_picture(panel.screenshot()) for panel in panels.all()]
+            return [decode_picture(base64.b64decode(panel.evaluate(DRAW_IMAGE))) for panel in panels.all()]
 
         first = look_at_panels()
         assert all(drawn(picture) > 100 for picture in first), "each shows the pole"
