@@ -170,6 +170,19 @@ def test_a_restored_environment_sees_the_same(interval: int) -> None:
         assert torch.equal(other.step(action)[0]["image"], env.step(action)[0]["image"])
 
 
+@pytest.mark.parametrize("other", [{}, {"clock": 0, "looks": {"geom_rgba": torch.zeros(2, 3, 4)}}])
+def test_a_state_of_other_cameras_changes_nothing(other: dict[str, Any]) -> None:
+    env = make_vision_env()
+    state = env.state_dict()
+    env.step(actions_for(env, 1)[0])
+    qpos, rng = env.state.qpos.clone(), env.rng.get_state()
+    with pytest.raises(ValueError, match="cameras"):
+        env.load_state_dict({**state, "cameras": other})
+    assert torch.equal(env.state.qpos, qpos)
+    assert torch.equal(env.rng.get_state(), rng)
+    assert not torch.equal(qpos, state["buffers"]["start_qpos"])
+
+
 def test_a_reset_by_hand_renders_the_new_episode() -> None:
     env = make_vision_env(interval=4)
     before = env.observe()["image"].clone()
@@ -223,5 +236,5 @@ def test_a_shift_is_for_images() -> None:
 
 def test_an_environment_without_cameras_says_so() -> None:
     config: EnvConfig = make_config()
-    with pytest.raises(RequestError, match="the environment has no cameras"):
+    with pytest.raises(RequestError, match=r"there is no camera front in EnvConfig\.cameras; there is none; give"):
         make_env(replace(config, cameras={}))

@@ -253,7 +253,7 @@ def test_the_looks_are_kept_and_restored() -> None:
     assert all(torch.equal(image, copy_images(second)[name]) for name, image in copy_images(first).items())
     state["geom_rgba"] = state["geom_rgba"][:2]
     with pytest.raises(ValueError, match=r"geom_rgba of the cameras has shape \(2, 6, 4\), here it is \(5, 6, 4\)"):
-        second.load_state_dict(state)
+        second.check_state(state)
     assert second.state_dict().keys() == {"geom_rgba", "cam_fovy"}
 
 

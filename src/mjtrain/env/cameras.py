@@ -49,11 +49,6 @@ class Cameras:
         }
 
     @property
-    def configs(self) -> dict[str, CameraConfig]:
-        """Cameras by name."""
-        return self._configs
-
-    @property
     def renderer(self) -> "CameraRenderer":
         """Renders the cameras, and holds the looks of each world.
 
@@ -63,6 +58,17 @@ class Cameras:
         if self._renderer is None:
             raise RequestError("the environment has no cameras; give EnvConfig(cameras={name: CameraConfig(...)})")
         return self._renderer
+
+    def config(self, camera: str) -> CameraConfig:
+        """Return the config of a camera.
+
+        Raises:
+            RequestError: There is no such camera.
+        """
+        if camera not in self._configs:
+            known = ", ".join(self._configs) or "none; give EnvConfig(cameras={name: CameraConfig(...)})"
+            raise RequestError(f"there is no camera {camera} in EnvConfig.cameras; there is {known}")
+        return self._configs[camera]
 
     def images(self, camera: str, stream: str) -> torch.Tensor:
         """Return the last frame of a camera in every world. It is overwritten by the next one.
@@ -76,15 +82,11 @@ class Cameras:
         Raises:
             RequestError: There is no such camera, or it does not deliver the stream.
         """
-        rendered = self.renderer.images
-        if camera not in rendered:
-            raise RequestError(f"there is no camera {camera} in EnvConfig.cameras; there is {', '.join(rendered)}")
-        frames = self._kept.get(camera, rendered[camera])
-        if stream not in frames:
-            raise RequestError(
-                f"the camera {camera} does not deliver {stream}; --env.cameras.{camera}.streams has {', '.join(frames)}"
-            )
-        return frames[stream]
+        streams = self.config(camera).streams
+        if stream not in streams:
+            flag = f"--env.cameras.{camera}.streams"
+            raise RequestError(f"the camera {camera} does not deliver {stream}; {flag} has {', '.join(streams)}")
+        return self._kept.get(camera, self.renderer.images[camera])[stream]
 
     def update(self, begun: torch.Tensor, advance: bool = True) -> None:
         """Take the frames that are due.
@@ -115,13 +117,25 @@ class Cameras:
         """Return what else the frames to come depend on: the clock, and copies of the looks of each world."""
         return {} if self._renderer is None else {"clock": self._clock, "looks": self._renderer.state_dict()}
 
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that a state can be loaded.
+
+        Raises:
+            ValueError: It is of other cameras, another model or num_envs.
+        """
+        if bool(state) != (self._renderer is not None):
+            raise ValueError("the state is of an environment " + ("with" if state else "without") + " cameras")
+        if self._renderer is not None:
+            self._renderer.check_state(state["looks"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state, when the state of the worlds and the buffers are restored already."""
-        if self._renderer is None or not state:
+        """Continue from a checked state, when the state of the worlds and the buffers are restored already."""
+        if self._renderer is None:
             return
         self._clock = state["clock"]
         self._renderer.load_state_dict(state["looks"])
-        self._renderer.render(self._core.state.qpos, [name for name in self._configs if name not in self._kept])
+        if rendered_each_step := [name for name in self._configs if name not in self._kept]:
+            self._renderer.render(self._core.state.qpos, rendered_each_step)
 
     def close(self) -> None:
         """Give the renderer's threads and buffers back."""

@@ -31,7 +31,7 @@ class Env:
 
     Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`, `ground`,
     `action`, `last_action`, `episode_step`. Every function on the step path works on whole batches. Nothing waits for
-    the device.
+    the device, except cameras with an interval.
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
@@ -174,6 +174,7 @@ class Env:
             ]
             if differing:
                 raise ValueError(f"the state is of another environment: {', '.join(differing)} differ")
+        self.cameras.check_state(state.get("cameras", {}))
         rng_state = state["rng"].cpu()
         try:
             torch.Generator(self.device).set_state(rng_state)

@@ -97,16 +97,15 @@ def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot
         Shape (num_envs, channels, height, width): rgb has 3 channels of uint8, depth one of float32, segmentation one
         per class of uint8, or one of float32. Streams of both types together are float32: value / 255 of uint8.
     """
-    streams = env.cameras.configs[camera].streams if stream is None and camera in env.cameras.configs else (stream,)
+    streams = env.cameras.config(camera).streams if stream is None else (stream,)
     images = [_read_stream(env, camera, name, one_hot) for name in streams]
     if len({image.dtype for image in images}) > 1:
         images = [image / 255.0 if image.dtype == torch.uint8 else image for image in images]
     return torch.cat(images, dim=1) if len(images) > 1 else images[0]
 
 
-def _read_stream(env: "Env", camera: str, stream: str | None, one_hot: bool) -> torch.Tensor:
-    image = env.cameras.images(camera, stream or "rgb")
-    config = env.cameras.configs[camera]
+def _read_stream(env: "Env", camera: str, stream: StreamName, one_hot: bool) -> torch.Tensor:
+    image, config = env.cameras.images(camera, stream), env.cameras.config(camera)
     if stream == "depth":
         return image / config.far_m
     if stream == "segmentation":

@@ -103,5 +103,5 @@ class Player:
             self._network.reset(worlds)
 
     def close(self) -> None:
-        """Release the engine."""
+        """Release the environment."""
         self.env.close()

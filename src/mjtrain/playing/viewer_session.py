@@ -210,10 +210,10 @@ class PolicySession:
 
     def images(self) -> dict[CameraStream, np.ndarray]:
         """Return copies of what the cameras of the selected world see. Shape (channels, height, width) each."""
-        cameras = self.player.env.cameras
+        env = self.player.env
         return {
-            stream: cameras.images(stream.camera, stream.stream)[self.selected].cpu().numpy().copy()
-            for stream in list_streams(cameras.configs)
+            stream: env.cameras.images(stream.camera, stream.stream)[self.selected].cpu().numpy().copy()
+            for stream in list_streams(env.config.cameras)
         }
 
     def commanded_poses(self) -> dict[str, np.ndarray]:

@@ -162,16 +162,19 @@ class CameraRenderer:
         """Return copies of the expanded fields, for `load_state_dict`."""
         return {field: values.clone() for field, values in self._expanded.items()}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Continue with the fields of a renderer of the same model and num_envs.
+    def check_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Check that fields are those of a renderer of the same model and num_envs.
 
         Raises:
-            ValueError: They are of another model or num_envs; then nothing has changed.
+            ValueError: They are not.
         """
         for field, values in state.items():
             expected = (self.num_envs, *self.nominal[field].shape) if field in self.nominal else None
             if expected != tuple(values.shape):
                 raise ValueError(f"{field} of the cameras has shape {tuple(values.shape)}, here it is {expected}")
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Continue with the fields of a renderer of the same model and num_envs, as `check_state` has found them."""
         for field, values in state.items():
             self.expand(field).copy_(values)
 
