@@ -63,6 +63,25 @@ def rotation_vector(quaternion: torch.Tensor) -> torch.Tensor:
     return quaternion[..., 1:] * (angle / sine)
 
 
+def first_axes(quaternion: torch.Tensor) -> torch.Tensor:
+    """First two columns of the rotation matrix: the x and the y axis of a body in the world.
+
+    Shape (..., 4) to (..., 6).
+    """
+    w, x, y, z = quaternion.unbind(-1)
+    return torch.stack(
+        [
+            1 - 2 * (y * y + z * z),
+            2 * (x * y + w * z),
+            2 * (x * z - w * y),
+            2 * (x * y - w * z),
+            1 - 2 * (x * x + z * z),
+            2 * (y * z + w * x),
+        ],
+        dim=-1,
+    )
+
+
 def wrap(angle: torch.Tensor) -> torch.Tensor:
     """Wrap angles in rad to [-pi, pi)."""
     return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

@@ -119,6 +119,9 @@ class CommandTerm(Term):
     """steer(env, values) -> the draw for these values of the controls, shape (num_envs, size); values have the shape
     (num_controls,). None: it cannot be commanded by hand."""
 
+    resample_on: str | None = None
+    """Name of a success term: where it is true in an env step, the command is drawn again at the end of that step."""
+
     is_pose: bool = False
     """The command begins with a position in m and a quaternion (w, x, y, z) in the world's frame; viewers mark it."""
 
@@ -149,6 +152,24 @@ class TerminationTerm(Term):
 
     truncates: bool = False
     """The end is not a failure (a time limit, for example), so the value of the last state still counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessTerm(Term):
+    """Whether the task is done. It is measured, and changes nothing by itself."""
+
+    func: Callable[..., Any]
+    """func(env, **params) -> boolean tensor of shape (num_envs,)."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    hold_s: float = 0.0
+    """Seconds for which the function must be true without interruption until the term is."""
+
+    measure: Literal["end", "ever", "count"] = "end"
+    """What success/NAME averages over episodes. end: 1 if the term was true when the episode ended; ever: 1 if it was
+    true in any env step; count: in how many env steps it was true. With count, hold_s begins again after each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +296,9 @@ class EnvConfig:
 
     commands: dict[str, CommandTerm] = field(default_factory=dict)
     """Command terms by name."""
+
+    successes: dict[str, SuccessTerm] = field(default_factory=dict)
+    """Success terms by name."""
 
     events: dict[str, EventTerm] = field(default_factory=dict)
     """Event terms by name; they happen in this order."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """Draws commands and holds each of them until its time is over."""
+    """Draws commands and holds each of them until its time is over, or until it has been met."""
 
     def __init__(self, terms: dict[str, CommandTerm], core: EnvCore) -> None:
         self._terms = terms
@@ -45,7 +45,9 @@ class Commands:
         """
         for name in self._terms:
             self._left[name] -= 1
-            self._draw(name, env, fresh | (self._left[name] <= 0))
+            due = fresh | (self._left[name] <= 0)
+            reached = self._terms[name].resample_on
+            self._draw(name, env, due if reached is None else due | env.success(reached))
             before = self.values[name].masked_fill(fresh[:, None], 0.0)
             self.values[name].copy_(self._refine(name, env, before))
 

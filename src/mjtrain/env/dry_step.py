@@ -107,6 +107,7 @@ def _guard_all(config: EnvConfig, problems: dict[str, str]) -> EnvConfig:
         },
         rewards=guarded("reward", "rewards", config.rewards),
         terminations=guarded("termination", "terminations", config.terminations),
+        successes=guarded("success", "successes", config.successes),
         commands=commands,
         events={
             name: term.replace(func=_guard_event(f"events.{name}", term.func, term.mode, problems))
@@ -179,7 +180,7 @@ def _substitute(kind: Kind, env: Env, args: tuple[Any, ...]) -> torch.Tensor:
     """Return something that fits in place of what does not."""
     if kind == "refine":
         return (args[0] if args[1] is None else args[1]).clone()
-    if kind == "termination":
+    if kind in ("termination", "success"):
         return torch.zeros(env.num_envs, dtype=torch.bool)
     if kind == "steer":
         return torch.zeros(())

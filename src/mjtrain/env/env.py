@@ -21,6 +21,7 @@ from mjtrain.env.observations import Observations
 from mjtrain.env.rewards import Rewards
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.terminations import Terminations
 from mjtrain.errors import RequestError
@@ -29,9 +30,9 @@ from mjtrain.errors import RequestError
 class Env:
     """Steps `num_envs` copies of a task at once. Worlds whose episode ends are reset within the same step.
 
-    Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`, `ground`,
-    `action`, `last_action`, `episode_step`. Every function on the step path works on whole batches. Nothing waits for
-    the device, except cameras with an interval.
+    Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`,
+    `success(name)`, `ground`, `action`, `last_action`, `episode_step`. Every function on the step path works on whole
+    batches. Nothing waits for the device, except cameras with an interval.
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
@@ -67,6 +68,9 @@ class Env:
         """Reward of each term in this step, in the order of the config. Shape (num_envs, num_rewards)."""
         self.causes = torch.zeros(self.num_envs, len(config.terminations), dtype=torch.bool, device=self.device)
         """Result of each termination term in this step. Boolean, shape (num_envs, num_terminations)."""
+        self.successes = torch.zeros(self.num_envs, len(config.successes), device=self.device)
+        """What each success term measures of the episode up to this step, in the order of the config; see
+        `SuccessTerm.measure`. Where this step ended an episode, of that episode. Shape (num_envs, num_successes)."""
         self.start_qpos = engine.state.qpos.clone()
         """Positions in which the running episode began. Shape (num_envs, nq)."""
         self._memory = core.memory
@@ -79,13 +83,19 @@ class Env:
         self._actions = Actions(config.actions, core)
         self._rewards = Rewards(config.rewards, core)
         self._terminations = Terminations(config.terminations, core)
+        self._successes = Successes(config.successes, core)
         self._events = Events(config.events, core)
         self._curriculum = Curriculum(config.curriculum, core)
         self._commands = Commands(config.commands, core)
         self._observations = Observations(config.observations, core, noise=config.observation_noise)
         self._nan_guard = NanGuard(config.nan_guard, core, config.robot.file_name)
         self.statistics = EpisodeStatistics(
-            tuple(config.rewards), tuple(config.terminations), self.num_envs, self.device, self._curriculum.levels
+            tuple(config.rewards),
+            tuple(config.terminations),
+            self.num_envs,
+            self.device,
+            levels=self._curriculum.levels,
+            successes=tuple(config.successes),
         )
         """Sums over finished episodes, and returns of the running ones."""
         self._seen = self._start()
@@ -110,10 +120,11 @@ class Env:
         terminated, truncated = terminated | broken, truncated & ~broken
         done = terminated | truncated
         self.terminated.copy_(terminated)
+        self.successes = self._successes.update(self, broken)
         rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
         self.reward_terms, self.causes = rewards, causes
         self._curriculum.update(self, done & ~broken)
-        self.statistics.update(rewards, causes, done, broken)
+        self.statistics.update(rewards, causes, done, broken, self.successes)
         self._begin_episodes(done)
         self._commands.update(self, done)
         self._seen = self._observe(done)
@@ -305,6 +316,24 @@ class Env:
         """Level of a curriculum term. Shape (num_envs,)."""
         return _find("curriculum", name, self._curriculum.levels)
 
+    def success(self, name: str) -> torch.Tensor:
+        """Whether a success term is true in this env step; not yet where an episode begins. Boolean, shape (num_envs,).
+
+        It is computed after the terminations, which therefore read that of the env step before.
+        """
+        return _find("success", name, self._successes.now)
+
+    def success_count(self, name: str) -> torch.Tensor:
+        """In how many env steps of the running episode a success term was true, this one included.
+
+        float32, shape (num_envs,).
+        """
+        return _find("success", name, self._successes.counts)
+
+    def success_measure(self, name: str) -> torch.Tensor:
+        """What a success term measures of the episode up to this step, as `successes`. Shape (num_envs,)."""
+        return _find("success", name, dict(zip(self.config.successes, self.successes.unbind(dim=1), strict=True)))
+
     def _start(self) -> dict[str, torch.Tensor]:
         """Randomise and start every world, and return the first observations.
 
@@ -323,6 +352,7 @@ class Env:
         self.engine.reset(mask, qpos, qvel)
         self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
         self._actions.reset(mask)
+        self._successes.reset(mask)
         self._memory.reset(mask)
         self.episode_step.masked_fill_(mask, 0)
 
@@ -346,6 +376,7 @@ class Env:
             "events": self._events,
             "observations": self._observations,
             "statistics": self.statistics,
+            "successes": self._successes,
         }
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 

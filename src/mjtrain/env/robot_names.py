@@ -8,8 +8,12 @@ from mjtrain.engines.layout import Layout
 from mjtrain.env.term_check import PLURALS, list_functions
 from mjtrain.errors import RequestError
 
+_FREE = 7
+"""Columns of a free joint in qpos."""
+
 _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
     "joint": lambda layout: layout.qpos,
+    "object": lambda layout: [name for name, place in layout.qpos.items() if place.stop - place.start == _FREE],
     "sensor": lambda layout: layout.sensors,
     "actuator": lambda layout: layout.actuators,
     "body": lambda layout: layout.bodies,
@@ -20,8 +24,9 @@ _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
 def check_robot_names(config: EnvConfig, layout: Layout) -> None:
     """Compare the names in the parameters of all terms with those of the robot.
 
-    A parameter called joint, sensor, actuator, body or geom holds a name. One called joints, sensors, actuators, bodies
-    or geoms holds regular expressions, matched whole. The last word of the parameter's name counts, as in foot_sensors.
+    A parameter called joint, object (a free joint), sensor, actuator, body or geom holds a name. One called joints,
+    objects, sensors, actuators, bodies or geoms holds regular expressions, matched whole. The last word of the
+    parameter's name counts, as in foot_sensors.
 
     Raises:
         RequestError: Some are missing; the message lists all of them and the terms that name them.

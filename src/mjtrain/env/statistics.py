@@ -4,7 +4,7 @@ import torch
 
 
 class EpisodeStatistics:
-    """Sums returns, lengths and causes of finished episodes, without waiting for the device.
+    """Sums returns, lengths, causes and successes of finished episodes, without waiting for the device.
 
     The totals are sums and counts, so totals of several ranks can simply be added. Episodes that began before
     `skip_running` are left out.
@@ -16,7 +16,9 @@ class EpisodeStatistics:
         terminations: tuple[str, ...],
         num_envs: int,
         device: torch.device,
+        *,
         levels: dict[str, torch.Tensor] | None = None,
+        successes: tuple[str, ...] = (),
     ) -> None:
         """Start at zero.
 
@@ -26,19 +28,27 @@ class EpisodeStatistics:
             num_envs: Number of worlds.
             device: Where the sums live.
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
+            successes: Names of the success terms.
         """
         self._rewards = rewards
         self._terminations = terminations
         self._levels = levels or {}
+        self._successes = successes
         # Columns of a row: the return of each reward term, then the length in env steps.
         self._running = torch.zeros(num_envs, len(rewards) + 1, device=device)
         self._ones = torch.ones(num_envs, 1, device=device)
         self._counted = torch.ones(num_envs, dtype=torch.bool, device=device)
-        self._totals = torch.zeros(len(rewards) + 1 + len(terminations) + 1, dtype=torch.float64, device=device)
+        num_totals = len(rewards) + 1 + len(terminations) + len(successes) + 1
+        self._totals = torch.zeros(num_totals, dtype=torch.float64, device=device)
         self._broken = torch.zeros((), dtype=torch.float64, device=device)
 
     def update(
-        self, rewards: torch.Tensor, causes: torch.Tensor, done: torch.Tensor, broken: torch.Tensor | None = None
+        self,
+        rewards: torch.Tensor,
+        causes: torch.Tensor,
+        done: torch.Tensor,
+        broken: torch.Tensor | None = None,
+        successes: torch.Tensor | None = None,
     ) -> None:
         """Take in one env step.
 
@@ -47,12 +57,14 @@ class EpisodeStatistics:
             causes: Result of every termination term. Shape (num_envs, num_terminations).
             done: Episodes that end with this step. Boolean, shape (num_envs,).
             broken: Those of them that end because their state is not finite. Boolean, shape (num_envs,).
+            successes: What each success term measures of the episode so far. Shape (num_envs, num_successes).
         """
         if broken is not None:
             self._broken += broken.sum()
         self._running += torch.cat([rewards, self._ones], dim=1)
         finished = (done & self._counted).to(self._running.dtype)
-        row = torch.cat([self._running, causes.to(self._running.dtype), self._ones], dim=1)
+        measured = [] if successes is None else [successes]
+        row = torch.cat([self._running, causes.to(self._running.dtype), *measured, self._ones], dim=1)
         self._totals += finished @ row
         self._running.masked_fill_(done[:, None], 0.0)
         self._counted.logical_or_(done)
@@ -99,7 +111,8 @@ class EpisodeStatistics:
         Returns:
             nan_resets, worlds that broke; curriculum/NAME, mean level over all worlds; and if an episode finished,
             mean_reward (return of an episode), mean_episode_length (env steps), reward/NAME (the term's part of the
-            return) and termination/NAME (fraction of episodes in which the term was true).
+            return), termination/NAME (fraction of episodes in which the term was true) and success/NAME (the mean of
+            what the term measured).
         """
         num_levels = len(self._levels)
         *totals, worlds, broken = totals
@@ -116,12 +129,11 @@ class EpisodeStatistics:
             return {}
         means = [total / count for total in totals]
         num_rewards = len(self._rewards)
+        causes, successes = means[num_rewards + 1 :][: len(self._terminations)], means[-1 - len(self._successes) : -1]
         return {
             "mean_reward": sum(means[:num_rewards]),
             "mean_episode_length": means[num_rewards],
             **{f"reward/{name}": mean for name, mean in zip(self._rewards, means, strict=False)},
-            **{
-                f"termination/{name}": mean
-                for name, mean in zip(self._terminations, means[num_rewards + 1 : -1], strict=True)
-            },
+            **{f"termination/{name}": mean for name, mean in zip(self._terminations, causes, strict=True)},
+            **{f"success/{name}": mean for name, mean in zip(self._successes, successes, strict=True)},
         }

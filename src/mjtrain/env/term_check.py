@@ -17,6 +17,7 @@ _HELPERS = {
     "ObservationTerm": "observation(func, …)",
     "RewardTerm": "reward(func, weight, …)",
     "TerminationTerm": "termination(func, …) or truncation(func, …)",
+    "SuccessTerm": "success(func, …)",
     "CommandTerm": "command(func, …)",
     "ErrorTerm": "error(func, unit, …)",
     "EventTerm": "reset_event(func, …), startup_event(func, …) or interval_event(func, interval_s, …)",
@@ -25,7 +26,14 @@ _HELPERS = {
 """How to make a term of each kind."""
 
 
-PLURALS = {"joints": "joint", "sensors": "sensor", "actuators": "actuator", "bodies": "body", "geoms": "geom"}
+PLURALS = {
+    "joints": "joint",
+    "objects": "object",
+    "sensors": "sensor",
+    "actuators": "actuator",
+    "bodies": "body",
+    "geoms": "geom",
+}
 """Last words of parameters that hold regular expressions over names of the robot, and of those that hold one name."""
 
 
@@ -63,7 +71,11 @@ def find_term_problems(config: EnvConfig) -> list[str]:
     problems = [_add_hint(problem) for problem in find_type_problems(EnvConfig, config, "--env")]
     if problems:  # nothing else could be read
         return problems
-    return [*(p for term in list_functions(config) for p in _find_problems(term)), *_find_wrong_numbers(config)]
+    return [
+        *(p for term in list_functions(config) for p in _find_problems(term)),
+        *_find_wrong_numbers(config),
+        *_find_unknown_successes(config),
+    ]
 
 
 def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
@@ -72,6 +84,7 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
         *((f"observations.{name}", ("env",), terms) for name, terms in config.observations.items()),
         ("rewards", ("env",), config.rewards),
         ("terminations", ("env",), config.terminations),
+        ("successes", ("env",), config.successes),
         ("commands", ("env",), config.commands),
         *((f"commands.{name}.errors", ("env",), term.errors) for name, term in config.commands.items()),
         ("events", ("env", "worlds"), config.events),
@@ -112,6 +125,9 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     for name, term in config.rewards.items():
         if not math.isfinite(term.weight):
             yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"
+    for name, term in config.successes.items():
+        if not (term.hold_s >= 0 and math.isfinite(term.hold_s)):
+            yield f"--env.successes.{name}.hold-s {term.hold_s}: must be at least 0"
     bounds = [
         *((f"actions.{name}.clip", term.clip) for name, term in config.actions.items()),
         *((f"commands.{name}.resampling-s", term.resampling_s) for name, term in config.commands.items()),
@@ -122,6 +138,14 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     for name, (low, high) in bounds:
         if not low <= high:
             yield f"--env.{name} {low} {high}: the first is more than the second; give the lower bound first"
+
+
+def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
+    """Yield what the commands name that is no success term."""
+    for name, term in config.commands.items():
+        if term.resample_on is not None and term.resample_on not in config.successes:
+            there = ", ".join(config.successes) or "none"
+            yield f"--env.commands.{name}.resample-on {term.resample_on}: is no success term; there is {there}"
 
 
 def _find_problems(term: TermFunction) -> list[str]:

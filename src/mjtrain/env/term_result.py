@@ -10,7 +10,9 @@ import torch
 
 from mjtrain.env.core import EnvCore
 
-Kind = Literal["observation", "reward", "termination", "command", "refine", "steer", "error", "event", "curriculum"]
+Kind = Literal[
+    "observation", "reward", "termination", "success", "command", "refine", "steer", "error", "event", "curriculum"
+]
 
 _PER_WORLD = "one value per world, shape (num_envs,)"
 _COLUMNS = "float32 of shape (num_envs, size)"
@@ -23,9 +25,11 @@ _WANTED: dict[Kind, str] = {
     "error": f"an error is {_PER_WORLD}",
     "curriculum": f"a level is {_PER_WORLD}",
     "termination": "a termination is boolean of shape (num_envs,), such as a comparison",
+    "success": "a success is boolean of shape (num_envs,), such as a comparison",
     "event": "an event changes worlds.qpos and worlds.qvel in place and returns nothing",
 }
 _WANTED_IMAGE = f"{_WANTED['observation']}, or images: uint8 or float32 of shape (num_envs, channels, height, width)"
+_BOOLEAN = ("termination", "success")
 _WITH_COLUMNS = ("observation", "command", "refine", "steer")
 
 
@@ -51,7 +55,7 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
         return f"returned a tensor on {value.device}, and the worlds are on {device}; make tensors with env.device"
     if is_image:
         dtype_fits, mend = value.dtype in (torch.uint8, torch.float32), ""
-    elif kind == "termination":
+    elif kind in _BOOLEAN:
         dtype_fits, mend = value.dtype == torch.bool, ""
     elif kind in _WITH_COLUMNS:
         dtype_fits, mend = value.dtype == torch.float32, "; append .float()"
@@ -71,7 +75,7 @@ def stack_terms(
     """Call the functions of terms and put their results side by side.
 
     Args:
-        kind: Kind of the terms: reward or termination.
+        kind: Kind of the terms: reward, termination or success.
         terms: Name, such as rewards.slip, function and parameters.
         env: What the functions get.
         core: The worlds.
@@ -96,7 +100,7 @@ def stack_terms(
     except Exception:
         check_results(kind, [name for name, _, _ in terms], results, core)
         raise
-    fits = stacked.shape == (core.num_envs, len(results)) and (kind != "termination" or stacked.dtype == torch.bool)
+    fits = stacked.shape == (core.num_envs, len(results)) and (kind not in _BOOLEAN or stacked.dtype == torch.bool)
     if not fits:
         check_results(kind, [name for name, _, _ in terms], results, core)
     return stacked

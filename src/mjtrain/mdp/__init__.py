@@ -3,7 +3,7 @@
     from mjtrain.mdp import observation, observations, reward, rewards
 
 Submodules hold the functions: observations, rewards, terminations, events, randomization, appearance,
-root, velocity, gait, reach, targets.
+root, velocity, gait, reach, targets, objects.
 Importing this package does not import torch; using `Env`, `Worlds`, `uniform`, `rotations` or a submodule does.
 """
 
@@ -20,6 +20,7 @@ from mjtrain.mdp.terms import (
     reset_event,
     reward,
     startup_event,
+    success,
     termination,
     truncation,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "reward",
     "rotations",
     "startup_event",
+    "success",
     "termination",
     "truncation",
     "uniform",

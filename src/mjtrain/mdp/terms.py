@@ -16,6 +16,7 @@ from mjtrain.config import (
     EventTerm,
     ObservationTerm,
     RewardTerm,
+    SuccessTerm,
     TerminationTerm,
 )
 from mjtrain.config.functions import default_params
@@ -49,6 +50,11 @@ def termination(func: "Callable[Concatenate[Env, P], Tensor]", /, *args: P.args,
 def truncation(func: "Callable[Concatenate[Env, P], Tensor]", /, *args: P.args, **params: P.kwargs) -> TerminationTerm:
     """Make a termination term for an end that is not a failure, such as a time limit."""
     return TerminationTerm(func=func, params=_bind(func, 1, args, params), truncates=True)
+
+
+def success(func: "Callable[Concatenate[Env, P], Tensor]", /, *args: P.args, **params: P.kwargs) -> SuccessTerm:
+    """Make a success term; how long it must hold and what it measures are set by `replace`."""
+    return SuccessTerm(func=func, params=_bind(func, 1, args, params))
 
 
 def startup_event(

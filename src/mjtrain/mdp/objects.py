@@ -1,0 +1,386 @@
+"""Moving objects: where they shall be, where they are, whether they got there, and what counts as lost.
+
+An object is a free body of the MJCF file; a parameter `object` is the name of its free joint. A commanded place is a
+position in m, a quaternion (w, x, y, z), or both, in the world's frame: 3, 4 or 7 columns. `place_command`,
+`orientation_command` and `reach.pose_command` draw them. For the height of an object above the ground there is
+`root.base_height`, whose joint may be that of an object.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mjtrain import rotations
+from mjtrain.env.events import Worlds
+from mjtrain.env.sampling import uniform
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+def place_command(
+    env: "Env", *, x: tuple[float, float], y: tuple[float, float], z: tuple[float, float]
+) -> torch.Tensor:
+    """Draw positions from a box, uniformly, in the world's frame.
+
+    Args:
+        env: The environment.
+        x: Bounds, in m.
+        y: Bounds, in m.
+        z: Bounds, in m.
+
+    Returns:
+        Shape (num_envs, 3).
+    """
+    return torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
+
+
+def orientation_command(env: "Env") -> torch.Tensor:
+    """Draw orientations uniformly from all rotations: quaternions (w, x, y, z) with w >= 0. Shape (num_envs, 4)."""
+    return _draw_orientations(env)
+
+
+def steer_orientation(env: "Env", values: torch.Tensor) -> torch.Tensor:
+    """Command roll, pitch, yaw (rad) by hand, as a draw of `orientation_command`. Shape (num_envs, 4).
+
+    `targets.steer` does so for `place_command`.
+    """
+    return rotations.from_euler(*values.expand(env.num_envs, 3).unbind(dim=1))
+
+
+def position_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
+    """Vector from an object to its commanded position, in m, in the world's frame.
+
+    Args:
+        env: The environment.
+        command: Name of a command with a position.
+        object: Name of the free joint.
+
+    Returns:
+        Shape (num_envs, 3).
+    """
+    return _commanded_position(env, command) - env.qpos(object)[:, :3]
+
+
+def orientation_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
+    """Rotation from an object to its commanded orientation as axis times angle, in rad, in the world's frame.
+
+    Args:
+        env: The environment.
+        command: Name of a command with an orientation.
+        object: Name of the free joint.
+
+    Returns:
+        Shape (num_envs, 3), of length pi at most.
+    """
+    return rotations.rotation_vector(_missing_rotation(env, command, object))
+
+
+def rotation_to_command(env: "Env", *, command: str, object: str) -> torch.Tensor:
+    """Rotation from an object to its commanded orientation, continuous also where the angle is pi.
+
+    Args:
+        env: The environment.
+        command: Name of a command with an orientation.
+        object: Name of the free joint.
+
+    Returns:
+        The first two columns of the rotation matrix in the world's frame, (1, 0, 0, 0, 1, 0) where the command is met;
+        for why, see Zhou et al., "On the Continuity of Rotation Representations in Neural Networks", CVPR 2019. Shape
+        (num_envs, 6).
+    """
+    return rotations.first_axes(_missing_rotation(env, command, object))
+
+
+def distance(env: "Env", *, command: str, object: str) -> torch.Tensor:
+    """Distance of an object from its commanded position, in m.
+
+    Args:
+        env: The environment.
+        command: Name of a command with a position.
+        object: Name of the free joint.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return position_error(env, command=command, object=object).norm(dim=1)
+
+
+def angle(env: "Env", *, command: str, object: str) -> torch.Tensor:
+    """Angle between an object and its commanded orientation, in rad, from 0 to pi.
+
+    Args:
+        env: The environment.
+        command: Name of a command with an orientation.
+        object: Name of the free joint.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return orientation_error(env, command=command, object=object).norm(dim=1)
+
+
+def position_in(
+    env: "Env", *, object: str, position_sensor: str, orientation_sensor: str | None = None
+) -> torch.Tensor:
+    """Position of an object relative to a tool or a palm, in m.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        position_sensor: A framepos sensor on the tool, in m.
+        orientation_sensor: A framequat sensor on the tool, for the position in its frame. None: along the world's axes.
+
+    Returns:
+        Shape (num_envs, 3).
+    """
+    offset = env.qpos(object)[:, :3] - env.sensor(position_sensor)
+    return _seen_from(env, orientation_sensor, offset)
+
+
+def orientation_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+    """Orientation of an object relative to a tool or a palm.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        orientation_sensor: A framequat sensor on the tool. None: relative to the world.
+
+    Returns:
+        The first two columns of the rotation matrix: the x and the y axis of the object in the frame of the tool. Shape
+        (num_envs, 6).
+    """
+    quaternion = env.qpos(object)[:, 3:]
+    if orientation_sensor is not None:
+        quaternion = rotations.multiply(rotations.conjugate(env.sensor(orientation_sensor)), quaternion)
+    return rotations.first_axes(quaternion)
+
+
+def linear_velocity_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+    """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: along the world's
+            axes.
+
+    Returns:
+        Shape (num_envs, 3).
+    """
+    return _seen_from(env, orientation_sensor, env.qvel(object)[:, :3])
+
+
+def angular_velocity_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+    """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: about the world's
+            axes.
+
+    Returns:
+        Shape (num_envs, 3).
+    """
+    velocity = rotations.rotate(env.qpos(object)[:, 3:], env.qvel(object)[:, 3:])
+    return _seen_from(env, orientation_sensor, velocity)
+
+
+def near_position(env: "Env", *, command: str, object: str, tolerance_m: float) -> torch.Tensor:
+    """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of a command with a position.
+        object: Name of the free joint.
+        tolerance_m: Scale of the distance, in m.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
+
+
+def near_orientation(env: "Env", *, command: str, object: str, tolerance: float) -> torch.Tensor:
+    """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it.
+
+    Args:
+        env: The environment.
+        command: Name of a command with an orientation.
+        object: Name of the free joint.
+        tolerance: Scale of the angle, in rad.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
+
+
+def near_tool(env: "Env", *, object: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+    """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        position_sensor: A framepos sensor on the tool, in m.
+        tolerance_m: Scale of the distance, in m.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return 1 - torch.tanh(position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) / tolerance_m)
+
+
+def reached(
+    env: "Env",
+    *,
+    command: str,
+    object: str,
+    tolerance_m: float | None = None,
+    tolerance: float | None = None,
+    curriculum: str = "",
+    widest: float = 1.0,
+) -> torch.Tensor:
+    """An object is at its commanded place, for success terms.
+
+    Args:
+        env: The environment.
+        command: Name of the command.
+        object: Name of the free joint.
+        tolerance_m: Largest distance from the commanded position, in m; None where the position does not matter.
+        tolerance: Largest angle to the commanded orientation, in rad; None where the orientation does not matter.
+        curriculum: Name of a curriculum term whose level tightens both, from the factor widest at level 0 to 1 at level
+            1; empty for the factor 1.
+        widest: See curriculum.
+
+    Returns:
+        Boolean, shape (num_envs,).
+
+    Raises:
+        RequestError: Both tolerances are None.
+    """
+    if tolerance_m is None and tolerance is None:
+        raise RequestError("an object reaches a place within a tolerance: give tolerance_m, tolerance or both")
+    factor = widest + (1.0 - widest) * env.level(curriculum) if curriculum else 1.0
+    there = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    if tolerance_m is not None:
+        there = there & (distance(env, command=command, object=object) <= tolerance_m * factor)
+    if tolerance is not None:
+        there = there & (angle(env, command=command, object=object) <= tolerance * factor)
+    return there
+
+
+def dropped(env: "Env", *, object: str, below_m: float) -> torch.Tensor:
+    """An object is too low, for termination terms.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        below_m: Least z in the world's frame, in m.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    return env.qpos(object)[:, 2] < below_m
+
+
+def strayed(env: "Env", *, object: str, position_sensor: str, beyond_m: float) -> torch.Tensor:
+    """An object is too far from a tool or a palm, for termination terms.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint.
+        position_sensor: A framepos sensor on the tool, in m.
+        beyond_m: Largest distance, in m.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    return position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) > beyond_m
+
+
+def reset_place(
+    env: "Env",
+    worlds: Worlds,
+    *,
+    object: str,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    z: tuple[float, float],
+) -> None:
+    """Start an object at a position from a box, drawn uniformly, in the world's frame.
+
+    Args:
+        env: The environment.
+        worlds: The worlds to change.
+        object: Name of the free joint.
+        x: Bounds, in m.
+        y: Bounds, in m.
+        z: Bounds, in m.
+    """
+    start = env.engine.layout.qpos[object].start
+    worlds.qpos[:, start : start + 3] = place_command(env, x=x, y=y, z=z)
+
+
+def reset_orientation(env: "Env", worlds: Worlds, *, object: str) -> None:
+    """Start an object in an orientation that is drawn uniformly from all rotations.
+
+    Args:
+        env: The environment.
+        worlds: The worlds to change.
+        object: Name of the free joint.
+    """
+    start = env.engine.layout.qpos[object].start
+    worlds.qpos[:, start + 3 : start + 7] = _draw_orientations(env)
+
+
+def raise_with_success(
+    env: "Env", level: torch.Tensor, *, success: str, at_least: float = 1.0, step: float
+) -> torch.Tensor:
+    """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
+
+    Args:
+        env: The environment.
+        level: The present levels. Shape (num_envs,).
+        success: Name of the success term.
+        at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
+        step: Rise and fall of the level.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return level + torch.where(env.success_measure(success) >= at_least, step, -step)
+
+
+def _draw_orientations(env: "Env") -> torch.Tensor:
+    # The direction of a normal distribution in four dimensions is uniform.
+    drawn = torch.randn(env.num_envs, 4, generator=env.rng, device=env.device)
+    drawn = torch.where(drawn[:, :1] < 0, -drawn, drawn)
+    return drawn / drawn.norm(dim=1, keepdim=True)
+
+
+def _missing_rotation(env: "Env", command: str, object: str) -> torch.Tensor:
+    """Return the rotation from an object to its commanded orientation, in the world's frame. Shape (num_envs, 4)."""
+    return rotations.multiply(_commanded_orientation(env, command), rotations.conjugate(env.qpos(object)[:, 3:]))
+
+
+def _seen_from(env: "Env", orientation_sensor: str | None, vector: torch.Tensor) -> torch.Tensor:
+    if orientation_sensor is None:
+        return vector
+    return rotations.rotate_inverse(env.sensor(orientation_sensor), vector)
+
+
+def _commanded_position(env: "Env", command: str) -> torch.Tensor:
+    place = env.command(command)
+    if place.shape[1] not in (3, 7):
+        raise RequestError(f"command {command} has {place.shape[1]} columns; one with a position has 3 or 7")
+    return place[:, :3]
+
+
+def _commanded_orientation(env: "Env", command: str) -> torch.Tensor:
+    place = env.command(command)
+    if place.shape[1] not in (4, 7):
+        raise RequestError(f"command {command} has {place.shape[1]} columns; one with an orientation has 4 or 7")
+    return place[:, -4:]
