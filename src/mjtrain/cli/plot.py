@@ -18,7 +18,7 @@ class Options:
     """What to draw against. wall-time: seconds of training, without starting and saving."""
 
     y: tuple[str, ...] = ("mean_reward", "mean_episode_length")
-    """Keys of metrics.jsonl, or patterns such as 'reward/*'."""
+    """Keys of metrics.jsonl, or patterns such as 'reward/*' or 'success/*'."""
 
     out: str = "curves.png"
     """PNG or SVG file."""

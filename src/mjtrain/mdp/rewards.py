@@ -20,6 +20,19 @@ def is_terminated(env: "Env") -> torch.Tensor:
     return env.terminated.float()
 
 
+def is_successful(env: "Env", *, success: str) -> torch.Tensor:
+    """One in each env step in which a success term is true, else zero.
+
+    Args:
+        env: The environment.
+        success: Name of the success term.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    return env.success(success).float()
+
+
 def action_rate(env: "Env") -> torch.Tensor:
     """Squared change of the action since the step before, summed over actions. Shape (num_envs,)."""
     return (env.action - env.last_action).square().sum(dim=1)

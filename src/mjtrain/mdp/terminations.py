@@ -15,6 +15,22 @@ def time_out(env: "Env") -> torch.Tensor:
     return env.episode_step >= env.max_episode_steps
 
 
+def is_successful(env: "Env", *, success: str, times: int = 1) -> torch.Tensor:
+    """A success term has been true often enough; use `truncation`.
+
+    Terminations come before successes, so that the episode ends in the env step after.
+
+    Args:
+        env: The environment.
+        success: Name of the success term.
+        times: In how many env steps of the episode it must have been true.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    return env.success_count(success) >= times
+
+
 def joint_out_of_range(
     env: "Env", *, joint: str, limit: float | None = None, low: float | None = None, high: float | None = None
 ) -> torch.Tensor:

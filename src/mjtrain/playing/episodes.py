@@ -31,6 +31,9 @@ class Episode:
     causes: tuple[str, ...]
     """Termination terms that fired, and BROKEN or UNFINISHED."""
 
+    successes: dict[str, float]
+    """What each success term measured, see `SuccessTerm.measure`."""
+
     errors: dict[str, float]
     """Mean of each command error over the env steps that count, as "command/error". Errors without such a step are
     missing."""
@@ -121,9 +124,11 @@ class _Meter:
         """Return the episodes of the masked worlds, which end with this step unless they are unfinished."""
         config = self._env.config
         errors = self._error_sum / self._error_count  # NaN where no step counted
-        columns = (self._rewards, self._length, self._env.causes, errors)
+        columns = (self._rewards, self._length, self._env.causes, self._env.successes, errors)
         episodes = []
-        for rewards, length, causes, means in zip(*(column[worlds].tolist() for column in columns), strict=True):
+        for rewards, length, causes, successes, means in zip(
+            *(column[worlds].tolist() for column in columns), strict=True
+        ):
             said = [name for name, cause in zip(config.terminations, causes, strict=True) if cause]
             episodes.append(
                 Episode(
@@ -131,6 +136,7 @@ class _Meter:
                     length=length,
                     reward_terms=dict(zip(config.rewards, rewards, strict=True)),
                     causes=(UNFINISHED,) if unfinished else tuple(said or [BROKEN]),
+                    successes=dict(zip(config.successes, successes, strict=True)),
                     errors={
                         f"{command}/{error}": mean
                         for (command, error), mean in zip(self._errors, means, strict=True)

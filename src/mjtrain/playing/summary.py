@@ -23,6 +23,14 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SuccessSpread(Spread):
+    """Statistics of what a success term measured."""
+
+    measure: str
+    """As in `SuccessTerm`: end and ever are 0 or 1 in an episode, count is a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """Statistics of the episodes of a policy."""
 
@@ -40,6 +48,9 @@ class Summary:
 
     terminations: dict[str, int]
     """Number of episodes with each cause of termination; an episode can have several."""
+
+    successes: dict[str, SuccessSpread] = field(default_factory=dict)
+    """What each success term measured."""
 
     errors: dict[str, Spread] = field(default_factory=dict)
     """Each error of each command, as "command/error", over the episodes that have it."""
@@ -71,6 +82,12 @@ def summarise(episodes: Sequence[Episode], config: EnvConfig) -> Summary:
         length=_spread(episode.length for episode in episodes),
         reward_terms={name: _spread(episode.reward_terms[name] for episode in episodes) for name in config.rewards},
         terminations={name: count for name, count in causes.items() if count or name not in (BROKEN, UNFINISHED)},
+        successes={
+            name: SuccessSpread(
+                **asdict(_spread(episode.successes[name] for episode in episodes)), measure=term.measure
+            )
+            for name, term in config.successes.items()
+        },
         errors=errors,
     )
 

@@ -26,6 +26,12 @@ def print_summary(report: dict[str, Any]) -> None:
     for name, spread in report["errors"].items():
         unit = f", {spread['unit']}" if spread["unit"] else ""
         table.add_row(f"error/{name}{unit}", *_numbers(spread))
+    if report["successes"]:
+        table.add_section()
+    for name, spread in report["successes"].items():
+        counted = spread["measure"] == "count"
+        numbers = _numbers(spread) if counted else [f"{100 * spread['mean']:.1f} %", "", "", ""]
+        table.add_row(f"success/{name}", *numbers)
     table.add_section()
     for name, cause in report["terminations"].items():
         table.add_row(f"termination/{name}", f"{100 * cause['fraction']:.1f} %", "", "", "")
