@@ -16,6 +16,7 @@ from mjtrain.config import (
     EventTerm,
     ObservationTerm,
     RewardTerm,
+    SuccessTerm,
     TerminationTerm,
 )
 from mjtrain.env.dry_step import check_task
@@ -150,6 +151,18 @@ LATE: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         {"x": TerminationTerm(func=lambda env: late(env, yes, row))},
         TypeError,
         "--env.terminations.x: returned a tensor of float32; a termination is boolean",
+    ),
+    (
+        "successes",
+        {"x": SuccessTerm(func=lambda env: late(env, yes, row))},
+        TypeError,
+        "--env.successes.x: returned a tensor of float32; a success is boolean",
+    ),
+    (
+        "successes",
+        {"x": SuccessTerm(func=lambda env: late(env, yes, fails))},
+        KeyError,
+        "--env.successes.x",
     ),
     (
         "observations",

@@ -9,6 +9,7 @@ import torch
 
 from mjtrain.catalog import load_task
 from mjtrain.errors import RequestError
+from mjtrain.mdp import objects, termination
 from support.envs import NUM_ENVS, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env
@@ -44,6 +45,17 @@ def test_one_error_lists_all_that_is_missing(tmp_path: Path) -> None:
     assert "it has root, FR_hip" in message
     assert "geom .*_foot (for events.friction)" in message
     assert "\n" not in message
+
+
+def test_an_object_is_the_free_joint_of_a_body() -> None:
+    lost = termination(objects.dropped, object="FR_hip", below_m=0.0)
+    message = "lacks: object FR_hip \\(for terminations.lost\\); it has base$"
+    with pytest.raises(RequestError, match=message):
+        make_env(replace(QUADRUPED, terminations={"lost": lost}))
+    with pytest.raises(RequestError, match=r"--env.terminations.lost.params.object: is the number 7; give a string"):
+        make_env(replace(QUADRUPED, terminations={"lost": lost.replace(params={"object": 7, "below_m": 0.0})}))
+    kept = termination(objects.dropped, object="base", below_m=0.0)
+    make_env(replace(QUADRUPED, terminations={"kept": kept})).step(torch.zeros(NUM_ENVS, 12))
 
 
 def test_a_robot_that_is_not_there_is_the_users_error() -> None:

@@ -232,15 +232,14 @@ def test_totals_of_ranks_are_added() -> None:
         return env.state.qvel[:, 1] > 0
 
     config = replace(CARTPOLE, successes={"chosen": success(chosen).replace(measure="count")})
-    totals, sums, count = torch.zeros(()), 0.0, 0
-    for seed in range(3):
-        env = make_env(config, seed=seed)
+    ranks = [make_env(config, seed=seed) for seed in range(3)]
+    for env in ranks:
         for _ in range(LENGTH):
             env.step(NOTHING)
-        totals = totals + env.statistics.pop()
-        sums, count = sums + env.successes[:, 0].sum().item(), count + NUM_ENVS
-    assert env.statistics.summarise(totals.tolist())["success/chosen"] == pytest.approx(sums / count)
-    assert 0 < sums < count * LENGTH
+    totals = torch.stack([env.statistics.pop() for env in ranks]).sum(dim=0)
+    measured = torch.cat([env.successes[:, 0] for env in ranks])
+    assert ranks[0].statistics.summarise(totals.tolist())["success/chosen"] == pytest.approx(measured.mean().item())
+    assert 0 < measured.mean() < LENGTH
 
 
 def test_a_command_is_drawn_again_where_it_has_been_met() -> None:

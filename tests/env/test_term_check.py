@@ -17,12 +17,13 @@ from mjtrain.config import (
     EventTerm,
     ObservationTerm,
     RewardTerm,
+    SuccessTerm,
     TerminationTerm,
 )
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import check_terms
 from mjtrain.errors import RequestError
-from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
+from mjtrain.mdp import events, gait, objects, observations, reach, rewards, terminations, velocity
 from support.envs import TASKS, make_env
 
 CARTPOLE = load_task("Cartpole-Balance").env
@@ -82,6 +83,16 @@ BAD: list[tuple[str, Any, str]] = [
         "terminations",
         TerminationTerm(func=terminations.illegal_contact, params={"sensors": FEET, "treshold": 1.0}),
         "--env.terminations.x: illegal_contact() has no parameter treshold; it takes sensors, threshold",
+    ),
+    (
+        "successes",
+        SuccessTerm(func=objects.reached, params={"command": "goal", "objekt": "cube"}),
+        "--env.successes.x: reached() has no parameter objekt; it takes command, object, tolerance_m, ",
+    ),
+    (
+        "successes",
+        TerminationTerm(func=terminations.time_out),
+        "is a TerminationTerm, not a SuccessTerm; make one with mjtrain.mdp.success(",
     ),
     (
         "commands",

@@ -8,9 +8,18 @@ from pathlib import Path
 import yaml
 
 from mjtrain import mdp
-from mjtrain.config import CommandTerm, ErrorTerm, EventTerm, ObservationTerm, RewardTerm, TerminationTerm, to_plain
+from mjtrain.config import (
+    CommandTerm,
+    ErrorTerm,
+    EventTerm,
+    ObservationTerm,
+    RewardTerm,
+    SuccessTerm,
+    TerminationTerm,
+    to_plain,
+)
 from mjtrain.config.functions import with_default_params
-from mjtrain.mdp import events, gait, observations, randomization, rewards, terminations, velocity
+from mjtrain.mdp import events, gait, objects, observations, randomization, rewards, terminations, velocity
 from mjtrain.runs.run_dir import list_changes, save_params
 
 FEET = ("foot_contact",)
@@ -26,6 +35,19 @@ def test_a_helper_makes_the_term_that_one_could_write_by_hand() -> None:
     assert mdp.truncation(terminations.time_out) == TerminationTerm(func=terminations.time_out, truncates=True)
     assert mdp.termination(terminations.bad_orientation, sensor="up", limit=1.0) == TerminationTerm(
         func=terminations.bad_orientation, params={"sensor": "up", "limit": 1.0}
+    )
+    assert mdp.success(objects.reached, command="goal", object="cube", tolerance=0.4).replace(
+        hold_s=0.5
+    ) == SuccessTerm(
+        func=objects.reached,
+        params={
+            "command": "goal",
+            "object": "cube",
+            "tolerance": 0.4,
+            "curriculum": "",
+            "widest": 1.0,
+        },
+        hold_s=0.5,
     )
     push = {"joint": "base", "linear": 0.5, "angular": 0.3}
     assert mdp.interval_event(

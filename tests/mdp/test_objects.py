@@ -132,7 +132,7 @@ def test_rotations_and_angles(env: Env, name: str) -> None:
     near = objects.near_orientation(env, command=name, object="cube", tolerance=0.8)
     np.testing.assert_allclose(numbers(near), 1 - np.tanh(angle / 0.8), atol=1e-6)
     axes = in_each_world(lambda goal, now: (matrix(goal) @ matrix(now).T)[:, :2].T.ravel(), goals, present)
-    np.testing.assert_allclose(numbers(objects.rotation_to_command(env, command=name, object="cube")), axes, atol=1e-6)
+    np.testing.assert_allclose(numbers(objects.remaining_rotation(env, command=name, object="cube")), axes, atol=1e-6)
 
 
 def test_seen_from_the_palm_as_a_sensor_of_mujoco_sees_it(env: Env) -> None:

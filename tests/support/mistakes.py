@@ -35,8 +35,9 @@ import torch
 
 from mjtrain import ActionTerm, AgentConfig, EnvConfig, RewardTerm, TaskConfig
 from mjtrain.mdp import Env, Worlds, uniform
-from mjtrain.mdp import command, curriculum, error, observation, reset_event, reward, startup_event, termination
-from mjtrain.mdp import events, observations, randomization, rewards, targets, terminations, truncation
+from mjtrain.mdp import command, curriculum, error, observation, reset_event, reward, startup_event, success
+from mjtrain.mdp import events, objects, observations, randomization, rewards, targets, termination, terminations
+from mjtrain.mdp import truncation
 
 HERE = Path(__file__).parent
 
@@ -69,6 +70,10 @@ def miss(env: Env) -> torch.Tensor:
     return (env.command("aim")[:, 0] - env.qpos("rail")[:, 0]).abs()
 
 
+def there(env: Env, *, within: float) -> torch.Tensor:
+    return env.qpos("rail")[:, 0].abs() < within
+
+
 def harder(env: Env, level: torch.Tensor) -> torch.Tensor:
     return level + 0.1
 
@@ -94,6 +99,7 @@ def make_task() -> TaskConfig:
             "time_out": truncation(terminations.time_out),
             "fell": termination(fell, limit=1.0),
         },
+        successes={"there": success(there, within=0.1)},
         commands={
             "aim": command(aim).replace(errors={"miss": error(miss, "m")}, controls={"x": (-1.0, 1.0)}, steer=steer),
         },
@@ -303,7 +309,7 @@ MISTAKES = (
     Mistake(
         what="a syntax error",
         changes={"def aim(env: Env) -> torch.Tensor:": "def aim(env: Env) -> torch.Tensor"},
-        says=("task task.py:make_task: SyntaxError: expected ':' (task.py, line 29)",),
+        says=("task task.py:make_task: SyntaxError: expected ':' (task.py, line 30)",),
     ),
     Mistake(
         what="a misspelt import",
@@ -313,7 +319,7 @@ MISTAKES = (
     Mistake(
         what="a name that does not exist",
         changes={"limit=1.0),": "limit=LIMIT),"},
-        says=("task task.py:make_task: NameError: name 'LIMIT' is not defined (task.py, line 64)",),
+        says=("task task.py:make_task: NameError: name 'LIMIT' is not defined (task.py, line 69)",),
     ),
     Mistake(
         what="a factory with a parameter",
@@ -334,7 +340,7 @@ MISTAKES = (
         what="a field of a config that does not exist",
         changes={"decimation=4,": "decimaton=4,"},
         says=(
-            "task task.py:make_task: TypeError: EnvConfig.__init__() got an unexpected keyword argument 'decimaton' (task.py, line 46)",
+            "task task.py:make_task: TypeError: EnvConfig.__init__() got an unexpected keyword argument 'decimaton' (task.py, line 51)",
         ),
     ),
     Mistake(
@@ -602,21 +608,21 @@ MISTAKES = (
             '    return env.qpos("hinge")[:, 0].abs() > limit\n': '    if env.qpos("hinge").abs() > limit:\n        return True\n    return False\n'
         },
         says=(
-            "--env.terminations.fell: fell() raised RuntimeError: Boolean value of Tensor with more than one value is ambiguous (task.py, line 22); it gets all worlds at once: use torch.where and masks",
+            "--env.terminations.fell: fell() raised RuntimeError: Boolean value of Tensor with more than one value is ambiguous (task.py, line 23); it gets all worlds at once: use torch.where and masks",
         ),
     ),
     Mistake(
         what="an exception in a term",
         changes={"    return env.qvel(joint)[:, 0]\n": "    return env.qvel(joint)[:, 3]\n"},
         says=(
-            "--env.rewards.speed: speed() raised IndexError: index 3 is out of bounds for dimension 1 with size 1 (task.py, line 14)",
+            "--env.rewards.speed: speed() raised IndexError: index 3 is out of bounds for dimension 1 with size 1 (task.py, line 15)",
         ),
     ),
     Mistake(
         what="an attribute that Env does not have",
         changes={"    return env.qvel(joint)[:, 0]\n": "    return env.velocity(joint)[:, 0]\n"},
         says=(
-            "--env.rewards.speed: speed() raised AttributeError: 'Env' object has no attribute 'velocity' (task.py, line 14)",
+            "--env.rewards.speed: speed() raised AttributeError: 'Env' object has no attribute 'velocity' (task.py, line 15)",
         ),
     ),
     Mistake(
@@ -625,6 +631,32 @@ MISTAKES = (
             'observation(observations.command, command="aim")': 'observation(observations.command, command="target")'
         },
         says=("--env.observations.actor.aim: there is no command term target; there is aim",),
+    ),
+    Mistake(
+        what="a success of numbers",
+        changes={'env.qpos("rail")[:, 0].abs() < within': 'env.qpos("rail")[:, 0].abs()'},
+        says=(
+            "--env.successes.there: there() returned a tensor of float32; a success is boolean of shape (num_envs,), "
+            "such as a comparison",
+        ),
+    ),
+    Mistake(
+        what="a success term that does not exist",
+        changes={"command(aim).replace(": 'command(aim).replace(resample_on="tehre", '},
+        says=("--env.commands.aim.resample-on tehre: is no success term; there is there",),
+    ),
+    Mistake(
+        what="a measure that does not exist",
+        words="--env.successes.there.measure last",
+        says=("--env.successes.there.measure last: choose from end, ever, count",),
+    ),
+    Mistake(
+        what="an object that is no free body",
+        changes={"success(there, within=0.1)": 'success(objects.dropped, object="rail", below_m=0.0)'},
+        says=(
+            "--env.robot {folder}/cart.xml: this task needs what the robot lacks: object rail (for successes.there); "
+            "it has none",
+        ),
     ),
     Mistake(
         what="a command without columns",
@@ -651,7 +683,7 @@ MISTAKES = (
         what="an event that replaces worlds.qpos",
         changes={"    worlds.qpos[:, 0] += uniform(env, (-width, width))\n": "    worlds.qpos = worlds.qpos + width\n"},
         says=(
-            "--env.events.spread: spread() raised FrozenInstanceError: cannot assign to field 'qpos' (task.py, line 26); write into it, as in worlds.qpos[:, 0] += …",
+            "--env.events.spread: spread() raised FrozenInstanceError: cannot assign to field 'qpos' (task.py, line 27); write into it, as in worlds.qpos[:, 0] += …",
         ),
     ),
     Mistake(

@@ -24,6 +24,7 @@ SUBJECTS = (
     "gait",
     "reach",
     "targets",
+    "objects",
 )
 HELPERS = {"moving", "swing", "outside"}
 """Functions that terms share, and that are no terms."""
@@ -118,6 +119,9 @@ def _tell_kind(where: str, subject: str, name: str, shape: list[str]) -> str:
         return "command"
     if shape[-1].replace("Shape", "shape") != "shape (num_envs,)":
         return "observation"
-    if subject == "terminations" or name.endswith("out_of_range") or name == "bad_orientation":
+    if name == "reached":
+        return "success"
+    ends = name.endswith("out_of_range") or name in ("bad_orientation", "dropped", "strayed")
+    if subject == "terminations" or ends:
         return "termination"
     return "error" if name.endswith(("_error", "distance")) or name == "angle" else "reward"

@@ -77,7 +77,7 @@ def orientation_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
     return rotations.rotation_vector(_missing_rotation(env, command, object))
 
 
-def rotation_to_command(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def remaining_rotation(env: "Env", *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation, continuous also where the angle is pi.
 
     Args:
@@ -87,8 +87,8 @@ def rotation_to_command(env: "Env", *, command: str, object: str) -> torch.Tenso
 
     Returns:
         The first two columns of the rotation matrix in the world's frame, (1, 0, 0, 0, 1, 0) where the command is met;
-        for why, see Zhou et al., "On the Continuity of Rotation Representations in Neural Networks", CVPR 2019. Shape
-        (num_envs, 6).
+        for why, see Zhou et al., "On the Continuity of Rotation Representations in Neural Networks", CVPR 2019.
+        Shape (num_envs, 6).
     """
     return rotations.first_axes(_missing_rotation(env, command, object))
 
@@ -148,8 +148,8 @@ def orientation_in(env: "Env", *, object: str, orientation_sensor: str | None = 
         orientation_sensor: A framequat sensor on the tool. None: relative to the world.
 
     Returns:
-        The first two columns of the rotation matrix: the x and the y axis of the object in the frame of the tool. Shape
-        (num_envs, 6).
+        The first two columns of the rotation matrix: the x and the y axis of the object in the frame of the tool.
+        Shape (num_envs, 6).
     """
     quaternion = env.qpos(object)[:, 3:]
     if orientation_sensor is not None:
