@@ -1,14 +1,18 @@
 """Both engines give the trajectories of mujoco.mj_step, sensors included."""
 
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
 import torch
 
+from mjtrain.config import EnvConfig, OptionConfig, RobotConfig, WarpConfig
+from mjtrain.engines import make_engine
 from mjtrain.engines.base import Engine
 from mjtrain.engines.native import NativeEngine
 from mjtrain.engines.warp import WarpEngine
-from support.models import ALL
+from support.models import ALL, CUBE
 
 NUM_ENVS = 6
 
@@ -112,6 +116,52 @@ def test_warp_follows_mj_step(name: str, sensor_bound: float) -> None:
         scale = np.maximum(1.0, np.abs(reference.stacked("sensordata")))
         difference = np.abs(engine.state.sensordata.numpy() - reference.stacked("sensordata"))
         assert (difference / scale).max() < sensor_bound
+
+
+# Bounds of qpos in m or parts of a quaternion, and of sensors relative to max(1, |reading|). Measured: 7e-6 and 1.8e-5,
+# 1e-3 both.
+@pytest.mark.parametrize(("noslip_iterations", "bound"), [(0, 2e-5), (5, 1e-4)])
+def test_engines_agree_on_a_cube_that_falls_and_is_pushed_over(
+    noslip_iterations: int, bound: float, tmp_path: Path
+) -> None:
+    """0.3 s of falling and coming to rest, then 0.3 s of a force at its top, by which it tips over."""
+    file = tmp_path / "cube.xml"
+    file.write_text(CUBE)
+    options = OptionConfig(
+        cone="elliptic", impratio=10.0, iterations=50, ls_iterations=50, noslip_iterations=noslip_iterations
+    )
+    config = EnvConfig(
+        robot=RobotConfig(file=str(file), options=options),
+        decimation=4,
+        episode_length_s=1.0,
+        actions={},
+        observations={},
+        rewards={},
+        terminations={},
+        warp=WarpConfig(nconmax=8, njmax=24),
+    )
+    native, warp = (make_engine(name, config, NUM_ENVS, "cpu", num_threads=1) for name in ("native", "warp"))
+    qpos, qvel = random_start(native.model, native, np.random.default_rng(0))
+    for engine in (native, warp):
+        engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos, qvel)
+    rested = None
+    for step in range(75):
+        force = torch.full((NUM_ENVS, 1), 0.0 if step < 38 else 1.6)
+        for engine in (native, warp):
+            engine.step(force, 4)
+        assert (native.state.qpos - warp.state.qpos).abs().max() < bound
+        expected = native.state.sensordata
+        assert ((warp.state.sensordata - expected).abs() / expected.abs().clamp_min(1.0)).max() < 5e-3
+        if step == 37:
+            rested = native.state.qpos.clone()
+            weight = native.state.sensordata[:, 0]
+            assert weight.tolist() == pytest.approx([0.2 * 9.81] * NUM_ENVS, rel=0.03)
+    assert rested is not None
+    upright = [1 - 2 * (qpos[:, 4].square() + qpos[:, 5].square()) for qpos in (rested, native.state.qpos)]
+    assert (upright[0] > 0.99).all()
+    assert (upright[1] < -0.9).all()  # over two edges: its top is below
+    assert ((native.state.qpos - rested)[:, 0] > 0.1).all()
+    native.close()
 
 
 def test_native_in_single_precision_is_the_rounded_double() -> None:

@@ -100,10 +100,34 @@ WITH_ACTIVATION = """
 </mujoco>
 """
 
+CUBE = """
+<mujoco>
+  <option timestep="0.002" cone="elliptic" impratio="10"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 0.1"/>
+    <site name="world"/>
+    <body name="cube" pos="0 0 0.08">
+      <freejoint name="cube"/>
+      <geom type="box" size="0.03 0.03 0.03" mass="0.2"/>
+      <site name="top" pos="0 0 0.03"/>
+      <site name="whole" type="box" size="0.04 0.04 0.04"/>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="push" site="top" refsite="world" gear="1 0 0 0 0 0"/>
+  </actuator>
+  <sensor>
+    <touch name="touch" site="whole"/>
+    <framelinvel name="velocity" objtype="xbody" objname="cube"/>
+  </sensor>
+</mujoco>
+"""
+
 ALL = {
     "smooth": SMOOTH,
     "contact_rich": CONTACT_RICH,
     "elliptic": ELLIPTIC,
     "conjugate_gradient": CONJUGATE_GRADIENT,
     "with_activation": WITH_ACTIVATION,
+    "cube": CUBE,
 }
