@@ -1,5 +1,6 @@
 """What is measured is what happened, and short episodes do not crowd out long ones."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,12 @@ import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
-from mjtrain.mdp import reach
+from mjtrain.mdp import reach, success
 from mjtrain.playing.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
 from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.playing.player import Player
 from mjtrain.playing.summary import summarise
+from mjtrain.reporting.summary_table import print_summary
 from mjtrain.runs.trained_run import TrainedRun, untrained
 
 
@@ -74,6 +76,58 @@ def test_errors_count_when_they_have_settled() -> None:
     assert episode.errors["pose/distance"] == pytest.approx(sum(distances) / 50, rel=1e-5)
     summary = summarise([episode], env.config)
     assert summary.errors["pose/distance"].unit == "m"
+
+
+def in_step(env: Env, *, first: int, last: int) -> torch.Tensor:
+    return (env.episode_step >= first) & (env.episode_step <= last)
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_successes_are_those_of_each_episode(unfinished: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a term measures that is true in certain steps follows from the length of an episode."""
+    run = untrained("Cartpole-Balance")
+    terms = {
+        "early": success(in_step, first=1, last=45),
+        "late": success(in_step, first=40, last=44).replace(measure="ever"),
+        "often": success(in_step, first=11, last=50).replace(measure="count", hold_s=0.1),
+    }
+    env = replace(run.env, successes=terms)
+    env = replace(env, episode_length_s=0.8, terminations={}) if unfinished else env
+    player = make_player(replace(run, env=env), num_envs=8)
+    assert player.env.step_dt == 0.02
+    episodes = play_episodes(player, 1 if unfinished else 3)
+    for episode in episodes:
+        steps = episode.length
+        assert episode.successes == {
+            "early": float(steps <= 45),
+            "late": float(steps >= 40),
+            "often": max(0, min(steps, 50) - 10) // 5,
+        }
+    if unfinished:
+        assert {episode.length for episode in episodes} == {40}
+        return
+    lengths = [episode.length for episode in episodes]
+    assert min(lengths) < 40
+    assert max(lengths) > 45
+    summary = summarise(episodes, env)
+    counts = torch.tensor([episode.successes["often"] for episode in episodes], dtype=torch.float64)
+    plain = summary.to_plain()
+    assert plain["successes"]["often"] == {
+        "mean": pytest.approx(counts.mean().item()),
+        "std": pytest.approx(counts.std().item()),
+        "min": counts.min().item(),
+        "max": counts.max().item(),
+        "unit": "",
+        "measure": "count",
+    }
+    share = sum(length >= 40 for length in lengths) / len(lengths)
+    assert plain["successes"]["late"]["mean"] == pytest.approx(share)
+    settings = {"checkpoint": None, "policy": "random", "task": "Cartpole-Balance", "engine": "native", "seed": 5}
+    settings |= {"num_envs": 8, "episodes_per_env": 3, "noise": False, "pushes": False, "randomization": False}
+    print_summary(settings | plain)
+    table = capsys.readouterr().out
+    assert re.search(rf"success/late +│ +{100 * share:.1f} % │", table)
+    assert re.search(rf"success/often +│ +{counts.mean():.3f} │ +{counts.std():.3f} │", table)
 
 
 def break_one(env: Env, worlds: Any) -> None:
