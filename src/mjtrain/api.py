@@ -164,9 +164,9 @@ def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options:
 
     Returns:
         What the command prints, as plain values: task, policy, checkpoint, iteration, num_envs, episodes_per_env, seed,
-        engine, noise, pushes, randomization, step_dt_s, episodes; reward, length (env steps), reward_terms and errors
-        as mean, std, min, max and unit; successes likewise, with their measure (end, ever or count); terminations
-        as episodes and fraction.
+        engine, noise, pushes, randomization, step_dt_s, episodes; reward, length (env steps), reward_terms, errors and
+        estimates as mean, std, min, max and unit; successes likewise, with their measure (end, ever or count);
+        terminations as episodes and fraction.
 
     Raises:
         RequestError: There is no such run or option, or the checkpoint does not fit.

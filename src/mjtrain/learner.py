@@ -114,6 +114,10 @@ class Policy(Protocol):
     iteration: int
     """Iteration of the training at which the weights were saved."""
 
+    estimated_group: str | None
+    """Flat observation group that the policy learned to tell from images, see `AuxiliaryConfig`; None if there is none,
+    or if the environment does not observe it."""
+
     def load(self, content: dict[str, Any], path: Path) -> None:
         """Take the weights of a checkpoint; nothing changes if they do not fit.
 
@@ -128,6 +132,10 @@ class Policy(Protocol):
 
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
+        ...
+
+    def estimate(self) -> torch.Tensor:
+        """Return what the last call's observations tell of `estimated_group`, in its units. Shape (num_envs, size)."""
         ...
 
     def reset(self, done: torch.Tensor) -> None:

@@ -308,3 +308,26 @@ def test_consecutive_goals_in_one_episode(config: EnvConfig) -> None:
         assert env.success_count("turned").tolist() == count.tolist()
     assert count.min() == 0  # where a goal was drawn that the object is not near, there it ends
     assert count.max() >= 2
+
+
+def test_orientations_differ_by_the_angle_between_them() -> None:
+    generator = np.random.default_rng(0)
+    axes, angles = [], []
+    for angle in (0.0, 1e-3, 0.3, 1.5, 3.0, math.pi):
+        turns = generator.normal(size=(2, 4))
+        first = turns[0] / np.linalg.norm(turns[0])
+        axis = turns[1, :3] / np.linalg.norm(turns[1, :3])
+        second, turn, matrix = np.zeros(4), np.zeros(4), np.zeros(9)
+        mujoco.mju_axisAngle2Quat(turn, axis, angle)
+        mujoco.mju_mulQuat(second, first, turn)
+        pair = []
+        for quaternion in (first, second):
+            mujoco.mju_quat2Mat(matrix, quaternion)
+            pair.append(matrix.reshape(3, 3)[:, :2].T.flatten())
+        axes.append(pair)
+        angles.append(angle)
+    first, second = torch.tensor(np.array(axes)).unbind(dim=1)
+    found = objects.orientation_difference(first, second)
+    torch.testing.assert_close(found, torch.tensor(angles, dtype=torch.float64), atol=1e-6, rtol=1e-6)
+    crooked = torch.cat([2 * first[:, :3], first[:, 3:] + 0.7 * first[:, :3]], dim=1)
+    torch.testing.assert_close(objects.orientation_difference(crooked, second), found, atol=1e-6, rtol=1e-6)

@@ -1,11 +1,18 @@
 """Playing a policy that sees."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import mjtrain
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import AuxiliaryConfig, PpoConfig
+from mjtrain.errors import RequestError
 from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.rl.policy import ActorPolicy
 from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
@@ -35,3 +42,49 @@ def test_a_policy_that_sees_is_measured_the_same_each_time(tmp_path: Path) -> No
     assert table["length"]["mean"] > 1
     assert mjtrain.play(run_dir, episodes=6, seed=4) == table
     assert mjtrain.play(run_dir, episodes=6, seed=4, noise=True) != table
+
+
+def _double(estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    return 2 * (estimated - true).abs().sum(dim=1)
+
+
+def test_what_the_policy_estimates_is_compared_with_the_truth(tmp_path: Path) -> None:
+    env = make_vision_env(size=16)
+    state = {name: term.replace(scale=0.5) for name, term in env.observations["actor"].items()}
+    first = next(iter(state))
+    state[first] = state[first].replace(estimate_error=_double, unit="two of them")
+    env = replace(env, observations={**env.observations, "state": state})
+    task = make_vision_task(env)
+    task = replace(task, agent=replace(task.agent, algorithm=PpoConfig(auxiliary_cfg=AuxiliaryConfig(group="state"))))
+    run_dir = train_vision(task, tmp_path)
+    table = mjtrain.play(run_dir, episodes=2, num_envs=2, seed=3)
+    assert list(table["estimates"]) == list(state)
+    assert table["estimates"][first]["unit"] == "two of them"
+
+    policy = mjtrain.load_policy(run_dir)
+    worlds = make_env(to_eval_config(env), num_envs=2, seed=3)
+    worlds.reset(torch.ones(2, dtype=torch.bool))
+    weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]
+    assert isinstance(policy._policy, ActorPolicy)
+    network: Any = policy._policy.network
+    deviation, mean = (weights[f"auxiliary_head.obs_normalizer._{name}"] for name in ("std", "mean"))
+    missed, running = [], torch.ones(2, dtype=torch.bool)
+    while running.any():
+        seen = worlds.observe()
+        actions = policy(seen)
+        estimated = torch.cat(list(policy.estimate().values()), dim=1)
+        told = network.auxiliary_head.mlp(network.cnns["image"](seen["image"])) * (deviation + 0.01) + mean
+        torch.testing.assert_close(estimated, told.detach() / 0.5)
+        missed.append((estimated - seen["state"] / 0.5).abs().masked_fill(~running[:, None], torch.nan))
+        _, _, terminated, truncated = worlds.step(actions)
+        running &= ~(terminated | truncated)
+    for column, (name, spread) in enumerate(table["estimates"].items()):
+        by_episode = torch.stack(missed)[:, :, column].nanmean(dim=0) * (2 if name == first else 1)
+        assert spread["mean"] == pytest.approx(by_episode.mean().item(), rel=1e-4)
+
+
+def test_a_policy_without_supervision_estimates_nothing(cartpole_run: Path) -> None:
+    policy = mjtrain.load_policy(cartpole_run)
+    with pytest.raises(RequestError, match=r"estimates nothing: it was trained without --agent\.algorithm"):
+        policy.estimate()
+    assert mjtrain.play(cartpole_run, episodes=2)["estimates"] == {}

@@ -95,8 +95,14 @@ def test_convolutions_learn_the_state_that_the_images_show(tmp_path: Path) -> No
     assert sum(losses[-3:]) < 0.7 * sum(losses[1:4]), losses
     policy = ActorPolicy(config.agent, observations, 1)
     policy.load(load_checkpoint(tmp_path / "model_30.pt", "cpu"), tmp_path)
-    assert not any("auxiliary" in name for name in policy.network.state_dict())
     assert torch.isfinite(policy(observations)).all()
+    missed = (policy.estimate() - observations["state"]).square().mean() / observations["state"].var(dim=0).mean()
+    assert missed < 1, "nearer than the mean"
+    unknown = {name: group for name, group in observations.items() if name != "state"}
+    blind = ActorPolicy(config.agent, unknown, 1)
+    blind.load(load_checkpoint(tmp_path / "model_30.pt", "cpu"), tmp_path)
+    assert blind.estimated_group is None
+    assert torch.equal(blind(unknown), policy(observations))
 
 
 def _sometimes_no_image(env: Any) -> torch.Tensor:

@@ -35,6 +35,7 @@ LEADING = {
     ("env", "level"): "curriculum",
     ("env", "drawn", "before"): "refine",
     ("env", "values"): "steer",
+    ("estimated", "true"): "estimate error",
 }
 """What a function takes before its parameters, and the kind of term that tells."""
 

@@ -67,6 +67,13 @@ class ObservationTerm(Term):
     delay: tuple[int, int] = (0, 0)
     """Fewest and most env steps until a reading arrives, drawn for each episode."""
 
+    estimate_error: Callable[..., Any] | None = None
+    """estimate_error(estimated, true) -> tensor of shape (num_envs,): how far an estimate of the term is from it, see
+    `AuxiliaryConfig`. Both have the term's columns, unscaled. None: the length of the difference."""
+
+    unit: str = ""
+    """Unit of estimate_error, for reports."""
+
     shift: int = 0
     """Images: most pixels by which they are shifted to each side, drawn for each world and env step; the border is
     repeated (Laskin et al. 2020, arXiv:2004.14990). Off with observation_noise."""

@@ -157,6 +157,21 @@ def orientation_in(env: "Env", *, object: str, orientation_sensor: str | None = 
     return rotations.first_axes(quaternion)
 
 
+def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """Angle between two orientations as `orientation_in` gives them, for `ObservationTerm.estimate_error`, in rad.
+
+    Args:
+        estimated: Two columns that need not be orthogonal nor of length 1; the second is turned to be orthogonal to the
+            first. Shape (num_envs, 6).
+        true: Likewise.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    distance = (_complete_axes(estimated) - _complete_axes(true)).flatten(1).norm(dim=1)
+    return 2 * torch.asin((distance / 8**0.5).clamp(max=1.0))  # |A - B|^2 = 8 sin^2(angle / 2)
+
+
 def linear_velocity_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
 
@@ -364,6 +379,13 @@ def _draw_orientations(env: "Env") -> torch.Tensor:
 def _missing_rotation(env: "Env", command: str, object: str) -> torch.Tensor:
     """Return the rotation from an object to its commanded orientation, in the world's frame. Shape (num_envs, 4)."""
     return rotations.multiply(_commanded_orientation(env, command), rotations.conjugate(env.qpos(object)[:, 3:]))
+
+
+def _complete_axes(axes: torch.Tensor) -> torch.Tensor:
+    """Return the rotation matrices, of which axes has the first two columns. Shape (num_envs, 3, 3), by columns."""
+    x = torch.nn.functional.normalize(axes[:, :3], dim=1)
+    y = torch.nn.functional.normalize(axes[:, 3:] - (x * axes[:, 3:]).sum(dim=1, keepdim=True) * x, dim=1)
+    return torch.stack([x, y, torch.linalg.cross(x, y)], dim=1)
 
 
 def _seen_from(env: "Env", orientation_sensor: str | None, vector: torch.Tensor) -> torch.Tensor:

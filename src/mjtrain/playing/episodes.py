@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from mjtrain.errors import RequestError
+from mjtrain.playing.estimates import Estimates
 from mjtrain.playing.player import Player
 
 BROKEN = "not_finite"
@@ -37,6 +38,9 @@ class Episode:
     errors: dict[str, float]
     """Mean of each command error over the env steps that count, as "command/error". Errors without such a step are
     missing."""
+
+    estimates: dict[str, float]
+    """Mean error of what the policy estimates, by observation term; empty if it estimates nothing."""
 
 
 def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
@@ -102,10 +106,15 @@ class _Meter:
         self._length = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
         self._error_sum = torch.zeros(env.num_envs, len(self._errors), dtype=torch.float64, device=env.device)
         self._error_count = torch.zeros_like(self._error_sum)
+        self._estimates = Estimates(player.env, player.policy) if player.policy and player.estimated_group else None
+        self._estimated = () if self._estimates is None else tuple(self._estimates.terms)
+        self._estimate_sum = torch.zeros(env.num_envs, len(self._estimated), dtype=torch.float64, device=env.device)
+        self._observed: dict[str, torch.Tensor] = {}
 
     def before_step(self) -> None:
         """Measure errors where the policy sees them: before it acts, when state and command belong together."""
         env = self._env
+        self._observed = env.observe()
         self._drawn = {command: env.drawn_command(command).clone() for command in self._since}
         for column, ((command, error), settling) in enumerate(zip(self._errors, self._settling, strict=True)):
             counts = self._since[command] >= settling
@@ -113,7 +122,9 @@ class _Meter:
             self._error_count[:, column] += counts
 
     def after_step(self) -> None:
-        """Add the rewards of this step."""
+        """Add the rewards of this step, and how well the policy saw what it acted on."""
+        if self._estimates is not None:
+            self._estimate_sum += self._estimates.errors(self._observed)
         self._rewards += self._env.reward_terms
         self._length += 1
         for command, since in self._since.items():
@@ -124,9 +135,10 @@ class _Meter:
         """Return the episodes of the masked worlds, which end with this step unless they are unfinished."""
         config = self._env.config
         errors = self._error_sum / self._error_count  # NaN where no step counted
-        columns = (self._rewards, self._length, self._env.causes, self._env.successes, errors)
+        estimates = self._estimate_sum / self._length[:, None]
+        columns = (self._rewards, self._length, self._env.causes, self._env.successes, errors, estimates)
         episodes = []
-        for rewards, length, causes, successes, means in zip(
+        for rewards, length, causes, successes, means, missed in zip(
             *(column[worlds].tolist() for column in columns), strict=True
         ):
             said = [name for name, cause in zip(config.terminations, causes, strict=True) if cause]
@@ -142,13 +154,14 @@ class _Meter:
                         for (command, error), mean in zip(self._errors, means, strict=True)
                         if not math.isnan(mean)
                     },
+                    estimates=dict(zip(self._estimated, missed, strict=True)),
                 )
             )
         return episodes
 
     def clear(self, worlds: torch.Tensor) -> None:
         """Start new episodes in the masked worlds."""
-        for sums in (self._rewards, self._length, self._error_sum, self._error_count):
+        for sums in (self._rewards, self._length, self._error_sum, self._error_count, self._estimate_sum):
             sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
         for since in self._since.values():
             since.masked_fill_(worlds, 0.0)

@@ -84,5 +84,5 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         "engine": resolve_engine(config.engine, context.device),
         **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
         "step_dt_s": player.env.step_dt,
-        **summarise(episodes, run.env).to_plain(),
+        **summarise(episodes, run.env, player.estimated_group).to_plain(),
     }

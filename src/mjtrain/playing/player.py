@@ -80,6 +80,11 @@ class Player:
         """Iteration of the training at which the current weights were saved; None without a trained policy."""
         return None if self._network is None else self._network.iteration
 
+    @property
+    def estimated_group(self) -> str | None:
+        """Observation group that the policy tells from images; None if there is none."""
+        return None if self._network is None else self._network.estimated_group
+
     def act(self) -> torch.Tensor:
         """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
         env = self.env

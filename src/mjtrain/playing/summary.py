@@ -55,6 +55,9 @@ class Summary:
     errors: dict[str, Spread] = field(default_factory=dict)
     """Each error of each command, as "command/error", over the episodes that have it."""
 
+    estimates: dict[str, Spread] = field(default_factory=dict)
+    """Errors of what the policy estimates from images, by observation term, see `ObservationTerm.estimate_error`."""
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for JSON; for each cause the number of episodes and the fraction."""
         causes = {
@@ -63,8 +66,14 @@ class Summary:
         return {**asdict(self), "terminations": causes}
 
 
-def summarise(episodes: Sequence[Episode], config: EnvConfig) -> Summary:
-    """Summarise at least one episode of an environment."""
+def summarise(episodes: Sequence[Episode], config: EnvConfig, estimated_group: str | None = None) -> Summary:
+    """Summarise episodes.
+
+    Args:
+        episodes: At least one.
+        config: The environment.
+        estimated_group: Observation group of which the episodes have estimates.
+    """
     causes = dict.fromkeys((*config.terminations, BROKEN, UNFINISHED), 0)
     for episode in episodes:
         for cause in episode.causes:
@@ -89,6 +98,10 @@ def summarise(episodes: Sequence[Episode], config: EnvConfig) -> Summary:
             for name, term in config.successes.items()
         },
         errors=errors,
+        estimates={
+            name: _spread((episode.estimates[name] for episode in episodes), term.unit)
+            for name, term in ({} if estimated_group is None else config.observations[estimated_group]).items()
+        },
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from mjtrain.errors import RequestError
+from mjtrain.playing.estimates import Estimates
 from mjtrain.playing.player import Player
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun
@@ -44,6 +45,7 @@ class TrainedPolicy:
         width) of images."""
         self.num_actions = player.env.num_actions
         """Size of an action."""
+        self._estimates = None if self._policy.estimated_group is None else Estimates(player.env, self._policy)
         player.close()
         self._num_envs = 1
 
@@ -82,6 +84,20 @@ class TrainedPolicy:
         actions = self._policy(batch).reshape(*axes, self.num_actions)
         like = given[first]
         return actions.to(like.device) if isinstance(like, torch.Tensor) else actions.cpu().numpy()
+
+    def estimate(self) -> dict[str, torch.Tensor]:
+        """Return what the images of the last call tell of the group that was supervised, see `AuxiliaryConfig`.
+
+        Returns:
+            By observation term, in its unit: shape (num_envs, size), on the policy's device.
+
+        Raises:
+            RequestError: The policy was trained without.
+        """
+        if self._estimates is None:
+            flag = "--agent.algorithm.auxiliary-cfg.group"
+            raise RequestError(f"the policy estimates nothing: it was trained without {flag}")
+        return self._estimates.read()
 
     def _check(self, name: str, given: Any) -> None:
         """Raise a RequestError unless observations of a group fit."""

@@ -21,11 +21,12 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_section()
     for name, spread in report["reward_terms"].items():
         table.add_row(f"reward/{name}", *_numbers(spread))
-    if report["errors"]:
-        table.add_section()
-    for name, spread in report["errors"].items():
-        unit = f", {spread['unit']}" if spread["unit"] else ""
-        table.add_row(f"error/{name}{unit}", *_numbers(spread))
+    for kind, spreads in (("error", report["errors"]), ("estimate", report["estimates"])):
+        if spreads:
+            table.add_section()
+        for name, spread in spreads.items():
+            unit = f", {spread['unit']}" if spread["unit"] else ""
+            table.add_row(f"{kind}/{name}{unit}", *_numbers(spread))
     if report["successes"]:
         table.add_section()
     for name, spread in report["successes"].items():

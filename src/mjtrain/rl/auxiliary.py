@@ -13,7 +13,7 @@ class AuxiliaryHead(nn.Module):
     """Predicts a flat observation group, normalised by its running mean and deviation, from encoded images.
 
     It is a part of the actor, so the optimiser, gradients over ranks, checkpoints and the drift check have it. What
-    only acts does not need it.
+    only acts, where the group is not known, does not need it.
     """
 
     def __init__(
@@ -42,6 +42,10 @@ class AuxiliaryHead(nn.Module):
             obs: Observations by group, of the same batch.
         """
         return nn.functional.mse_loss(self.mlp(latent), self.obs_normalizer(obs[self._group]))
+
+    def estimate(self, latent: torch.Tensor) -> torch.Tensor:
+        """Return the prediction in the units of the group, shape (batch, size), for latents (batch, latent_dim)."""
+        return self.obs_normalizer.inverse(self.mlp(latent))
 
     def update_normalization(self, obs: TensorDict) -> None:
         """Take in observations of a rollout."""

@@ -108,7 +108,7 @@ class CnnModel(CNNModel):
             self.cnns = encoders
         else:
             self.__dict__["cnns"] = cnns  # not registered as a part of this model
-        self.auxiliary_head = None
+        self.auxiliary_head: AuxiliaryHead | None = None
         if auxiliary_cfg is not None:
             group, widths = auxiliary_cfg["group"], tuple(auxiliary_cfg["hidden_dims"])
             self.auxiliary_head = AuxiliaryHead(self.cnn_latent_dim, obs, group, widths, activation)

@@ -10,9 +10,10 @@ from rsl_rl.utils import resolve_class
 from tensordict import TensorDict
 
 from mjtrain.checkpoint import CheckpointError
-from mjtrain.config import AgentConfig, to_plain
+from mjtrain.config import AgentConfig, PpoConfig, to_plain
 from mjtrain.errors import RequestError
 from mjtrain.rl.auxiliary import without_head
+from mjtrain.rl.cnn_model import CnnModel
 from mjtrain.rl.networks import resolve_model
 
 
@@ -39,6 +40,11 @@ class ActorPolicy:
                 )
         plain = to_plain(config)
         make_actor, options = resolve_class(resolve_model(plain["actor"]))
+        supervised = _find_supervised_group(config)
+        self.estimated_group = supervised if supervised in observations else None
+        """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""
+        if self.estimated_group is not None:
+            options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
         first = next(iter(observations.values()))
         seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
         self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
@@ -64,7 +70,8 @@ class ActorPolicy:
         weights = content.get("actor_state_dict")
         if weights is None:
             raise CheckpointError(f"checkpoint {path}: has no actor; it is no checkpoint of a training")
-        weights = without_head(weights)
+        if self.estimated_group is None:
+            weights = without_head(weights)
         theirs = {name: tuple(value.shape) for name, value in weights.items()}
         ours = {name: tuple(value.shape) for name, value in self.network.state_dict().items()}
         for name in [*ours, *theirs]:
@@ -81,6 +88,12 @@ class ActorPolicy:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
         first = next(iter(observations.values()))
         return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
+
+    @torch.inference_mode()
+    def estimate(self) -> torch.Tensor:
+        """Return what the images of the last call tell of `estimated_group`, shape (num_envs, size)."""
+        network: Any = self.network
+        return network.auxiliary_head.estimate(network.image_latent)
 
     @torch.inference_mode()  # in which the memory was made
     def reset(self, done: torch.Tensor) -> None:
@@ -110,12 +123,18 @@ class ActorPolicy:
         return self.network
 
 
+def _find_supervised_group(config: AgentConfig) -> str:
+    return config.algorithm.auxiliary_cfg.group if isinstance(config.algorithm, PpoConfig) else ""
+
+
 class _Positional(torch.nn.Module):
     """A network with its observations as positional inputs: the flat groups side by side, if any, and each image."""
 
     def __init__(self, network: MLPModel, inputs: dict[str, tuple[int, ...]]) -> None:
         super().__init__()
         self.network = copy.deepcopy(network)
+        if isinstance(self.network, CnnModel):
+            self.network.auxiliary_head = None  # what acts does not need it
         self._flat = {group: shape[0] for group, shape in inputs.items() if len(shape) == 1}
         self._images = [group for group, shape in inputs.items() if len(shape) > 1]
 
