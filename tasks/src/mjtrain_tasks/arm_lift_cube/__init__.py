@@ -1,0 +1,130 @@
+"""Arm-Lift-Cube: pick a cube up with a gripper and hold it at a commanded place."""
+
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    DistributionConfig,
+    EnvConfig,
+    ModelConfig,
+    PpoConfig,
+    RobotConfig,
+    SensorConfig,
+    TaskConfig,
+)
+from mjtrain.mdp import (
+    command,
+    error,
+    events,
+    objects,
+    observation,
+    observations,
+    randomization,
+    reset_event,
+    reward,
+    rewards,
+    startup_event,
+    success,
+    targets,
+    termination,
+    terminations,
+    truncation,
+)
+from mjtrain_tasks.arm_lift_cube.carrying import carried_near, grasped, lifted, pointing_down
+from mjtrain_tasks.models import ARM_GRIPPER
+
+ARM_JOINTS = ("shoulder_.*", "elbow", "wrist_.*")
+START = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.02, 0.02)}
+"""Bounds of the place where the cube lies, in m in the world's frame; half its side is 2 cm."""
+
+GOALS = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.12, 0.32)}
+"""Bounds of the place where it is to be held, likewise."""
+
+CUBE_AT_TOOL = {"object": "cube", "position_sensor": "tool_position"}
+PLACE = {"command": "place", "object": "cube"}
+LIFTED_M = (0.022, 0.062)
+"""Heights of the cube, in m, between which it counts as more and more lifted."""
+
+
+def make_task() -> TaskConfig:
+    """Pick a cube up with a gripper and hold it at a commanded place.
+
+    Trains in: about 15 minutes on two CPU cores.
+    """
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=300)
+
+
+def make_robot() -> RobotConfig:
+    """Return the arm with sensors that tell whether the tips of the fingers touch the cube."""
+    return RobotConfig(
+        file=str(ARM_GRIPPER),
+        sensors={
+            f"{side}_touch": SensorConfig(type="contact", object=f"{side}_tip", reference="cube", data=("found",))
+            for side in ("left", "right")
+        },
+    )
+
+
+def make_env() -> EnvConfig:
+    """The MDP: 25 env steps per second; an episode is one cube and one place, for 4 s."""
+    return EnvConfig(
+        robot=make_robot(),
+        decimation=8,
+        episode_length_s=4.0,
+        actions={
+            "arm": ActionTerm(actuators=ARM_JOINTS, scale=1.0, clip=(-1.5, 1.5)),
+            "fingers": ActionTerm(actuators=("fingers",), scale=0.03, offset=0.02),
+        },
+        commands={
+            "place": command(objects.place_command, **GOALS).replace(
+                resampling_s=(4.0, 4.0),
+                errors={"distance": error(objects.distance, "m", **PLACE).replace(settling_s=3.5)},
+                controls=GOALS,
+                steer=targets.steer,
+            )
+        },
+        observations={
+            "actor": {
+                "joint_positions": observation(observations.joint_pos_rel, joints=ARM_JOINTS),
+                "joint_velocities": observation(observations.joint_velocities, joints=ARM_JOINTS),
+                "opening": observation(observations.joint_pos, joint="left_finger"),
+                "cube_position": observation(objects.position_in, **CUBE_AT_TOOL),
+                "cube_orientation": observation(
+                    objects.orientation_in, object="cube", orientation_sensor="tool_orientation"
+                ),
+                "cube_to_place": observation(objects.position_error, **PLACE),
+                "last_action": observation(observations.last_action),
+            }
+        },
+        successes={"placed": success(objects.reached, **PLACE, tolerance_m=0.02)},
+        rewards={
+            "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
+            "grasp": reward(grasped, 1.0, sensors=("left_touch", "right_touch")),
+            "lift": reward(lifted, 2.0, **CUBE_AT_TOOL, height_m=LIFTED_M),
+            "near": reward(carried_near, 4.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.2),
+            "exact": reward(carried_near, 5.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.03),
+            "down": reward(pointing_down, 0.5, orientation_sensor="tool_orientation"),
+            "action_rate": reward(rewards.action_rate, -0.01),
+            "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
+        },
+        terminations={
+            "time_out": truncation(terminations.time_out),
+            "strayed": termination(objects.strayed, **CUBE_AT_TOOL, beyond_m=0.5),
+        },
+        events={
+            "mass": startup_event(randomization.mass, bodies=("cube",), factor=(0.8, 1.25)),
+            "friction": startup_event(randomization.friction, geoms=(".*_tip",), sliding=(0.8, 1.2)),
+            "arm": reset_event(events.reset_joints_by_scale, joints=ARM_JOINTS, factor=(0.95, 1.05)),
+            "cube_place": reset_event(objects.reset_place, object="cube", **START),
+            "cube_yaw": reset_event(events.reset_root_state_uniform, joint="cube", yaw=(-0.7854, 0.7854)),
+        },
+    )
+
+
+def make_agent() -> AgentConfig:
+    """PPO with two networks that see the same observations."""
+    return AgentConfig(
+        actor=ModelConfig(hidden_dims=(128, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
+        critic=ModelConfig(hidden_dims=(128, 64)),
+        algorithm=PpoConfig(entropy_coef=0.002, desired_kl=0.02, gamma=0.97),
+        obs_groups={"actor": ("actor",), "critic": ("actor",)},
+    )
