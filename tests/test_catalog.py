@@ -35,6 +35,7 @@ def task_file(tmp_path: Path) -> Path:
 
 def test_the_built_in_tasks_are_listed() -> None:
     assert [entry.name for entry in list_tasks()] == [
+        "Arm-Lift-Cube",
         "Arm-Reach",
         "Arm-Reach-Vision",
         "Cartpole-Balance",

@@ -45,6 +45,7 @@ def test_list_tasks(tmp_path: Path) -> None:
     done = run("list-tasks", cwd=tmp_path)
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "Arm-Lift-Cube",
         "Arm-Reach",
         "Arm-Reach-Vision",
         "Cartpole-Balance",
@@ -54,10 +55,10 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]
-    line = done.stdout.splitlines()[2]
-    assert line.startswith("Cartpole-Balance")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("Cartpole-Balance "))
     assert line.endswith("Balance a pole by pushing the cart under it; about half a minute on two CPU cores")
-    task = json.loads(run("list-tasks", "--json", cwd=tmp_path).stdout)[2]
+    tasks = {task["name"]: task for task in json.loads(run("list-tasks", "--json", cwd=tmp_path).stdout)}
+    task = tasks["Cartpole-Balance"]
     assert task["factory"] == "mjtrain_tasks.cartpole_balance:make_task"
     assert task["distribution"].startswith("mjtrain-tasks ")
     assert run("list-tasks", "--jsn", cwd=tmp_path).stderr == "list-tasks: unknown flag --jsn; did you mean --json?\n"

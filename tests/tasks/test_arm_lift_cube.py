@@ -2,12 +2,15 @@
 
 from typing import Literal
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 
 from mjtrain.catalog import load_task
 from mjtrain.engines import make_engine
-from support.envs import ENGINES
+from mjtrain_tasks.models import ARM, ARM_GRIPPER
+from support.envs import ENGINES, make_env
 
 NUM_ENVS = 4
 OVER = (2.8409, -1.3936, 2.256, -2.4332, -1.5708, -0.3007)
@@ -45,3 +48,46 @@ def test_a_grasp_by_waypoints_lifts_the_cube_and_holds_it_for_five_seconds(name:
     moved = (engine.state.qpos[:, cube.start : cube.start + 3] - held).norm(dim=1)
     assert moved.max() < 0.005
     engine.close()
+
+
+def test_the_gripper_has_the_masses_and_lengths_that_its_maker_publishes() -> None:
+    model = mujoco.MjModel.from_xml_path(str(ARM_GRIPPER))
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, model.key("home").id)
+    mujoco.mj_forward(model, data)
+    assert model.body("hand").mass[0] == 0.73
+    assert model.body("left_finger").mass[0] == model.body("right_finger").mass[0] == 0.015
+    hand, rotation = data.body("hand").xpos, data.body("hand").xmat.reshape(3, 3)
+    np.testing.assert_allclose(rotation.T @ (data.site("tool").xpos - hand), (0, 0, 0.1034), atol=1e-9)
+    tips = np.array([rotation.T @ (data.geom(f"{side}_tip").xpos - hand) for side in ("left", "right")])
+    thickness = 2 * model.geom("left_tip").size[1]
+    assert abs(tips[0, 1] - tips[1, 1] - thickness - 0.08) < 1e-4  # 80 mm apart when open
+    np.testing.assert_allclose(tips.mean(axis=0), (0, 0, 0.0584 + 0.04525), atol=1e-9)
+    np.testing.assert_allclose(2 * model.geom("left_tip").size, (0.0175, 0.0152, 0.0185), atol=1e-9)
+    assert (model.jnt_range[model.joint("left_finger").id] == (0, 0.04)).all()
+
+
+def test_the_arm_is_that_of_the_arm_without_a_gripper() -> None:
+    bare, model = (mujoco.MjModel.from_xml_path(str(file)) for file in (ARM, ARM_GRIPPER))
+    for body in range(1, bare.nbody):
+        name = bare.body(body).name
+        for field in ("pos", "quat", "mass", "inertia", "ipos"):
+            assert (getattr(bare.body(name), field) == getattr(model.body(name), field)).all(), (name, field)
+    for joint in range(bare.njnt):
+        name = bare.joint(joint).name
+        for field in ("range", "axis", "armature", "damping"):
+            assert (getattr(bare.joint(name), field) == getattr(model.joint(name), field)).all(), (name, field)
+        assert (bare.actuator(name).forcerange == model.actuator(name).forcerange).all()
+
+
+def test_episodes_begin_with_an_open_gripper_above_a_cube_that_lies_on_the_ground() -> None:
+    env = make_env(load_task("Arm-Lift-Cube").env, num_envs=500)
+    cube = env.qpos("cube")
+    assert (cube[:, 2] == 0.02).all()
+    assert (cube[:, :2] >= torch.tensor([0.35, -0.2])).all()
+    assert (cube[:, :2] <= torch.tensor([0.55, 0.2])).all()
+    assert torch.allclose(env.qpos(("left_finger", "right_finger")), torch.full((500, 2), 0.04))
+    assert (env.sensor("tool_position")[:, 2] > 0.1).all()
+    assert not env.success("placed").any()
+    env.step(torch.zeros(500, env.num_actions))
+    assert (env.qpos("cube")[:, :3] - cube[:, :3]).abs().max() < 1e-3

@@ -95,7 +95,7 @@ def make_env() -> EnvConfig:
                 "last_action": observation(observations.last_action),
             }
         },
-        successes={"placed": success(objects.reached, **PLACE, tolerance_m=0.02)},
+        successes={"placed": success(objects.reached, command="place", object="cube", tolerance_m=0.02)},
         rewards={
             "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
             "grasp": reward(grasped, 1.0, sensors=("left_touch", "right_touch")),
