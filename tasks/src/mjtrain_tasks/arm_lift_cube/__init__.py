@@ -41,7 +41,7 @@ GOALS = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.12, 0.32)}
 
 CUBE_AT_TOOL = {"object": "cube", "position_sensor": "tool_position"}
 PLACE = {"command": "place", "object": "cube"}
-LIFTED_M = (0.022, 0.062)
+LIFTED_M = (0.022, 0.042)
 """Heights of the cube, in m, between which it counts as more and more lifted."""
 
 
@@ -50,7 +50,7 @@ def make_task() -> TaskConfig:
 
     Trains in: about 15 minutes on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, num_envs_gpu=4096, max_iterations=400)
 
 
 def make_robot() -> RobotConfig:
@@ -100,9 +100,9 @@ def make_env() -> EnvConfig:
             "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
             "grasp": reward(grasped, 1.0, sensors=("left_touch", "right_touch")),
             "lift": reward(lifted, 2.0, **CUBE_AT_TOOL, height_m=LIFTED_M),
-            "near": reward(carried_near, 4.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.2),
+            "near": reward(carried_near, 8.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.2),
             "exact": reward(carried_near, 5.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.03),
-            "down": reward(pointing_down, 0.5, orientation_sensor="tool_orientation"),
+            "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
             "action_rate": reward(rewards.action_rate, -0.01),
             "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
