@@ -50,7 +50,7 @@ def make_task() -> TaskConfig:
 
     Trains in: about 15 minutes on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, num_envs_gpu=4096, max_iterations=400)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, num_envs_gpu=4096, max_iterations=250)
 
 
 def make_robot() -> RobotConfig:
@@ -102,7 +102,7 @@ def make_env() -> EnvConfig:
             "lift": reward(lifted, 2.0, **CUBE_AT_TOOL, height_m=LIFTED_M),
             "near": reward(carried_near, 8.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.2),
             "exact": reward(carried_near, 5.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.03),
-            "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
+            "down": reward(pointing_down, 2.0, orientation_sensor="tool_orientation"),
             "action_rate": reward(rewards.action_rate, -0.01),
             "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
