@@ -2,6 +2,7 @@
 
     python examples/deploy.py logs/cartpole_balance/2026-11-21_09-07-06/export
     python examples/deploy.py logs/quadruped_velocity_flat/2026-11-21_10-00-00/export --command 0.8 0 0 --seconds 20
+    python examples/deploy.py logs/arm_lift_cube/2026-11-22_09-00-00/export --command 0.45 0.1 0.25 --seconds 4
     MUJOCO_GL=egl python examples/deploy.py logs/cartpole_balance_vision/2026-11-22_05-12-44/export
 
 Needs mujoco, numpy and onnxruntime. It reads from the files what the policy wants to see and how its answer moves the
@@ -91,6 +92,13 @@ def stack(images: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(images)
 
 
+def rotation(quaternion: np.ndarray) -> np.ndarray:
+    """Rotation matrix of a quaternion (w, x, y, z)."""
+    matrix = np.empty(9)
+    mujoco.mju_quat2Mat(matrix, quaternion)
+    return matrix.reshape(3, 3)
+
+
 class Robot:
     """The simulated robot; on a real one, these would be its encoders, its IMU and its motors."""
 
@@ -104,7 +112,9 @@ class Robot:
         for joint, position in metadata["default_pose"].items():
             self.data.joint(joint).qpos[:] = position
         # not quite where it should be
-        hinges = [joint for joint, position in metadata["default_pose"].items() if len(position) == 1]
+        hinges = [
+            joint for joint in metadata["default_pose"] if self.model.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE
+        ]
         for joint, noise in zip(hinges, np.random.default_rng(seed).uniform(-0.05, 0.05, len(hinges)), strict=True):
             self.data.joint(joint).qpos += noise
         mujoco.mj_forward(self.model, self.data)
@@ -121,6 +131,10 @@ class Robot:
     def sensor(self, name: str) -> np.ndarray:
         """What a sensor says."""
         return self.data.sensor(name).data
+
+    def axes(self, sensor: str | None) -> np.ndarray:
+        """Rotation matrix of the frame that a framequat sensor is on, or of the world."""
+        return np.eye(3) if sensor is None else rotation(self.sensor(sensor))
 
     def read(self, function: str, params: dict) -> np.ndarray:
         """What an observation term of mjtrain is: one entry per function that your policy uses."""
@@ -144,6 +158,14 @@ class Robot:
                 return self.command
             case "last_action":
                 return self.action
+            case "position_in":
+                offset = data.joint(params["object"]).qpos[:3] - self.sensor(params["position_sensor"])
+                return self.axes(params.get("orientation_sensor")).T @ offset
+            case "orientation_in":
+                seen = self.axes(params.get("orientation_sensor")).T @ rotation(data.joint(params["object"]).qpos[3:])
+                return np.concatenate([seen[:, 0], seen[:, 1]])
+            case "position_error" if "object" in params:
+                return self.command[:3] - data.joint(params["object"]).qpos[:3]
             case "clock":
                 angle = 2 * np.pi * params["frequency_hz"] * self.metadata["control_period_s"] * self.step
                 moving = np.linalg.norm(self.command) > 0.05  # while it should stand, the clock does, too
@@ -183,7 +205,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what uv run export wrote")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--command", type=float, nargs="*", default=[0.8, 0.0, 0.0], help="velocity: m/s, m/s, rad/s")
+    parser.add_argument(
+        "--command", type=float, nargs="*", default=[0.8, 0.0, 0.0], help="velocity (m/s, m/s, rad/s) or place (m)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the start")
     arguments = parser.parse_args()
 
@@ -191,7 +215,8 @@ def main() -> None:
     metadata = json.loads(session.get_modelmeta().custom_metadata_map["mjtrain"])
     assert all(term["history"] == 1 for term in metadata["observations"]), "this example keeps no history"
     robot = Robot(arguments.folder, metadata, arguments.command, arguments.seed)
-    walks = any(len(position) == 7 for position in metadata["default_pose"].values())
+    walks = "base_velocity" in {robot.model.sensor(index).name for index in range(robot.model.nsensor)}
+    objects = [] if walks else [joint for joint, pose in metadata["default_pose"].items() if len(pose) == 7]
     begin = robot.data.qpos[:2].copy()
     seen = []
     for _ in range(round(arguments.seconds / metadata["control_period_s"])):
@@ -212,6 +237,9 @@ def main() -> None:
             "mean_velocity": settled[:, :3].mean(axis=0).round(3).tolist(),
             "least_cosine_of_tilt": float(history[:, 3].min().round(3)),
         }
+    elif objects:
+        report |= {"commanded": arguments.command}
+        report |= {joint: robot.data.joint(joint).qpos.round(4).tolist() for joint in objects}
     else:
         report |= dict(zip(metadata["default_pose"], np.abs(history).max(axis=0).round(4).tolist(), strict=True))
     print(json.dumps(report))
