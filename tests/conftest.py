@@ -16,6 +16,7 @@ PROCESS = (
     "cli/test_scaling.py",
     "cli/test_tasks.py",
     "exporting/test_deploy.py",
+    "exporting/test_deploy_lift.py",
     "exporting/test_deploy_vision.py",
     "hooks/test_checkpoint_hook.py",
     "launcher/test_launch.py",
