@@ -42,6 +42,7 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Cartpole-Balance-Vision",
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
+        "Hand-Reorient-Cube",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

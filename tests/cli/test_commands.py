@@ -52,6 +52,7 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Cartpole-Balance-Vision",
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
+        "Hand-Reorient-Cube",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

@@ -187,8 +187,12 @@ def test_a_state_that_does_not_fit_changes_nothing(engine: str) -> None:
             assert same, f"{name}, after a state with another {path}"
 
 
+# Where single precision lets contacts come and go, trajectories part; other tests compare the engines there.
+PARTING = ("Hand-Reorient-Cube", "Quadruped-Velocity-Rough")
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("variant", [variant for variant in variants() if variant[0] != "Quadruped-Velocity-Rough"])
+@pytest.mark.parametrize("variant", [variant for variant in variants() if variant[0] not in PARTING])
 def test_both_engines_see_the_same_task(variant: tuple[str, bool]) -> None:
     """100 env steps with the same actions, through contacts; the bounds are those of single precision."""
     task, randomized = variant

@@ -1,0 +1,77 @@
+"""Hand-Reorient-Cube: what the cube is turned for, when a goal is replaced, and when an episode ends."""
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.mdp import objects
+from mjtrain_tasks.hand_reorient import CUBE, TOLERANCE
+from mjtrain_tasks.hand_reorient.progress import progress
+
+NUM_ENVS = 16
+
+
+@pytest.fixture
+def env() -> Env:
+    return mjtrain.make_env(load_task("Hand-Reorient-Cube"), num_envs=NUM_ENVS, num_threads=2)
+
+
+def angle(env: Env) -> torch.Tensor:
+    return objects.angle(env, command="goal", object=CUBE)
+
+
+def put_cube(env: Env, position: torch.Tensor | None = None, quaternion: torch.Tensor | None = None) -> None:
+    """Move the cube in all worlds, at rest and unseen by the environment."""
+    qpos, place = env.state.qpos.clone(), env.engine.layout.qpos[CUBE]
+    if position is not None:
+        qpos[:, place][:, :3] += position
+    if quaternion is not None:
+        qpos[:, place][:, 3:] = quaternion
+    env.engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos, torch.zeros_like(env.state.qvel))
+
+
+def test_progress_adds_up_to_the_angle_that_was_turned(env: Env) -> None:
+    start, goal = angle(env), env.command("goal").clone()
+    turned, same = torch.zeros(NUM_ENVS), torch.ones(NUM_ENVS, dtype=torch.bool)
+    column = list(env.config.rewards).index("progress")
+    weight = env.config.rewards["progress"].weight
+    for _ in range(10):
+        before = angle(env)
+        _, _, terminated, truncated = env.step(0.5 * torch.randn(NUM_ENVS, env.num_actions, generator=env.rng))
+        turned += env.reward_terms[:, column] / weight
+        same &= ~terminated & ~truncated & (env.command("goal") == goal).all(dim=1)
+        assert torch.isfinite(before).all()
+    assert same.sum() > NUM_ENVS // 2
+    assert turned[same].tolist() == pytest.approx((start - angle(env))[same].tolist(), abs=1e-3)
+    assert turned[same].abs().max() > 0.1
+
+
+def test_there_is_no_progress_in_the_draw_of_a_goal(env: Env) -> None:
+    put_cube(env, quaternion=env.command("goal"))
+    env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    reached = env.success("goal").clone()
+    assert reached.sum() > NUM_ENVS // 2
+    assert (env.success_count("goal")[reached] == 1).all()
+    assert angle(env)[reached].mean() > 2 * TOLERANCE  # that of a new goal
+    env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    speed = progress(env, command="goal", before="before", object=CUBE)
+    assert (speed == 0.0).all()  # the orientation before the next env step is the present one
+
+
+def test_cube_that_left_the_hand_ends_the_episode(env: Env) -> None:
+    _, _, terminated, _ = env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    assert not terminated.any()
+    put_cube(env, position=torch.tensor([0.0, 0.15, 0.0]))
+    _, _, terminated, truncated = env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    assert terminated.all()
+    assert not truncated.any()
+
+
+def test_still_hand_keeps_the_cube(env: Env) -> None:
+    ended = torch.zeros(NUM_ENVS, dtype=torch.bool)
+    for _ in range(100):
+        _, _, terminated, _ = env.step(torch.zeros(NUM_ENVS, env.num_actions))
+        ended |= terminated
+    assert ended.float().mean() < 0.2
