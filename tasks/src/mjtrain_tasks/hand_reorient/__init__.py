@@ -87,10 +87,10 @@ def make_env() -> EnvConfig:
         },
         rewards={
             "progress": reward(progress, 1.0, **goal, before="before"),
-            "goal": reward(rewards.is_successful, 37.5, success="goal"),  # 3 per goal
-            "dropped": reward(rewards.is_terminated, -12.5),  # -1 per drop
-            "action_rate": reward(rewards.action_rate, -0.005),
-            "speed": reward(rewards.joint_speed, -0.0001, joints=JOINTS),
+            "goal": reward(rewards.is_successful, 12.5, success="goal"),  # 1 per goal
+            "dropped": reward(rewards.is_terminated, -6.25),  # -0.5 per drop
+            "action_rate": reward(rewards.action_rate, -0.0005),
+            "speed": reward(rewards.joint_speed, -0.00005, joints=JOINTS),
         },
         terminations={
             "time_out": truncation(terminations.time_out),
@@ -116,7 +116,7 @@ def make_agent() -> AgentConfig:
         num_steps_per_env=8,
         save_interval=100,
         actor=ModelConfig(
-            hidden_dims=(256, 128), obs_normalization=False, distribution_cfg=DistributionConfig(init_std=0.5)
+            hidden_dims=(256, 128), obs_normalization=False, distribution_cfg=DistributionConfig(init_std=0.6)
         ),
         critic=ModelConfig(hidden_dims=(256, 128), obs_normalization=False),
         algorithm=PpoConfig(
