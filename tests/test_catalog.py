@@ -36,6 +36,7 @@ def task_file(tmp_path: Path) -> Path:
 def test_the_built_in_tasks_are_listed() -> None:
     assert [entry.name for entry in list_tasks()] == [
         "Arm-Lift-Cube",
+        "Arm-Lift-Cube-Vision",
         "Arm-Reach",
         "Arm-Reach-Vision",
         "Cartpole-Balance",
@@ -43,6 +44,7 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
         "Hand-Reorient-Cube",
+        "Hand-Reorient-Cube-Vision",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

@@ -46,6 +46,7 @@ def test_list_tasks(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
         "Arm-Lift-Cube",
+        "Arm-Lift-Cube-Vision",
         "Arm-Reach",
         "Arm-Reach-Vision",
         "Cartpole-Balance",
@@ -53,6 +54,7 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Cartpole-Swingup",
         "Go2-Velocity-Flat",
         "Hand-Reorient-Cube",
+        "Hand-Reorient-Cube-Vision",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

@@ -88,7 +88,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("train Cartpole-Balance --engine ", ["auto", "native", "warp"]),
         ("play Cartpole-Balance --viewer w", ["web"]),
         ("play Quadruped-Velocity-Flat --env.rewards.slip.w", ["--env.rewards.slip.weight"]),
-        ("scaling Arm", ["Arm-Lift-Cube", "Arm-Reach", "Arm-Reach-Vision"]),
+        ("scaling Arm", ["Arm-Lift-Cube", "Arm-Lift-Cube-Vision", "Arm-Reach", "Arm-Reach-Vision"]),
         ("list-tasks --j", ["--json"]),
         ("mjtrain runs --l", ["--log-root"]),
         ("mjtrain export --obs", ["--observations"]),

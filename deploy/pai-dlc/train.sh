@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Start command of a PAI-DLC job (framework: PyTorch), the same on every node: bash deploy/pai-dlc/train.sh [more flags of train]
+# DLC sets WORLD_SIZE (number of nodes), RANK (which of them this is), NPROC_PER_NODE (GPUs of a node), MASTER_ADDR and MASTER_PORT.
+set -euo pipefail
+
+# 512 environments and all three streams of the camera on each GPU. --resume auto: begins a run, or goes on with it after a restart.
+flags=(--num-envs 512 --max-iterations 24000 --run-name pai-dlc --resume auto)
+
+if [ "${LAUNCHER:-mjtrain}" = torchrun ]; then
+    exec torchrun --nproc_per_node="$NPROC_PER_NODE" --nnodes="$WORLD_SIZE" --node_rank="$RANK" --master_addr="$MASTER_ADDR" \
+        --master_port="$MASTER_PORT" -m mjtrain.cli.train Hand-Reorient-Cube-Vision "${flags[@]}" "$@"
+fi
+
+# One command per node starts its GPUs' ranks and watches over them; node 0 has the console, the run directory and the restarts.
+exec train Hand-Reorient-Cube-Vision --gpu-ids all --max-restarts 3 "${flags[@]}" "$@"
