@@ -90,6 +90,29 @@ def judge_reach(env: Env, policy: Policy) -> list[float]:
     return [sum(distances) / len(distances), sum(angles) / len(angles)]
 
 
+def judge_lift(env: Env, policy: Policy) -> list[float]:
+    """Return the share of episodes that end with the cube within 2 cm of its place in %, and the distance in cm."""
+    lost = torch.zeros(env.num_envs, dtype=torch.bool)
+    for _ in range(env.max_episode_steps - 1):  # the very last env step already shows the next episode
+        _, _, terminated, _ = env.step(policy(env.observe()))
+        lost |= terminated
+    distance = (env.qpos("cube")[:, :3] - env.command("place")).norm(dim=1)
+    return [100 * ((distance <= 0.02) & ~lost).float().mean().item(), 100 * distance[~lost].mean().item()]
+
+
+def judge_reorient(env: Env, policy: Policy) -> list[float]:
+    """Return goals per episode, the share of lost cubes in %, and for how long the cube was held in s."""
+    holding = torch.ones(env.num_envs, dtype=torch.bool)
+    goals, held_s = torch.zeros(env.num_envs), torch.zeros(env.num_envs)
+    for _ in range(env.max_episode_steps - 1):
+        goal = env.command("goal").clone()
+        _, _, terminated, _ = env.step(policy(env.observe()))
+        holding &= ~terminated
+        goals += (env.command("goal") != goal).any(dim=1) & holding
+        held_s += env.step_dt * holding
+    return [goals.mean().item(), 100 * (1 - holding.float().mean().item()), held_s.mean().item()]
+
+
 def judge_walk(env: Env, policy: Policy) -> list[float]:
     """Return tracking errors, falls and the gait of a quadruped, over all worlds that have not fallen."""
     positions, contacts = ([f"{leg}_foot_{kind}" for leg in LEGS] for kind in ("position", "contact"))
@@ -199,6 +222,28 @@ GOALS = {
         measures=(Measure(name="tool position error, m", most=0.03), Measure(name="orientation error, rad")),
         judge=judge_reach,
         curve="mean_reward",
+    ),
+    "Arm-Lift-Cube": Goal(
+        seeds=(1, 2, 3),
+        within_s=1800,
+        threshold="80 % of the episodes end in success",
+        reached=lambda metrics, _: metrics.get("success/placed", 0) >= 0.8,
+        measures=(Measure(name="within 2 cm at the end, %", least=80.0), Measure(name="distance at the end, cm")),
+        judge=judge_lift,
+        curve="success/placed",
+    ),
+    "Hand-Reorient-Cube": Goal(
+        seeds=(1,),
+        within_s=7200,
+        threshold="2 goals per episode",
+        reached=lambda metrics, _: metrics.get("success/goal", 0) >= 2.0,
+        measures=(
+            Measure(name="goals per episode", least=2.0),
+            Measure(name="lost cubes, %"),
+            Measure(name="time in the hand, s"),
+        ),
+        judge=judge_reorient,
+        curve="success/goal",
     ),
     "Quadruped-Velocity-Flat": Goal(
         seeds=(0, 1, 2),
