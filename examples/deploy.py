@@ -112,11 +112,10 @@ class Robot:
         for joint, position in metadata["default_pose"].items():
             self.data.joint(joint).qpos[:] = position
         # not quite where it should be
-        hinges = [
-            joint for joint in metadata["default_pose"] if self.model.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE
-        ]
-        for joint, noise in zip(hinges, np.random.default_rng(seed).uniform(-0.05, 0.05, len(hinges)), strict=True):
-            self.data.joint(joint).qpos += noise
+        joints = [joint for joint, position in metadata["default_pose"].items() if len(position) == 1]
+        for joint, noise in zip(joints, np.random.default_rng(seed).uniform(-0.05, 0.05, len(joints)), strict=True):
+            bounds = self.model.joint(joint).range if self.model.joint(joint).limited[0] else (-np.inf, np.inf)
+            self.data.joint(joint).qpos = (self.data.joint(joint).qpos + noise).clip(*bounds)
         mujoco.mj_forward(self.model, self.data)
         self.cameras = {
             image["input"]: [Camera(self.model, term) for term in image["terms"]]

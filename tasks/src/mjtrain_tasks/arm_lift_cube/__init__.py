@@ -40,6 +40,7 @@ GOALS = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.12, 0.32)}
 """Bounds of the place where it is to be held, likewise."""
 
 CUBE_AT_TOOL = {"object": "cube", "position_sensor": "tool_position"}
+CARRIED = {**CUBE_AT_TOOL, "orientation_sensor": "tool_orientation"}
 PLACE = {"command": "place", "object": "cube"}
 LIFTED_M = (0.022, 0.042)
 """Heights of the cube, in m, between which it counts as more and more lifted."""
@@ -99,10 +100,10 @@ def make_env() -> EnvConfig:
         rewards={
             "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
             "grasp": reward(grasped, 1.0, sensors=("left_touch", "right_touch")),
-            "lift": reward(lifted, 2.0, **CUBE_AT_TOOL, height_m=LIFTED_M),
-            "near": reward(carried_near, 8.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.2),
-            "exact": reward(carried_near, 5.0, command="place", **CUBE_AT_TOOL, height_m=LIFTED_M, tolerance_m=0.03),
-            "down": reward(pointing_down, 2.0, orientation_sensor="tool_orientation"),
+            "lift": reward(lifted, 2.0, **CARRIED, height_m=LIFTED_M),
+            "near": reward(carried_near, 8.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.2),
+            "exact": reward(carried_near, 5.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.03),
+            "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
             "action_rate": reward(rewards.action_rate, -0.01),
             "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
@@ -125,6 +126,6 @@ def make_agent() -> AgentConfig:
     return AgentConfig(
         actor=ModelConfig(hidden_dims=(128, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(128, 64)),
-        algorithm=PpoConfig(entropy_coef=0.002, desired_kl=0.02, gamma=0.97),
+        algorithm=PpoConfig(entropy_coef=0.005, desired_kl=0.02, gamma=0.97),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
     )

@@ -16,13 +16,16 @@ def grasped(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
     return (env.sensor(sensors) > 0).all(dim=1).float()
 
 
-def lifted(env: Env, *, object: str, position_sensor: str, height_m: tuple[float, float]) -> torch.Tensor:
-    """How far an object is lifted: 0 where it rests, 1 where it is high and at the tool.
+def lifted(
+    env: Env, *, object: str, position_sensor: str, orientation_sensor: str, height_m: tuple[float, float]
+) -> torch.Tensor:
+    """How far an object is lifted: 0 where it rests, 1 where it is high and at a tool that points down.
 
     Args:
         env: The environment.
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
+        orientation_sensor: A framequat sensor on the tool.
         height_m: Height up to which it is not lifted, and from which it is, in m in the world's frame.
 
     Returns:
@@ -31,7 +34,8 @@ def lifted(env: Env, *, object: str, position_sensor: str, height_m: tuple[float
     rest, high = height_m
     height = (env.qpos(object)[:, 2] - rest) / (high - rest)
     at_tool = objects.near_tool(env, object=object, position_sensor=position_sensor, tolerance_m=0.1)
-    return height.clamp(0.0, 1.0) * at_tool
+    down = pointing_down(env, orientation_sensor=orientation_sensor).clamp_min(0.0)
+    return height.clamp(0.0, 1.0) * at_tool * down
 
 
 def carried_near(
@@ -40,6 +44,7 @@ def carried_near(
     command: str,
     object: str,
     position_sensor: str,
+    orientation_sensor: str,
     height_m: tuple[float, float],
     tolerance_m: float,
 ) -> torch.Tensor:
@@ -50,11 +55,18 @@ def carried_near(
         command: Name of a command with a position.
         object: Name of the free joint.
         position_sensor: See `lifted`.
+        orientation_sensor: See `lifted`.
         height_m: See `lifted`.
         tolerance_m: Scale of the distance, in m, as in `objects.near_position`.
 
     Returns:
         Shape (num_envs,).
     """
-    up = lifted(env, object=object, position_sensor=position_sensor, height_m=height_m)
+    up = lifted(
+        env,
+        object=object,
+        position_sensor=position_sensor,
+        orientation_sensor=orientation_sensor,
+        height_m=height_m,
+    )
     return up * objects.near_position(env, command=command, object=object, tolerance_m=tolerance_m)
