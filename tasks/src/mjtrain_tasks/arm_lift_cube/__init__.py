@@ -42,7 +42,7 @@ GOALS = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.12, 0.32)}
 CUBE_AT_TOOL = {"object": "cube", "position_sensor": "tool_position"}
 CARRIED = {**CUBE_AT_TOOL, "orientation_sensor": "tool_orientation"}
 PLACE = {"command": "place", "object": "cube"}
-LIFTED_M = (0.022, 0.042)
+LIFTED_M = (0.022, 0.062)
 """Heights of the cube, in m, between which it counts as more and more lifted."""
 
 
@@ -55,12 +55,13 @@ def make_task() -> TaskConfig:
 
 
 def make_robot() -> RobotConfig:
-    """Return the arm with sensors that tell whether the tips of the fingers touch the cube."""
+    """Return the arm with sensors that tell whether the fingertips touch the cube, and the hand the ground."""
+    pairs = {"left_tip": "cube", "right_tip": "cube", "hand": "ground"}
     return RobotConfig(
         file=str(ARM_GRIPPER),
         sensors={
-            f"{side}_touch": SensorConfig(type="contact", object=f"{side}_tip", reference="cube", data=("found",))
-            for side in ("left", "right")
+            f"{part}_on_{other}": SensorConfig(type="contact", object=part, reference=other, data=("found",))
+            for part, other in pairs.items()
         },
     )
 
@@ -99,11 +100,12 @@ def make_env() -> EnvConfig:
         successes={"placed": success(objects.reached, command="place", object="cube", tolerance_m=0.02)},
         rewards={
             "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
-            "grasp": reward(grasped, 1.0, sensors=("left_touch", "right_touch")),
+            "grasp": reward(grasped, 1.0, sensors=("left_tip_on_cube", "right_tip_on_cube")),
             "lift": reward(lifted, 2.0, **CARRIED, height_m=LIFTED_M),
             "near": reward(carried_near, 8.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.2),
             "exact": reward(carried_near, 5.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.03),
             "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
+            "leaning": reward(rewards.undesired_contacts, -4.0, sensors=("hand_on_ground",)),
             "action_rate": reward(rewards.action_rate, -0.01),
             "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
