@@ -33,6 +33,7 @@ from mjtrain_tasks.arm_lift_cube.carrying import carried_near, grasped, lifted, 
 from mjtrain_tasks.models import ARM_GRIPPER
 
 ARM_JOINTS = ("shoulder_.*", "elbow", "wrist_.*")
+GRIPPER = ("hand", "left_tip", "right_tip")
 START = {"x": (0.35, 0.55), "y": (-0.2, 0.2), "z": (0.02, 0.02)}
 """Bounds of the place where the cube lies, in m in the world's frame; half its side is 2 cm."""
 
@@ -55,13 +56,13 @@ def make_task() -> TaskConfig:
 
 
 def make_robot() -> RobotConfig:
-    """Return the arm with sensors that tell whether the fingertips touch the cube, and the hand the ground."""
-    pairs = {"left_tip": "cube", "right_tip": "cube", "hand": "ground"}
+    """Return the arm with sensors that tell what touches the cube and the ground."""
+    pairs = [("left_tip", "cube"), ("right_tip", "cube")] + [(part, "ground") for part in GRIPPER]
     return RobotConfig(
         file=str(ARM_GRIPPER),
         sensors={
             f"{part}_on_{other}": SensorConfig(type="contact", object=part, reference=other, data=("found",))
-            for part, other in pairs.items()
+            for part, other in pairs
         },
     )
 
@@ -105,7 +106,7 @@ def make_env() -> EnvConfig:
             "near": reward(carried_near, 8.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.2),
             "exact": reward(carried_near, 5.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.03),
             "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
-            "leaning": reward(rewards.undesired_contacts, -4.0, sensors=("hand_on_ground",)),
+            "leaning": reward(rewards.undesired_contacts, -2.0, sensors=(".*_on_ground",)),
             "action_rate": reward(rewards.action_rate, -0.01),
             "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
