@@ -120,6 +120,20 @@ def _interleave() -> list[int]:
 # Actions
 
 
+def test_actions_carry_noise_that_can_be_turned_off() -> None:
+    push = replace(CARTPOLE.actions["push"], scale=0.5, noise=0.1)
+    noisy, quiet = (
+        make_env(replace(CARTPOLE, actions={"push": push}, observation_noise=on), num_envs=500) for on in (True, False)
+    )
+    for env in (noisy, quiet):
+        env.step(torch.full((500, 1), 3.0))  # clipped to 1
+    assert torch.equal(quiet.state.ctrl, torch.full((500, 1), 0.5))
+    missed = noisy.state.ctrl - 0.5
+    assert missed.abs().max() <= 0.1
+    assert missed.std() == pytest.approx(0.1 / 3**0.5, rel=0.1)
+    assert torch.equal(noisy.action, torch.full((500, 1), 3.0)), "the policy is told what it asked for"
+
+
 def test_a_delayed_action_takes_effect_late() -> None:
     push = replace(CARTPOLE.actions["push"], delay=(2, 2))
     env = make_env(replace(CARTPOLE, actions={"push": push}))

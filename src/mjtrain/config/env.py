@@ -40,6 +40,9 @@ class ActionTerm(Term):
     delay: tuple[int, int] = (0, 0)
     """Fewest and most env steps until an action takes effect, drawn for each episode."""
 
+    noise: float = 0.0
+    """Largest uniform noise to either side of ctrl, in the actuator's unit; off with observation_noise."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationTerm(Term):
@@ -317,7 +320,7 @@ class EnvConfig:
     """Rendered cameras by name; the observation terms `camera` read them."""
 
     observation_noise: bool = True
-    """Whether observations carry the noise of their terms; play turns it off."""
+    """Whether observations and actions carry the noise of their terms; play turns it off."""
 
     terrain: TerrainConfig = field(default_factory=TerrainConfig)
     """The ground."""

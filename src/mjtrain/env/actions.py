@@ -12,15 +12,20 @@ from mjtrain.errors import RequestError
 class Actions:
     """Evaluates the action terms and keeps the last three actions."""
 
-    def __init__(self, terms: dict[str, ActionTerm], core: EnvCore) -> None:
+    def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
         """Find the actuators of each term.
+
+        Args:
+            terms: Action terms by name.
+            core: The worlds.
+            noise: Whether actions carry the noise of their terms.
 
         Raises:
             RequestError: A pattern matches no actuator, or two terms claim the same one.
         """
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
-        rows: list[tuple[float, float, float, float]] = []
+        rows: list[tuple[float, float, float, float, float]] = []
         names, table = list(layout.actuators), []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
@@ -31,7 +36,7 @@ class Actions:
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
-            rows += [(term.scale, term.offset + at_home, *term.clip) for at_home in home]
+            rows += [(term.scale, term.offset + at_home, *term.clip, term.noise) for at_home in home]
             table += [
                 {
                     "actuator": names[column],
@@ -49,7 +54,9 @@ class Actions:
         self.previous = torch.zeros_like(self.current)
         self.before_previous = core.memory.tensor("actions.before_previous", self.size)
         self._columns = torch.tensor(columns, dtype=torch.long, device=device)
-        self._scale, self._offset, self._low, self._high = torch.tensor(rows, device=device).T.contiguous()
+        self._scale, self._offset, self._low, self._high, largest = torch.tensor(rows, device=device).T.contiguous()
+        self._core = core
+        self._noise = largest if noise and largest.any() else None
         self._ctrl = torch.zeros(num_envs, len(layout.actuators), device=device)
         self.table = table
         """What each column of an action does: its actuator, and the fields of `ActionTerm`, home in the offset."""
@@ -72,6 +79,8 @@ class Actions:
             for part, line in self._lines.values():
                 arrived[:, part] = line.push(self.current[:, part])
         values = self._offset + self._scale * torch.clamp(arrived, self._low, self._high)
+        if self._noise is not None:
+            values += self._noise * (2 * torch.rand(values.shape, generator=self._core.rng, device=values.device) - 1)
         return self._ctrl.index_copy_(1, self._columns, values)
 
     def reset(self, mask: torch.Tensor) -> None:

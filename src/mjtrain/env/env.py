@@ -80,7 +80,7 @@ class Env:
         """Heights of the ground."""
         self.cameras = Cameras(config.cameras, core)
         """What the cameras of all worlds see."""
-        self._actions = Actions(config.actions, core)
+        self._actions = Actions(config.actions, core, noise=config.observation_noise)
         self._rewards = Rewards(config.rewards, core)
         self._terminations = Terminations(config.terminations, core)
         self._successes = Successes(config.successes, core)

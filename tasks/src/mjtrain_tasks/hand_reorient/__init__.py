@@ -1,5 +1,7 @@
 """Hand-Reorient-Cube: turn a cube in the palm of a hand to one commanded orientation after the other."""
 
+from typing import Any
+
 from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
 from mjtrain.mdp import (
     command,
@@ -27,7 +29,8 @@ TIPS = tuple(f"{finger}_tip_position" for finger in ("FF", "MF", "RF", "LF", "TH
 TOUCHES = tuple(f"{finger}_touch" for finger in ("FF", "MF", "RF", "LF", "TH"))
 PALM = "palm_position"
 TOLERANCE = 0.4  # rad, of a goal
-DELAY = (0, 1)  # env steps until an action takes effect
+MOTORS: dict[str, Any] = {"from_home": True, "delay": (0, 1), "noise": 0.02}
+"""What all actions have in common: delay in env steps, noise in rad."""
 
 
 def make_task() -> TaskConfig:
@@ -61,12 +64,12 @@ def make_env() -> EnvConfig:
         decimation=8,
         episode_length_s=20.0,
         actions={
-            "wrist": ActionTerm(actuators=("WRJ.",), scale=0.1, from_home=True, delay=DELAY),
-            "spread": ActionTerm(actuators=("(FF|MF|RF|LF)J4", "LFJ5"), scale=0.3, from_home=True, delay=DELAY),
-            "proximal": ActionTerm(actuators=("(FF|MF|RF|LF)J3",), scale=0.7, from_home=True, delay=DELAY),
-            "coupled": ActionTerm(actuators=("(FF|MF|RF|LF)J0",), scale=1.2, from_home=True, delay=DELAY),
-            "thumb": ActionTerm(actuators=("THJ[1245]",), scale=0.6, from_home=True, delay=DELAY),
-            "thumb_roll": ActionTerm(actuators=("THJ3",), scale=0.2, from_home=True, delay=DELAY),
+            "wrist": ActionTerm(actuators=("WRJ.",), scale=0.1, **MOTORS),
+            "spread": ActionTerm(actuators=("(FF|MF|RF|LF)J4", "LFJ5"), scale=0.3, **MOTORS),
+            "proximal": ActionTerm(actuators=("(FF|MF|RF|LF)J3",), scale=0.7, **MOTORS),
+            "coupled": ActionTerm(actuators=("(FF|MF|RF|LF)J0",), scale=1.2, **MOTORS),
+            "thumb": ActionTerm(actuators=("THJ[1245]",), scale=0.6, **MOTORS),
+            "thumb_roll": ActionTerm(actuators=("THJ3",), scale=0.2, **MOTORS),
         },
         commands={
             "goal": command(objects.orientation_command).replace(
