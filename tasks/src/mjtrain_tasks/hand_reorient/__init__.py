@@ -36,7 +36,7 @@ MOTORS: dict[str, Any] = {"from_home": True, "delay": (0, 1), "noise": 0.02}
 def make_task() -> TaskConfig:
     """Turn a cube in the palm of a hand with 24 joints to one commanded orientation after the other.
 
-    Trains in: a default run is meant to take 2 hours on two CPU cores.
+    Trains in: not known yet; 7,000 iterations are meant to take 2 hours on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=512, num_envs_gpu=8192, max_iterations=7000)
 

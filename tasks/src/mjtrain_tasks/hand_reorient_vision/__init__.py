@@ -28,7 +28,7 @@ PROPRIOCEPTION = ("joint_positions", "joint_velocities", "fingertips", "last_act
 def make_task() -> TaskConfig:
     """Turn a cube that only a camera shows, in the palm of a hand, to one commanded orientation after the other.
 
-    Trains in: about 20 minutes on two CPU cores.
+    Trains in: not known yet, as no run has ended; the estimate is half an hour on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=512, max_iterations=400)
 
