@@ -680,6 +680,15 @@ MISTAKES = (
         says=("--env.commands.aim.steer: steer() returned 2 columns; a draw of this command has 1",),
     ),
     Mistake(
+        what="an error of estimates for all worlds together",
+        changes={
+            '"speed": observation(observations.joint_vel, joint="rail"),': '"speed": observation(observations.joint_vel, joint="rail").replace(estimate_error=torch.dist),'
+        },
+        says=(
+            "--env.observations.actor.speed.estimate_error: dist() returned a tensor of shape (); an error is one value per world, shape (num_envs,)",
+        ),
+    ),
+    Mistake(
         what="an event that replaces worlds.qpos",
         changes={"    worlds.qpos[:, 0] += uniform(env, (-width, width))\n": "    worlds.qpos = worlds.qpos + width\n"},
         says=(

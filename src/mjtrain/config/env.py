@@ -75,7 +75,7 @@ class ObservationTerm(Term):
     `AuxiliaryConfig`. Both have the term's columns, unscaled. None: the length of the difference."""
 
     unit: str = ""
-    """Unit of estimate_error, for reports."""
+    """Unit of that error, for reports."""
 
     shift: int = 0
     """Images: most pixels by which they are shifted to each side, drawn for each world and env step; the border is

@@ -47,7 +47,7 @@ def check_task(config: EnvConfig) -> TaskSize:
     size = None
     with _same_random_numbers(), _same_memory([term.func for term in list_functions(config)]):
         try:
-            size = _step_once(_guard_all(_shrink(config), problems))
+            size = _step_once(_guard_all(_shrink(config), problems), problems)
         except Exception:  # what follows from a term that is wrong; the term says more
             if not problems:
                 raise
@@ -57,7 +57,7 @@ def check_task(config: EnvConfig) -> TaskSize:
     return size
 
 
-def _step_once(config: EnvConfig) -> TaskSize:
+def _step_once(config: EnvConfig, problems: dict[str, str]) -> TaskSize:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     env = None
     try:
@@ -68,9 +68,30 @@ def _step_once(config: EnvConfig) -> TaskSize:
                 env.command_error(name, error)
             if term.steer is not None:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
+        for group in config.observations:
+            _compare_estimates(env, group, problems)
         return measure_task(env)
     finally:
         (env or engine).close()
+
+
+def _compare_estimates(env: Env, group: str, problems: dict[str, str]) -> None:
+    """Call what compares estimates of an observation group with the group itself; only flat groups are estimated."""
+    observed = env.observe()[group]
+    if observed.ndim > 2:
+        return
+    columns = observed.split(list(env.observation_widths(group).values()), dim=1)
+    for (name, term), part in zip(env.config.observations[group].items(), columns, strict=True):
+        if term.estimate_error is None:
+            continue
+        name, func = f"observations.{group}.{name}.estimate_error", term.estimate_error
+        try:
+            problem = find_result_problem("error", func(part, part), env.num_envs, env.device)
+            problem = problem and f"{getattr(func, '__name__', 'the function')}() {problem}"
+        except Exception as error:
+            problem = describe_exception(func, error)
+        if problem is not None:
+            problems.setdefault(name, problem)
 
 
 def _shrink(config: EnvConfig) -> EnvConfig:
