@@ -38,6 +38,15 @@ def test_python_m_mjtrain(tmp_path: Path) -> None:
     assert done.stderr.startswith("train: unknown task Cartpole-Balnce; did you mean Cartpole-Balance")
 
 
+def test_a_command_ends_without_looking_for_cycles() -> None:
+    program = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"  # the first is called last
+        "from mjtrain.cli.main import main; main(['--version'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == f"mjtrain {version('mjtrain')}\nTrue\n"
+
+
 @pytest.mark.parametrize(
     ("args", "line"),
     [

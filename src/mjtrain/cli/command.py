@@ -1,5 +1,7 @@
 """What all commands have in common: the version, one-line errors, and the exit status."""
 
+import atexit
+import gc
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str
             number of the signal if a signal stopped it.
     """
     open_missing_streams()
+    atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if args == ["--version"]:
