@@ -64,7 +64,7 @@ class PlayConfig:
     """Length of the video, in seconds of simulated time."""
 
     noise: bool = False
-    """Keep the observation noise."""
+    """Keep the noise of observations and actions."""
 
     pushes: bool = False
     """Keep events of mode interval, such as pushes."""

@@ -21,7 +21,7 @@ def to_eval_config(
 
     Args:
         env: Environment of the training.
-        noise: Keep the noise of observations.
+        noise: Keep the noise of observations and actions.
         pushes: Keep the events of mode interval.
         randomization: Keep the events of mode startup, which vary the robot from world to world.
     """
