@@ -680,6 +680,35 @@ MISTAKES = (
         says=("--env.commands.aim.steer: steer() returned 2 columns; a draw of this command has 1",),
     ),
     Mistake(
+        what="a pose of two columns",
+        changes={
+            "return uniform(env, (-1.0, 1.0), 1)": "return uniform(env, (-1.0, 1.0), 2)",
+            "values.expand(env.num_envs, 1)": "values.expand(env.num_envs, 2)",
+            "steer=steer)": "steer=steer, is_pose=True)",
+        },
+        says=(
+            "--env.commands.aim.is_pose: the size of the command is 2; that of a position is 3, of a quaternion 4, of both 7",
+        ),
+    ),
+    Mistake(
+        what="an orientation that is marked nowhere",
+        changes={
+            "return uniform(env, (-1.0, 1.0), 1)": "return uniform(env, (-1.0, 1.0), 4)",
+            "values.expand(env.num_envs, 1)": "values.expand(env.num_envs, 4)",
+            "steer=steer)": "steer=steer, is_pose=True)",
+        },
+        says=(
+            "--env.commands.aim.is_pose: the command is a quaternion; give object, the free joint where viewers mark it",
+        ),
+    ),
+    Mistake(
+        what="an orientation of an object that does not move",
+        changes={"steer=steer)": 'steer=steer, object="rail")'},
+        says=(
+            "--env.robot {folder}/cart.xml: this task needs what the robot lacks: object rail (for commands.aim.object); it has none",
+        ),
+    ),
+    Mistake(
         what="an error of estimates for all worlds together",
         changes={
             '"speed": observation(observations.joint_vel, joint="rail"),': '"speed": observation(observations.joint_vel, joint="rail").replace(estimate_error=torch.dist),'

@@ -133,7 +133,11 @@ class CommandTerm(Term):
     """Name of a success term: where it is true in an env step, the command is drawn again at the end of that step."""
 
     is_pose: bool = False
-    """The command begins with a position in m and a quaternion (w, x, y, z) in the world's frame; viewers mark it."""
+    """The command is a position in m, a quaternion (w, x, y, z), or begins with both, in the world's frame: 3, 4, or 7
+    and more columns. Viewers mark it."""
+
+    object: str = ""
+    """Free joint of the object for which the command is a pose; viewers mark a mere quaternion where the object is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,11 +68,21 @@ def _step_once(config: EnvConfig, problems: dict[str, str]) -> TaskSize:
                 env.command_error(name, error)
             if term.steer is not None:
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
+            if term.is_pose and (problem := _find_pose_problem(env.command(name).shape[1], term.object)):
+                problems.setdefault(f"commands.{name}.is_pose", problem)
         for group in config.observations:
             _compare_estimates(env, group, problems)
         return measure_task(env)
     finally:
         (env or engine).close()
+
+
+def _find_pose_problem(num_columns: int, object: str) -> str | None:
+    if num_columns not in (3, 4) and num_columns < 7:
+        return f"the size of the command is {num_columns}; that of a position is 3, of a quaternion 4, of both 7"
+    if num_columns == 4 and not object:
+        return "the command is a quaternion; give object, the free joint where viewers mark it"
+    return None
 
 
 def _compare_estimates(env: Env, group: str, problems: dict[str, str]) -> None:

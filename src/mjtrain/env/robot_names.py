@@ -62,6 +62,9 @@ def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
     for name, term in config.actions.items():
         for pattern in term.actuators:
             yield f"actions.{name}", "actuator", pattern, True
+    for name, term in config.commands.items():
+        if term.object:
+            yield f"commands.{name}.object", "object", term.object, False
     for function in list_functions(config):
         for key, value in function.params.items():
             last = key.rsplit("_", 1)[-1]

@@ -218,9 +218,8 @@ class PolicySession:
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
         """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
-        env = self.player.env
-        poses = [name for name, term in env.config.commands.items() if term.is_pose]
-        return {name: env.command(name)[self.selected, :7].cpu().double().numpy() for name in poses}
+        poses = [name for name, term in self.player.env.config.commands.items() if term.is_pose]
+        return {name: self._commanded_pose(name).cpu().double().numpy() for name in poses}
 
     def status(self) -> list[str]:
         """Describe in a few lines what is shown."""
@@ -236,6 +235,16 @@ class PolicySession:
         lines += [f"last episode: {self._last_end}"] if self._last_end else []
         lines += [f"problem: {self.problem}"] if self.problem else []
         return lines
+
+    def _commanded_pose(self, name: str) -> torch.Tensor:
+        """Complete a command that is a position or a quaternion to a pose. Shape (7,)."""
+        env = self.player.env
+        command = env.command(name)[self.selected]
+        if len(command) == 3:
+            return torch.cat([command, command.new_tensor([1.0, 0.0, 0.0, 0.0])])
+        if len(command) == 4:
+            return torch.cat([env.qpos(env.config.commands[name].object)[self.selected, :3], command])
+        return command[:7]
 
     def _look_for_checkpoint(self) -> None:
         """Load a newer checkpoint of the run, if there is one; looks at most once a second."""

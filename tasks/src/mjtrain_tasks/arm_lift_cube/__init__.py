@@ -84,6 +84,7 @@ def make_env() -> EnvConfig:
                 errors={"distance": error(objects.distance, "m", **PLACE).replace(settling_s=3.5)},
                 controls=GOALS,
                 steer=targets.steer,
+                is_pose=True,
             )
         },
         observations={

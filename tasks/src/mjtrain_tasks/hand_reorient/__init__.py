@@ -78,6 +78,8 @@ def make_env() -> EnvConfig:
                 errors={"angle": error(objects.angle, "rad", **goal)},
                 steer=objects.steer_orientation,
                 controls={"roll": (-3.14, 3.14), "pitch": (-1.57, 1.57), "yaw": (-3.14, 3.14)},
+                is_pose=True,
+                object=CUBE,
             ),
             "before": command(orientation, object=CUBE).replace(resampling_s=(0.0, 0.0)),
         },

@@ -1,0 +1,26 @@
+"""What a viewer shows of the worlds, without a viewer."""
+
+import pytest
+
+import mjtrain
+from mjtrain.playing.player import Player
+from mjtrain.playing.viewer_session import PolicySession
+from mjtrain.runs.trained_run import untrained
+
+
+@pytest.mark.parametrize(
+    ("task", "command"), [("Arm-Reach", "pose"), ("Arm-Lift-Cube", "place"), ("Hand-Reorient-Cube", "goal")]
+)
+def test_commanded_places_and_orientations_are_poses(task: str, command: str) -> None:
+    session = PolicySession(Player(mjtrain.RankContext(), untrained(task), num_envs=2, policy="zero"))
+    env = session.player.env
+    session.select(1)
+    session.step()
+    poses = session.commanded_poses()
+    assert list(poses) == [command]
+    commanded = env.command(command)[1].tolist()
+    if task == "Arm-Lift-Cube":
+        commanded += [1.0, 0.0, 0.0, 0.0]
+    elif task == "Hand-Reorient-Cube":
+        commanded = env.qpos("cube")[1, :3].tolist() + commanded
+    assert poses[command].tolist() == pytest.approx(commanded)
