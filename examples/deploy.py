@@ -117,6 +117,8 @@ class Robot:
             bounds = self.model.joint(joint).range if self.model.joint(joint).limited[0] else (-np.inf, np.inf)
             self.data.joint(joint).qpos = (self.data.joint(joint).qpos + noise).clip(*bounds)
         mujoco.mj_forward(self.model, self.data)
+        for row in metadata["actions"]:
+            self.data.actuator(row["actuator"]).ctrl = row["offset"]
         self.cameras = {
             image["input"]: [Camera(self.model, term) for term in image["terms"]]
             for image in metadata.get("images", [])
@@ -157,6 +159,8 @@ class Robot:
                 return self.command
             case "last_action":
                 return self.action
+            case "ctrl_rel":
+                return np.array([self.ctrl(row) - row["offset"] for row in self.metadata["actions"]])
             case "position_in":
                 offset = data.joint(params["object"]).qpos[:3] - self.sensor(params["position_sensor"])
                 return self.axes(params.get("orientation_sensor")).T @ offset
@@ -170,6 +174,10 @@ class Robot:
                 moving = np.linalg.norm(self.command) > 0.05  # while it should stand, the clock does, too
                 return moving * np.array([np.sin(angle), np.cos(angle)])
         raise SystemExit(f"this example does not know {function}")
+
+    def ctrl(self, row: dict) -> float:
+        """What was last asked of the actuator of an action."""
+        return self.data.actuator(row["actuator"]).ctrl[0]
 
     def observe(self) -> dict[str, np.ndarray]:
         """The inputs of the policy: all flat terms side by side, scaled and clipped, and the images by group."""
@@ -193,7 +201,12 @@ class Robot:
         """Hold an action for a control period."""
         self.action = action
         for row, value in zip(self.metadata["actions"], action, strict=True):
-            self.data.actuator(row["actuator"]).ctrl = row["offset"] + row["scale"] * np.clip(value, *row["clip"])
+            change = row["scale"] * np.clip(value, *row["clip"])
+            if row.get("relative"):
+                low, high = row["control_range"] or (-np.inf, np.inf)
+                self.data.actuator(row["actuator"]).ctrl = np.clip(self.ctrl(row) + change, low, high)
+            else:
+                self.data.actuator(row["actuator"]).ctrl = row["offset"] + change
         substeps = round(self.metadata["control_period_s"] / self.metadata["physics_step_s"])
         mujoco.mj_step(self.model, self.data, substeps)
         self.step += 1

@@ -1,13 +1,23 @@
 """The example that runs an exported policy without mjtrain."""
 
 import ast
+import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 import mjtrain
+from mjtrain.catalog import load_task
 from mjtrain.cli.export import main
+from mjtrain.config import to_plain
+from mjtrain.engines.robot import describe_actuators, save_model
+from support.envs import make_env
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 
@@ -39,3 +49,31 @@ def test_a_briefly_trained_policy_balances_the_pole(tmp_path: Path) -> None:
         report = json.loads(done.stdout)
         assert report["hinge"] < 0.2, "rad, from upright"
         assert report["slider"] < 2.0, "m, from the middle"
+
+
+def test_relative_actions_are_added_up_as_in_training(tmp_path: Path) -> None:
+    task = load_task("Quadruped-Velocity-Flat").env
+    legs = replace(task.actions["legs"], relative=True, scale=0.4, delay=(0, 0))
+    config = replace(task, actions={"legs": legs})
+    save_model(config, tmp_path / "model.mjb")
+    env = make_env(config, num_envs=1)
+    actuators, pose = describe_actuators(config), env.engine.layout.qpos
+    metadata = {
+        "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
+        "default_pose": {name: env.engine.layout.default_qpos[columns].tolist() for name, columns in pose.items()},
+        "control_period_s": env.step_dt,
+        "physics_step_s": env.engine.layout.timestep_s,
+    }
+    spec = importlib.util.spec_from_file_location("deploy", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    deploy: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(deploy)
+    robot = deploy.Robot(tmp_path, metadata, command=[0.0, 0.0, 0.0], seed=0)
+    for action in (torch.ones(1, 12), torch.full((1, 12), -0.5), torch.linspace(-1, 1, 12)[None]):
+        _, _, terminated, _ = env.step(action)
+        assert not terminated.any()
+        robot.act(action[0].numpy())
+        assert robot.data.ctrl.tolist() == pytest.approx(env.state.ctrl[0].tolist(), abs=1e-6)
+        displacements = env.ctrl_displacements()[0].tolist()
+        assert robot.read("mjtrain.mdp.observations:ctrl_rel", {}).tolist() == pytest.approx(displacements, abs=1e-6)

@@ -14,6 +14,7 @@ from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.errors import RequestError
 from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
+from mjtrain.mdp.observations import ctrl_rel
 from support.envs import NUM_ENVS, actions_for, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env
@@ -153,6 +154,35 @@ def test_joint_targets_are_relative_to_home() -> None:
     action = actions_for(env, 1)[0]
     env.step(action)
     assert torch.allclose(env.state.ctrl, env.engine.layout.default_ctrl + 0.3 * action)
+
+
+def test_relative_actions_add_up_within_the_range_of_the_actuator() -> None:
+    legs = replace(QUADRUPED.actions["legs"], relative=True, scale=0.5, delay=(0, 0))
+    env = make_env(replace(QUADRUPED, actions={"legs": legs}))
+    home = env.engine.layout.default_ctrl
+    low, high = env.engine.layout.ctrl_range.T
+    expected = home.repeat(NUM_ENVS, 1)
+    for action in actions_for(env, 12):
+        _, _, terminated, truncated = env.step(action)
+        expected = (expected + 0.5 * action.clamp(-1, 1)).clamp(low, high)
+        ended = terminated | truncated
+        assert torch.allclose(env.state.ctrl[~ended], expected[~ended], atol=1e-6)
+        expected = torch.where(ended[:, None], home, expected)
+        assert torch.allclose(ctrl_rel(env), expected - home, atol=1e-6)
+    assert ((expected == low) | (expected == high)).any()
+    worlds = torch.arange(NUM_ENVS) < 2
+    env.reset(worlds)
+    assert (ctrl_rel(env)[worlds] == 0).all()
+    assert torch.allclose(ctrl_rel(env)[~worlds], (expected - home)[~worlds], atol=1e-6)
+
+
+def test_relative_actions_do_not_add_up_their_noise() -> None:
+    push = replace(CARTPOLE.actions["push"], relative=True, scale=0.1, noise=0.05)
+    env = make_env(replace(CARTPOLE, actions={"push": push}), num_envs=200)
+    for count in range(1, 6):
+        env.step(torch.ones(200, 1))
+        assert (env.state.ctrl - 0.1 * count).abs().max() <= 0.05 + 1e-6
+    assert torch.allclose(ctrl_rel(env), torch.full((200, 1), 0.5))
 
 
 # Commands

@@ -20,7 +20,10 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionTerm(Term):
-    """Maps a slice of the policy's output onto actuators: ctrl = offset + scale * clip(action)."""
+    """Maps a slice of the policy's output onto actuators: ctrl = offset + scale * clip(action).
+
+    If relative, ctrl = ctrl of the env step before + scale * clip(action).
+    """
 
     actuators: tuple[str, ...] = (".*",)
     """Regular expressions that match whole actuator names; the order is that of the model."""
@@ -33,6 +36,9 @@ class ActionTerm(Term):
 
     from_home: bool = False
     """Add the controls of the keyframe "home" to the offset, so that actions are relative to that pose."""
+
+    relative: bool = False
+    """Add to the control of the env step before, within the actuator's ctrlrange; each episode begins at the offset."""
 
     clip: tuple[float, float] = (-1.0, 1.0)
     """Bounds of the action before it is scaled."""

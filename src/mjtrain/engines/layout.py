@@ -116,6 +116,9 @@ class Layout:
     default_ctrl: torch.Tensor
     """Controls of the same, zero without the keyframe. Shape (nu,)."""
 
+    ctrl_range: torch.Tensor
+    """Least and largest control of each actuator, infinite where it has no ctrlrange. Shape (nu, 2)."""
+
     joint_range: dict[str, tuple[float, float]]
     """Range of each slide and hinge that has one, in m or rad."""
 
@@ -239,6 +242,7 @@ def make_layout(
         default_qpos=default(model.key_qpos, model.qpos0),
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
         default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
+        ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
         joint_range=joint_range,
         quaternions=tuple(slice(start, start + 4) for start in starts),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
@@ -252,6 +256,11 @@ def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
     target = model.actuator_trnid[index, 0]
     driven = repr(model.joint(target).name) if kind.startswith("joint") else f"number {target}"
     return f"actuator {index} of {model.nu} has no name (it drives {kind} {driven}); give it one in the MJCF file"
+
+
+def _control_range(model: mujoco.MjModel) -> np.ndarray:
+    unlimited = np.tile([-np.inf, np.inf], (model.nu, 1))
+    return np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, unlimited)
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -25,7 +25,7 @@ class Actions:
         """
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
-        rows: list[tuple[float, float, float, float, float]] = []
+        rows: list[tuple[float, ...]] = []
         names, table = list(layout.actuators), []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
@@ -36,12 +36,13 @@ class Actions:
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
-            rows += [(term.scale, term.offset + at_home, *term.clip, term.noise) for at_home in home]
+            rows += [(term.scale, term.offset + at_home, *term.clip, term.noise, term.relative) for at_home in home]
             table += [
                 {
                     "actuator": names[column],
                     "scale": term.scale,
                     "offset": term.offset + at_home,
+                    "relative": term.relative,
                     "clip": term.clip,
                     "delay": term.delay,
                 }
@@ -54,7 +55,12 @@ class Actions:
         self.previous = torch.zeros_like(self.current)
         self.before_previous = core.memory.tensor("actions.before_previous", self.size)
         self._columns = torch.tensor(columns, dtype=torch.long, device=device)
-        self._scale, self._offset, self._low, self._high, largest = torch.tensor(rows, device=device).T.contiguous()
+        settings = torch.tensor(rows, device=device).T.contiguous()
+        self._scale, self._offset, self._low, self._high, largest, relative = settings
+        self._relative = relative.bool() if relative.any() else None
+        least, most = layout.ctrl_range[self._columns].T
+        self._least, self._most = (least.where(relative.bool(), -torch.inf), most.where(relative.bool(), torch.inf))
+        self._target = self._offset.repeat(num_envs, 1)
         self._core = core
         self._noise = largest if noise and largest.any() else None
         self._ctrl = torch.zeros(num_envs, len(layout.actuators), device=device)
@@ -78,15 +84,26 @@ class Actions:
             arrived = arrived.clone()
             for part, line in self._lines.values():
                 arrived[:, part] = line.push(self.current[:, part])
-        values = self._offset + self._scale * torch.clamp(arrived, self._low, self._high)
+        change = self._scale * torch.clamp(arrived, self._low, self._high)
+        if self._relative is None:
+            values = self._offset + change
+        else:
+            values = torch.where(self._relative, self._target, self._offset) + change
+            values = torch.clamp(values, self._least, self._most)
+        self._target.copy_(values)
         if self._noise is not None:
             values += self._noise * (2 * torch.rand(values.shape, generator=self._core.rng, device=values.device) - 1)
         return self._ctrl.index_copy_(1, self._columns, values)
 
+    def displacements(self) -> torch.Tensor:
+        """Return what the actions ask of their actuators, without noise, less their offsets. Shape (num_envs, size)."""
+        return self._target - self._offset
+
     def reset(self, mask: torch.Tensor) -> None:
-        """Set the remembered actions of the masked worlds to zero. Boolean, shape (num_envs,)."""
+        """Begin anew in the masked worlds, with remembered actions of zero. Boolean, shape (num_envs,)."""
         self.current.masked_fill_(mask[:, None], 0.0)
         self.previous.masked_fill_(mask[:, None], 0.0)
+        torch.where(mask[:, None], self._offset, self._target, out=self._target)
         for part, line in self._lines.values():
             line.begin(mask, self.current[:, part])
 
@@ -97,4 +114,5 @@ class Actions:
             for name, (_, line) in self._lines.items()
             for key, tensor in (("ring", line.ring), ("lag", line.lag))
         }
-        return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **lines}
+        targets = {} if self._relative is None else {"target": self._target}
+        return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}

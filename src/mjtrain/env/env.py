@@ -237,6 +237,13 @@ class Env:
         """Action of the step before, zero at the start. Shape (num_envs, num_actions)."""
         return self._actions.previous
 
+    def ctrl_displacements(self) -> torch.Tensor:
+        """Return the controls that the actions ask for, without noise, less what an episode begins with.
+
+        In the actuators' units and the order of the action. Shape (num_envs, num_actions).
+        """
+        return self._actions.displacements()
+
     @property
     def action_before_last(self) -> torch.Tensor:
         """Action two steps before, zero at the start. Shape (num_envs, num_actions)."""

@@ -11,7 +11,7 @@ from mjtrain.exporting.inputs import list_image_inputs
 from mjtrain.learner import Policy
 from mjtrain.runs.trained_run import TrainedRun
 
-FORMAT = 1
+FORMAT = 2  # 1: no relative actions
 """Increased whenever a reader of the older format would misread the newer one."""
 
 KEY = "mjtrain"

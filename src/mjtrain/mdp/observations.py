@@ -83,6 +83,14 @@ def last_action(env: "Env") -> torch.Tensor:
     return env.action
 
 
+def ctrl_rel(env: "Env") -> torch.Tensor:
+    """Controls that the policy asks for, less their offsets; what relative actions add up to.
+
+    In the order of the actions and the actuators' units; without the noise of actions. Shape (num_envs, num_actions).
+    """
+    return env.ctrl_displacements()
+
+
 def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot: bool = True) -> torch.Tensor:
     """Last frame of a camera, for a group of images.
 

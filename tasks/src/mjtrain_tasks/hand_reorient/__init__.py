@@ -29,8 +29,8 @@ TIPS = tuple(f"{finger}_tip_position" for finger in ("FF", "MF", "RF", "LF", "TH
 TOUCHES = tuple(f"{finger}_touch" for finger in ("FF", "MF", "RF", "LF", "TH"))
 PALM = "palm_position"
 TOLERANCE = 0.4  # rad, of a goal
-MOTORS: dict[str, Any] = {"from_home": True, "delay": (0, 1), "noise": 0.02}
-"""What all actions have in common: delay in env steps, noise in rad."""
+MOTORS: dict[str, Any] = {"from_home": True, "relative": True, "delay": (0, 1), "noise": 0.02}
+"""What all actions have in common: they change the targets of the joints; delay in env steps, noise in rad."""
 
 
 def make_task() -> TaskConfig:
@@ -56,6 +56,7 @@ def make_env() -> EnvConfig:
         "cube_turning": observation(objects.angular_velocity_in, object=CUBE).replace(noise=0.1, scale=0.3),
         "rotation_to_goal": observation(objects.remaining_rotation, **goal).replace(noise=0.02),
         "axis_to_goal": observation(objects.orientation_error, **goal).replace(noise=0.02),
+        "targets": observation(observations.ctrl_rel),
         "last_action": observation(observations.last_action).replace(clip=(-1.0, 1.0)),
     }
     privileged = {"touch": observation(observations.sensors, sensors=TOUCHES).replace(scale=0.3, clip=(0.0, 3.0))}
@@ -64,12 +65,12 @@ def make_env() -> EnvConfig:
         decimation=8,
         episode_length_s=20.0,
         actions={
-            "wrist": ActionTerm(actuators=("WRJ.",), scale=0.1, **MOTORS),
-            "spread": ActionTerm(actuators=("(FF|MF|RF|LF)J4", "LFJ5"), scale=0.3, **MOTORS),
-            "proximal": ActionTerm(actuators=("(FF|MF|RF|LF)J3",), scale=0.7, **MOTORS),
-            "coupled": ActionTerm(actuators=("(FF|MF|RF|LF)J0",), scale=1.2, **MOTORS),
-            "thumb": ActionTerm(actuators=("THJ[1245]",), scale=0.6, **MOTORS),
-            "thumb_roll": ActionTerm(actuators=("THJ3",), scale=0.2, **MOTORS),
+            "wrist": ActionTerm(actuators=("WRJ.",), scale=0.05, **MOTORS),
+            "spread": ActionTerm(actuators=("(FF|MF|RF|LF)J4", "LFJ5"), scale=0.1, **MOTORS),
+            "proximal": ActionTerm(actuators=("(FF|MF|RF|LF)J3",), scale=0.2, **MOTORS),
+            "coupled": ActionTerm(actuators=("(FF|MF|RF|LF)J0",), scale=0.3, **MOTORS),
+            "thumb": ActionTerm(actuators=("THJ[1245]",), scale=0.2, **MOTORS),
+            "thumb_roll": ActionTerm(actuators=("THJ3",), scale=0.05, **MOTORS),
         },
         commands={
             "goal": command(objects.orientation_command).replace(
@@ -93,7 +94,7 @@ def make_env() -> EnvConfig:
         rewards={
             "progress": reward(progress, 1.0, **goal, before="before"),
             "goal": reward(rewards.is_successful, 12.5, success="goal"),  # 1 per goal
-            "dropped": reward(rewards.is_terminated, -6.25),  # -0.5 per drop
+            "dropped": reward(rewards.is_terminated, -3.125),  # -0.25 per drop
             "action_rate": reward(rewards.action_rate, -0.0005),
             "speed": reward(rewards.joint_speed, -0.00005, joints=JOINTS),
         },
@@ -117,13 +118,13 @@ def make_agent() -> AgentConfig:
     Observations are scaled by their terms, see `quadruped_velocity.make_agent`.
     """
     return AgentConfig(
-        num_steps_per_env=8,
+        num_steps_per_env=16,
         save_interval=100,
         actor=ModelConfig(
             hidden_dims=(256, 128), obs_normalization=False, distribution_cfg=DistributionConfig(init_std=0.6)
         ),
         critic=ModelConfig(hidden_dims=(256, 128), obs_normalization=False),
         algorithm=PpoConfig(
-            learning_rate=3e-4, entropy_coef=0.001, desired_kl=0.03, num_learning_epochs=5, gamma=0.95, lam=0.9
+            learning_rate=3e-4, entropy_coef=0.001, desired_kl=0.03, num_learning_epochs=5, gamma=0.97, lam=0.95
         ),
     )

@@ -21,7 +21,7 @@ from mjtrain_tasks.hand_reorient import CUBE, PALM
 CAMERA = MountedCameraConfig(pos=(0.08, -0.13, 0.58), xyaxes=(1.0, 0.0, 0.0, 0.0, 0.883, 0.469), fovy=33.0)
 """Looks down into the palm from the side of the thumb, from 0.28 m away."""
 
-PROPRIOCEPTION = ("joint_positions", "joint_velocities", "fingertips", "last_action")
+PROPRIOCEPTION = ("joint_positions", "joint_velocities", "fingertips", "targets", "last_action")
 """Observations of Hand-Reorient-Cube that need nothing but the hand itself."""
 
 
