@@ -1,10 +1,12 @@
-"""requirements.lock pins what is installed by hashes. It must be what the resolution gives, and name no index."""
+"""requirements.lock pins what is installed by hashes. It must be what pyproject.toml asks for, and name no index."""
 
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
@@ -14,19 +16,40 @@ def read_command() -> list[str]:
     """The command that has made the file, as its second line says."""
     line = LOCK.read_text().splitlines()[1]
     command = shlex.split(line.removeprefix("#"))
-    assert command[:2] == ["uv", "export"]
+    assert command[:3] == ["uv", "pip", "compile"]
     return command
 
 
-def test_it_is_what_the_resolution_gives(tmp_path: Path) -> None:
-    """The command of its header gives the same file again, from pyproject.toml and the uv.lock of the environment."""
-    (tmp_path / "tasks").mkdir()
-    for name in ("pyproject.toml", "tasks/pyproject.toml", "uv.lock"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    command = read_command()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+def compile_again(folder: Path) -> str:
+    """What the command of the file's header makes of `pyproject.toml`, which keeps the pins that are still allowed."""
+    (folder / "tasks").mkdir(exist_ok=True)
+    for name in ("pyproject.toml", "tasks/pyproject.toml", LOCK.name):
+        if not (folder / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    done = subprocess.run(read_command(), cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / LOCK.name).read_text() == LOCK.read_text(), f"out of date; run: {shlex.join(command)}"
+    return (folder / LOCK.name).read_text()
+
+
+def test_it_is_what_pyproject_asks_for(tmp_path: Path) -> None:
+    """Its pins satisfy `pyproject.toml` and are complete. A package that an index showed later does not make it stale."""
+    assert compile_again(tmp_path) == LOCK.read_text(), f"out of date; run: {shlex.join(read_command())}"
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "line"),
+    [
+        pytest.param('"tyro>=1.0"', '"humanize>=4.10", "tyro>=1.0"', "humanize==", id="one-package-more"),
+        pytest.param('"rich>=13.7"', '"rich>=13.7,<14"', "rich==", id="another-version"),
+    ],
+)
+def test_a_changed_dependency_shows(tmp_path: Path, written: str, instead: str, line: str) -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert text.count(written) == 1
+    (tmp_path / "pyproject.toml").write_text(text.replace(written, instead))
+    found, before = ([pin for pin in text.splitlines() if pin.startswith(line)] for text in (compile_again(tmp_path), LOCK.read_text()))
+    assert found
+    assert found != before
 
 
 def test_every_line_is_a_version_or_a_hash() -> None:
