@@ -1,7 +1,9 @@
 """What the jobs without RSL-RL do: `functions.py RANKS NAME [ARGUMENT...]`."""
 
+import atexit
 import ctypes
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -187,4 +189,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    atexit.register(gc.freeze)  # the time to the job's end is not that of the search for cycles among torch's modules
     main()
