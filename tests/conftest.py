@@ -11,6 +11,8 @@ PROCESS = (
     "deploy",
     "faults",
     "multinode",
+    "learners",
+    "learning",
     "rl",
     "cli/test_commands.py",
     "cli/test_scaling.py",

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from mjtrain import heartbeat
 from mjtrain.checkpoint_formats import upgrade
+from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.errors import RequestError
 
 MAGIC = b"\nmjtrain sha256:"
@@ -149,6 +150,11 @@ def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
     if data[-_TRAILER_SIZE:].startswith(MAGIC):
         read_checkpoint(path)
     return parse_checkpoint(data, path, device)
+
+
+def recorded_learner(content: dict[str, Any]) -> str:
+    """Return the name of the learner that wrote the content of a checkpoint; earlier versions had only RSL-RL."""
+    return content.get("learner", DEFAULT_LEARNER)
 
 
 def checkpoint_path(run_dir: Path, iteration: int) -> Path:

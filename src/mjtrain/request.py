@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from mjtrain.catalog import load_task
-from mjtrain.config import AgentConfig, LaunchConfig, PpoConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, LaunchConfig, PpoConfig, RunConfig, TrainConfig, to_plain
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
+from mjtrain.learners import check_learner, find_library
 from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need
 from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
+from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
@@ -40,7 +42,7 @@ class TrainRequest:
     """Which processes, resolved; without the log folder, which depends on the run directory."""
 
     params: dict[str, Any]
-    """The MDP and the agent as plain values, by the file below params/ that records them."""
+    """The MDP, the agent and the learner as plain values, by the file below params/ that records them."""
 
     requeued_job: str | None = None
     """Number of the Slurm job to queue again when it is stopped; None for none."""
@@ -65,13 +67,15 @@ class TrainRequest:
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
         to_come = max(0, config.run.max_iterations - iterations_done)
-        engine = resolve_engine(config.run.engine, self.device)
+        engine, learner = resolve_engine(config.run.engine, self.device), config.learner.name
+        with_learner = "" if learner == DEFAULT_LEARNER else f", learner {learner}"
         per_iteration = world_size * num_envs * num_steps
         kind = self.device.partition(":")[0]
         ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
         return (
-            f"{config.task}: {ranks} ({engine} engine) x {num_envs:,} envs x {num_steps} steps = {per_iteration:,} "
-            f"env steps per iteration; {to_come:,} iterations to come, {per_iteration * to_come:,} env steps in all"
+            f"{config.task}: {ranks} ({engine} engine{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
+            f"{per_iteration:,} env steps per iteration; {to_come:,} iterations to come, "
+            f"{per_iteration * to_come:,} env steps in all"
         )
 
 
@@ -82,6 +86,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
     _check_config(config, launch)
+    config = resolve_learner(config)
+    find_library(config.learner.name)  # raises if it is not installed
     config = resolve_teacher(config)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
@@ -99,7 +105,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     if config.run.load is not None and not Path(config.run.load).is_file():
         raise RequestError(f"--load {config.run.load}: no such file")
     notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
-    params = {"env": to_plain(config.env), "agent": to_plain(config.agent)}  # raises where they cannot be recorded
+    notices += check_learner(config, plan.world_size, device)
+    params = {name: to_plain(getattr(config, name)) for name in ("env", "agent", "learner")}  # raises where it cannot
     robot, memory = config.env.robot, None
     if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
         from mjtrain.env.dry_step import check_task  # imports MuJoCo

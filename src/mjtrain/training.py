@@ -53,7 +53,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     with ExitStack() as stack:
         env = make_env(context, config)
         stack.callback(env.close)
-        learner = make_learner(context, env, config.agent)
+        learner = make_learner(context, env, config.agent, config.learner)
         notices = restore(learner, context, config, run)
         last_iteration = find_last_iteration(config, learner)
         report = None

@@ -10,8 +10,8 @@ import torch.distributed as dist
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, RewardTerm
+from mjtrain.learning.drift import RanksDriftedError
 from mjtrain.rank import RankContext
-from mjtrain.rl.drift import RanksDriftedError
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
 

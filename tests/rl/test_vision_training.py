@@ -11,8 +11,8 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import AuxiliaryConfig, CnnConfig, LaunchConfig, TrainConfig
+from mjtrain.learning.drift import RanksDriftedError
 from mjtrain.rank import RankContext
-from mjtrain.rl.drift import RanksDriftedError
 from mjtrain.rl.policy import ActorPolicy
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 

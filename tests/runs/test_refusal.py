@@ -140,7 +140,7 @@ def read(path: Path) -> Any:
 def test_the_params_of_every_start_are_kept(run_dir: Path, tmp_path: Path) -> None:
     params = run_dir / "params"
     first = {path.name: path.read_bytes() for path in params.glob("*.yaml")}
-    assert first.keys() == {"env.yaml", "agent.yaml", "launch.yaml"}
+    assert first.keys() == {"env.yaml", "agent.yaml", "launch.yaml", "learner.yaml"}
     agent = replace(TASK.agent, save_interval=7)
     train(tmp_path, resume=True, max_iterations=5, agent=agent)
     second = {path.name: path.read_bytes() for path in params.glob("*.yaml")}

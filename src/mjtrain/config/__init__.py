@@ -18,6 +18,7 @@ from mjtrain.config.env import (
     WarpConfig,
 )
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
+from mjtrain.config.learner import DEFAULT_LEARNER, LearnerConfig, merge_settings
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
@@ -36,6 +37,7 @@ from mjtrain.config.robot_parts import (
 from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
 
 __all__ = [
+    "DEFAULT_LEARNER",
     "ActionTerm",
     "ActuatorConfig",
     "AgentConfig",
@@ -55,6 +57,7 @@ __all__ = [
     "GpuIds",
     "KeyframeConfig",
     "LaunchConfig",
+    "LearnerConfig",
     "LightConfig",
     "LoggerName",
     "ModelConfig",
@@ -82,5 +85,6 @@ __all__ = [
     "WandbMode",
     "WarpConfig",
     "from_plain",
+    "merge_settings",
     "to_plain",
 ]

@@ -6,6 +6,7 @@ from typing import Literal
 from mjtrain.config.agent import AgentConfig
 from mjtrain.config.env import EnvConfig
 from mjtrain.config.launch import RARE
+from mjtrain.config.learner import LearnerConfig
 
 EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
@@ -54,6 +55,14 @@ class RunConfig:
     total_env_steps: int | None = None
     """Stop when the run has done this many env steps, summed over ranks, so more ranks finish sooner; takes the place
     of max_iterations. Rounded up to whole iterations."""
+
+    learner: str | None = None
+    """Learning library: rsl_rl, or another one that is installed, such as skrl (pip install "mjtrain-learners[skrl]").
+    Default: rsl_rl, or that of the run that is resumed."""
+
+    learner_config: str | None = field(default=None, metadata=RARE)
+    """YAML file with settings of the learning library by its own names, which are put over those that follow from
+    --agent. Left out: none."""
 
     engine: EngineName = "auto"
     """Physics engine. auto: native on the CPU, warp on a GPU."""
@@ -138,6 +147,9 @@ class TrainConfig:
 
     run: RunConfig
     """How much, on which engine, and where the results go."""
+
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    """Which library learns, as the request has resolved `RunConfig.learner` and `learner_config`."""
 
     task_name: str | None = None
     """Name that the task gives itself, see `TaskConfig.name`."""

@@ -1,11 +1,12 @@
 """An environment and the policy that acts in it."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mjtrain.checkpoint import load_checkpoint
+from mjtrain.checkpoint import load_checkpoint, recorded_learner
 from mjtrain.config import EngineName, PolicyName
 from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
@@ -53,8 +54,10 @@ class Player:
         """File of the current weights; None without a trained policy."""
         if policy == "trained":
             assert run.checkpoint is not None
-            self._network = make_policy(run.agent, self.env.observe(), self.env.num_actions)
-            self.load(run.checkpoint)
+            content = self._read(run.checkpoint)
+            learner = replace(run.learner, name=recorded_learner(content))
+            self._network = make_policy(run.agent, learner, self.env.observe(), self.env.num_actions)
+            self._take(content, run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
         """Load other weights into the same networks; if they do not fit, nothing changes.
@@ -62,11 +65,17 @@ class Player:
         Raises:
             RequestError: The file is not a valid checkpoint, or belongs to another task or other networks.
         """
-        assert self._network is not None
+        self._take(self._read(checkpoint), checkpoint)
+
+    def _read(self, checkpoint: Path) -> dict[str, Any]:
         content = load_checkpoint(checkpoint, str(self.env.device))
         theirs = content.get("infos", {}).get("task")
         if theirs is not None and not may_be_played_as(theirs, self.run.task):
             raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
+        return content
+
+    def _take(self, content: dict[str, Any], checkpoint: Path) -> None:
+        assert self._network is not None
         self._network.load(content, checkpoint)
         self.checkpoint = checkpoint
 

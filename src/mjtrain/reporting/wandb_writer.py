@@ -120,7 +120,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             tags=list(config.wandb_tags) or None,
             name=config.wandb_name or run_dir.name,
             dir=run_dir,
-            config={name: load_params(run_dir, name) for name in ("env", "agent", "launch")},
+            config={name: load_params(run_dir, name) for name in ("env", "agent", "learner", "launch")},
             allow_val_change=True,  # a resumed run may have other settings
             mode=mode,  # pyright: ignore[reportArgumentType]
             id=id_file.read_text().strip() if id_file.exists() else None,

@@ -2,14 +2,14 @@
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
-from mjtrain.config import AgentConfig, DistillationConfig, to_plain
+from mjtrain.config import AgentConfig, DistillationConfig, merge_settings, to_plain
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.distillation import Distillation
@@ -17,7 +17,9 @@ from mjtrain.rl.networks import OWN_MODELS, resolve_model
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
-def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig) -> PPO | Distillation:
+def make_algorithm(
+    context: RankContext, env: VecEnvAdapter, config: AgentConfig, settings: Mapping[str, Any]
+) -> PPO | Distillation:
     """Build networks, storage and algorithm as RSL-RL's own runner does.
 
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
@@ -26,9 +28,10 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
         context: This rank.
         env: This rank's environments.
         config: Networks, algorithm and rollout.
+        settings: RSL-RL's own, put over those that follow from the config.
 
     Raises:
-        RequestError: There is no such class or activation function, or a teacher's checkpoint does not fit.
+        RequestError: There is no such class, activation function or setting, or a teacher's checkpoint does not fit.
     """
     _check_names(config)
     plain = to_plain(config)
@@ -45,9 +48,15 @@ def make_algorithm(context: RankContext, env: VecEnvAdapter, config: AgentConfig
     wanted |= (
         _describe_distillation(plain) if isinstance(config.algorithm, DistillationConfig) else _describe_ppo(plain)
     )
+    wanted = merge_settings(wanted, settings)
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
-    with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
-        algorithm = make.construct_algorithm(env.get_observations(), env, wanted, context.device)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
+            algorithm = make.construct_algorithm(env.get_observations(), env, wanted, context.device)
+    except TypeError as error:
+        if not settings:
+            raise
+        raise RequestError(f"--learner-config: RSL-RL says {error}") from error
     if isinstance(config.algorithm, DistillationConfig) and Path(config.algorithm.teacher_run).is_file():
         algorithm.load_teacher(Path(config.algorithm.teacher_run))
     return algorithm

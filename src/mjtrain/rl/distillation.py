@@ -8,8 +8,8 @@ from rsl_rl import algorithms
 
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.errors import RequestError
+from mjtrain.learning.collectives import Collectives
 from mjtrain.rl.auxiliary import without_head
-from mjtrain.rl.collectives import Collectives
 
 
 class Distillation(algorithms.Distillation):

@@ -6,7 +6,8 @@ import torch
 from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalNormalization
 
-from mjtrain.rl.collectives import Collectives
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.moments import update_moments
 
 
 class JobNormalization(EmpiricalNormalization):
@@ -38,17 +39,7 @@ class JobNormalization(EmpiricalNormalization):
         assert isinstance(variance, torch.Tensor)
         assert isinstance(std, torch.Tensor)
         assert isinstance(count, torch.Tensor)
-        deviations = (x - mean).double()
-        sums = torch.cat([deviations.sum(0), deviations.square().sum(0), deviations.new_tensor([float(x.shape[0])])])
-        self._collectives.sum(sums)
-        size = mean.shape[1]
-        new = sums[-1]
-        shift, spread = sums[:size] / new, sums[size:-1] / new
-        count += new.to(count.dtype)
-        rate = new / count
-        # With d the mean of the deviations: mean += rate d, var += rate (E[deviation^2] - var - rate d^2).
-        variance += (rate * (spread - variance - rate * shift.square())).to(variance.dtype)
-        mean += (rate * shift).to(mean.dtype)
+        update_moments(mean[0], variance[0], count, x, self._collectives)
         std.copy_(variance.sqrt())
 
 

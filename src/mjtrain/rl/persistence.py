@@ -1,21 +1,13 @@
-"""What a checkpoint of a training holds, and how it gets back into the algorithm and the environments."""
+"""How the networks of a checkpoint get back into the algorithm."""
 
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from rsl_rl.algorithms import PPO
-from rsl_rl.models import MLPModel
 
-from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
-from mjtrain.rank import RankContext
-from mjtrain.rl.collectives import Collectives
 from mjtrain.rl.distillation import Distillation
-from mjtrain.rl.memory import get_memory
-from mjtrain.rl.rng import get_rng_state
 
 
 def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -25,22 +17,6 @@ def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tup
     """
     alone = isinstance(algorithm, Distillation) or "teacher_state_dict" in content
     return ("actor",) if alone else ("actor", "critic")
-
-
-def gather_rank_states(
-    env: Env, networks: Mapping[str, MLPModel], device: str, collectives: Collectives, context: RankContext
-) -> list[dict[str, Any]]:
-    """Return what every rank has of its own, by rank, on the CPU; empty except on the main rank.
-
-    That is environments, random numbers and what recurrent networks remember. Every rank must call it.
-    """
-    mine = io.BytesIO()
-    torch.save({"rng": get_rng_state(device), "env": env.state_dict(), "memory": get_memory(networks)}, mine)
-    gathered = collectives.gather_bytes(mine.getvalue(), context)
-    if not context.is_main:
-        return []
-    # To the CPU: tensors name the GPU of their rank, which this process must not touch, and other nodes may have more.
-    return [torch.load(io.BytesIO(state), map_location="cpu", weights_only=True) for state in gathered]
 
 
 def load_networks(

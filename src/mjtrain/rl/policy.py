@@ -1,7 +1,9 @@
 """A trained actor, for use without training."""
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from rsl_rl.utils import resolve_class
 from tensordict import TensorDict
 
 from mjtrain.checkpoint import CheckpointError
-from mjtrain.config import AgentConfig, PpoConfig, to_plain
+from mjtrain.config import AgentConfig, DistillationConfig, PpoConfig, merge_settings, to_plain
 from mjtrain.errors import RequestError
 from mjtrain.rl.auxiliary import without_head
 from mjtrain.rl.cnn_model import CnnModel
@@ -20,7 +22,13 @@ from mjtrain.rl.networks import resolve_model
 class ActorPolicy:
     """`learner.Policy` with RSL-RL's actor: the mean action, no exploration noise, the normaliser inside."""
 
-    def __init__(self, config: AgentConfig, observations: dict[str, torch.Tensor], num_actions: int) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        observations: dict[str, torch.Tensor],
+        num_actions: int,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Build the network.
 
         Args:
@@ -28,6 +36,7 @@ class ActorPolicy:
             observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
                 height, width) for images.
             num_actions: Size of an action.
+            settings: RSL-RL's own, with which it was trained.
 
         Raises:
             RequestError: The network asks for an observation group that the environment does not have.
@@ -39,7 +48,8 @@ class ActorPolicy:
                     f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
                 )
         plain = to_plain(config)
-        make_actor, options = resolve_class(resolve_model(plain["actor"]))
+        own = settings.get("student" if isinstance(config.algorithm, DistillationConfig) else "actor", {})
+        make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
         supervised = _find_supervised_group(config)
         self.estimated_group = supervised if supervised in observations else None
         """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""

@@ -8,8 +8,9 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.moments import normalise
 from mjtrain.rl.auxiliary import AuxiliaryLoss
-from mjtrain.rl.collectives import Collectives
 
 
 class Ppo(PPO):
@@ -105,7 +106,7 @@ class Ppo(PPO):
         super().compute_returns(obs)
         self.normalize_advantage_per_mini_batch = False
         if not self._normalises_mini_batches_here:
-            self.storage.advantages = self._normalise(self.storage.advantages)
+            self.storage.advantages = normalise(self.storage.advantages, self.collectives)
 
     def update(self) -> dict[str, float]:
         """Learn from a rollout; see RSL-RL."""
@@ -147,22 +148,12 @@ class Ppo(PPO):
         def watched(*args: Any, **kwargs: Any) -> Generator[Any]:
             for batch in generate(*args, **kwargs):
                 if self._normalises_mini_batches_here:
-                    batch.advantages = self._normalise(batch.advantages)
+                    batch.advantages = normalise(batch.advantages, self.collectives)
                 self._batch = batch
                 yield batch
             self._batch = None
 
         return watched
-
-    @torch.no_grad()
-    def _normalise(self, advantages: torch.Tensor) -> torch.Tensor:
-        """Shift and scale to mean 0 and standard deviation 1 over the samples of all ranks."""
-        samples = advantages.double()
-        moments = torch.stack([samples.sum(), samples.square().sum(), samples.new_tensor(float(samples.numel()))])
-        total, total_of_squares, count = self.collectives.sum(moments)
-        mean = total / count
-        variance = (total_of_squares - count * mean.square()).clamp(min=0.0) / (count - 1)
-        return ((samples - mean) / (variance.sqrt() + 1e-8)).to(advantages.dtype)
 
     @torch.no_grad()
     def _measure_kl(self) -> torch.Tensor:

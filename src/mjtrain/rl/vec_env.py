@@ -1,5 +1,7 @@
 """The environment as RSL-RL wants to see it."""
 
+from collections.abc import Mapping
+
 import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
@@ -25,7 +27,7 @@ class VecEnvAdapter(VecEnv):
 
     def get_observations(self) -> TensorDict:
         """Return the observation groups."""
-        return self._pack(self.env.observe())
+        return pack(self.env.observe())
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """Advance by one env step.
@@ -37,7 +39,10 @@ class VecEnvAdapter(VecEnv):
             Observations, rewards and dones, shape (num_envs,), and extras with the time-outs.
         """
         observations, rewards, terminated, truncated = self.env.step(actions)
-        return self._pack(observations), rewards, terminated | truncated, {"time_outs": truncated}
+        return pack(observations), rewards, terminated | truncated, {"time_outs": truncated}
 
-    def _pack(self, observations: dict[str, torch.Tensor]) -> TensorDict:
-        return TensorDict(observations, batch_size=[self.num_envs], device=self.device)  # pyright: ignore[reportArgumentType]
+
+def pack(observations: Mapping[str, torch.Tensor]) -> TensorDict:
+    """Return observations by group as a TensorDict."""
+    first = next(iter(observations.values()))
+    return TensorDict(dict(observations), batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]

@@ -8,6 +8,7 @@ from pathlib import Path
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import TrainConfig
 from mjtrain.errors import RequestError
+from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.refusal import leaving_no_trace
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params
@@ -94,6 +95,7 @@ def find_local_run(config: TrainConfig) -> FoundRun:
         RequestError: There is no such run, or it is complete.
     """
     run_dir, checkpoint, lines = find_run_to_resume(config)
+    check_same_learner(config, run_dir)
     _check_iterations(config, checkpoint_iteration(checkpoint))
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
 
@@ -144,6 +146,8 @@ def _find_own(config: TrainConfig) -> FoundRun:
     """
     url = config.run.checkpoint_url
     own = _find_own_checkpoint(config)
+    if own is not None:
+        check_same_learner(config, own.parent)
     local = 0 if own is None else checkpoint_iteration(own)
     stored, lines = 0, ()
     if url is not None:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.checkpoint import find_valid_checkpoint
-from mjtrain.config import AgentConfig, DistillationConfig, TrainConfig, from_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DistillationConfig, TrainConfig, from_plain
 from mjtrain.errors import RequestError
+from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
 from mjtrain.runs.trained_run import is_run
 
@@ -34,6 +35,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
     theirs = load_params(checkpoint.parent, "env")
+    if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
+        raise RequestError(f"{_FLAG} {algorithm.teacher_run}: was learned with {learner}; give a run of rsl_rl")
     try:
         taught = from_plain(AgentConfig, load_params(checkpoint.parent, "agent"))
     except ValueError as error:

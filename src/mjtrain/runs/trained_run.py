@@ -1,14 +1,15 @@
 """Finds what was trained on a task: the run, its recorded configs and its checkpoint."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.checkpoint import find_valid_checkpoint
-from mjtrain.config import AgentConfig, EnvConfig, TaskConfig, from_plain
+from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
 from mjtrain.config.functions import collect_functions
 from mjtrain.errors import RequestError
 from mjtrain.runs.kept_functions import find_kept_functions
+from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
@@ -26,6 +27,9 @@ class TrainedRun:
 
     agent: AgentConfig
     """Networks and algorithm."""
+
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    """Which library learned it, and its settings. A checkpoint outside of a run knows only the library."""
 
     run_dir: Path | None = None
     """The run directory, absolute; None for a checkpoint outside of a run or an untrained task."""
@@ -182,4 +186,11 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: st
         there = with_absolute_file(defaults.env.robot)
         robot = replace(env.robot, file=there.file, spec=there.spec)
         notices = (f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}",)
-    return TrainedRun(task=task, env=replace(env, robot=robot), agent=agent, run_dir=run_dir, notices=notices)
+    return TrainedRun(
+        task=task,
+        env=replace(env, robot=robot),
+        agent=agent,
+        learner=read_learner(run_dir),
+        run_dir=run_dir,
+        notices=notices,
+    )

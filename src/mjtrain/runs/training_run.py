@@ -65,5 +65,6 @@ def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
     """
     robot, notices = record_robot(run.run_dir, config.env.robot)
     env = to_plain(replace(config.env, robot=robot))
-    save_params(run.run_dir, env=env, agent=to_plain(config.agent), launch=run.record)
+    agent, learner = to_plain(config.agent), to_plain(config.learner)
+    save_params(run.run_dir, env=env, agent=agent, learner=learner, launch=run.record)
     return notices

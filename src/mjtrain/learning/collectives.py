@@ -20,9 +20,10 @@ class Collectives:
         self._waited_s = 0.0
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Add a tensor up over ranks, in place; every rank gets the same bits."""
-        with self.waiting():
-            dist.all_reduce(tensor)
+        """Add a tensor up over ranks, in place; every rank gets the same bits. One rank alone keeps its own."""
+        if dist.is_initialized():
+            with self.waiting():
+                dist.all_reduce(tensor)
         return tensor
 
     def gather_bytes(self, data: bytes, context: RankContext) -> list[bytes]:

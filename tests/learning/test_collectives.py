@@ -10,7 +10,7 @@ def test_rank_0_gathers_what_every_rank_has(tmp_path: Path) -> None:
     """Of different lengths, in the order of the ranks; the others get nothing, and need no memory for it."""
 
     def gather(context: RankContext) -> list[bytes]:
-        from mjtrain.rl.collectives import Collectives
+        from mjtrain.learning.collectives import Collectives
 
         gathered = Collectives("cpu").gather_bytes(bytes([context.rank]) * (context.rank + 1), context)
         (tmp_path / f"{context.rank}").write_text(str(len(gathered)))

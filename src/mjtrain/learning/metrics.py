@@ -6,8 +6,8 @@ import torch
 
 from mjtrain import heartbeat
 from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.learning.collectives import Collectives
 from mjtrain.rank import RankContext
-from mjtrain.rl.collectives import Collectives
 
 TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 

@@ -1,0 +1,53 @@
+"""RSL-RL, registered as any other learning library."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.config import AgentConfig, DistillationConfig, TrainConfig
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+
+if TYPE_CHECKING:
+    import torch
+
+    from mjtrain.env.env import Env
+    from mjtrain.learner import Learner, Policy
+
+
+class RslRl:
+    """`Library` for RSL-RL, whose own names `AgentConfig` has: nothing needs to be translated or refused."""
+
+    modules = ("rsl_rl", "tensordict")
+    install = "mjtrain"
+
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Check that the settings of --learner-config are for parts that there are."""
+        is_taught = isinstance(config.agent.algorithm, DistillationConfig)
+        parts = ("algorithm", "student", "teacher") if is_taught else ("algorithm", "actor", "critic")
+        for name, value in config.learner.settings.items():
+            if name not in parts or not isinstance(value, Mapping):
+                raise RequestError(f"--learner-config {name}: RSL-RL takes settings below {', '.join(parts)}")
+        return ()
+
+    def make_learner(
+        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+    ) -> "Learner":
+        """Build what learns."""
+        from mjtrain.rl.runner import Runner  # seconds of imports
+
+        return Runner(context, env, agent, settings)
+
+    def make_policy(
+        self,
+        agent: AgentConfig,
+        settings: Mapping[str, Any],
+        observations: "Mapping[str, torch.Tensor]",
+        num_actions: int,
+    ) -> "Policy":
+        """Build what was learned."""
+        from mjtrain.rl.policy import ActorPolicy  # seconds of imports
+
+        return ActorPolicy(agent, dict(observations), num_actions, settings)
+
+
+LIBRARY = RslRl()

@@ -1,0 +1,1 @@
+"""The training loop of all learning libraries; it knows none of them."""

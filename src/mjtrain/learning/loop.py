@@ -1,0 +1,249 @@
+"""The training loop: rollouts, updates, metrics and checkpoints, for any learning library, device and backend."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mjtrain import heartbeat
+from mjtrain.catalog import is_same_task
+from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, recorded_learner, save_checkpoint
+from mjtrain.checkpoint_formats import FORMAT
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.learner import IterationResult
+from mjtrain.learning.algorithm import Algorithm
+from mjtrain.learning.divergence import check_losses, check_parameters, check_rollout, find_broken_terms
+from mjtrain.learning.drift import check_drift
+from mjtrain.learning.metrics import JobMetrics
+from mjtrain.learning.persistence import as_tensors, gather_rank_states
+from mjtrain.learning.rng import set_rng_state
+from mjtrain.rank import RankContext
+
+
+class TrainingLoop:
+    """Collects rollouts and lets an algorithm learn from them: `learner.Learner` for all learning libraries.
+
+    Metrics are those of the whole job, an env step does not wait for the device, and the caller decides after each
+    iteration what to write.
+    """
+
+    def __init__(self, context: RankContext, env: Env, algorithm: Algorithm, num_steps: int, learner: str) -> None:
+        """Begin with the parameters of rank 0.
+
+        Args:
+            context: This rank. With several ranks, the process group must be up.
+            env: This rank's environments.
+            algorithm: What learns in them.
+            num_steps: Env steps per environment in one rollout.
+            learner: Name of the learning library, as --learner has it.
+        """
+        self.device = context.device
+        self.iteration = 0
+        """Iterations done."""
+        self.env_steps_total = 0
+        """Env steps done, summed over ranks."""
+        self.after_step: Callable[[], None] | None = None
+        """Called after each env step; it must not wait for the device, nor draw random numbers."""
+        self._env = env
+        self._algorithm = algorithm
+        self._context = context
+        self._num_steps = num_steps
+        self._learner = learner
+        self._rng_state: dict[str, Any] | None = None
+        self._metrics = JobMetrics(context, env.statistics, algorithm.collectives)
+        if context.is_distributed:
+            algorithm.broadcast()
+        env.stagger()
+
+    @property
+    def env_steps_per_iteration(self) -> int:
+        """Env steps that all ranks together do in an iteration."""
+        return self._num_steps * self._env.num_envs * self._context.world_size
+
+    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
+        """Learn until the run has last_iteration iterations or a rank is asked to stop; yield after each iteration.
+
+        Raises:
+            FloatingPointError: Rewards, values, losses or parameters are not finite, so the networks are or would be
+                lost.
+        """
+        env, algorithm, collectives = self._env, self._algorithm, self._algorithm.collectives
+        algorithm.begin()
+        heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
+        if self._rng_state is not None:  # only now: whatever was built meanwhile may have drawn numbers
+            set_rng_state(self._rng_state, self.device)
+        is_last = self.iteration >= last_iteration
+        warming_up = True  # the first iteration compiles kernels
+        while not is_last:
+            heartbeat.beat("rollout", warming_up=warming_up)
+            begin = self._now()
+            with torch.inference_mode(), _single_torch_thread():
+                self._collect()
+            collected = self._now()
+            heartbeat.beat("update", warming_up=warming_up)
+            warming_up = False
+            collectives.pop_waited_s()  # what came before belongs to no iteration's learning
+            with torch.inference_mode():
+                results = algorithm.finish_rollout(env.observe())
+            check_rollout(results, self.iteration + 1, self._find_broken_terms)
+            losses = algorithm.update()
+            wait_time_s = collectives.pop_waited_s()
+            learn_time_s = self._now() - collected - wait_time_s
+            self.iteration += 1
+            self.env_steps_total += self.env_steps_per_iteration
+            check_losses(losses, self.iteration, self._find_broken_terms)
+            check_parameters(algorithm.parameters(), self.iteration)
+            metrics = {
+                "iteration": self.iteration,
+                "env_steps_total": self.env_steps_total,
+                **self._metrics.collect(
+                    means={**{f"loss/{name}": loss for name, loss in losses.items()}, **algorithm.pop_means()},
+                    collect_time_s=collected - begin,
+                    learn_time_s=learn_time_s,
+                    wait_time_s=wait_time_s,
+                    num_env_steps=self._num_steps * env.num_envs,
+                ),
+                "world_size": self._context.world_size,
+                "num_envs_total": env.num_envs * self._context.world_size,
+                "learning_rate": algorithm.learning_rate,
+            }
+            is_last = self.iteration >= last_iteration or self._metrics.stop_requested
+            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
+
+    def _collect(self) -> None:
+        """Do the env steps of a rollout."""
+        observations = self._env.observe()
+        for _ in range(self._num_steps):
+            observations, rewards, terminated, truncated = self._env.step(self._algorithm.act(observations))
+            if self.after_step is not None:
+                self.after_step()
+            self._algorithm.process_env_step(observations, rewards, terminated, truncated)
+            heartbeat.beat()
+
+    def _find_broken_terms(self) -> list[str]:
+        return find_broken_terms(self._env, self._algorithm.rollout_observations())
+
+    def check_drift(self) -> None:
+        """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.
+
+        Raises:
+            RanksDriftedError: Something differs; the message names the first tensor and the ranks.
+        """
+        if self._context.is_distributed:
+            learned, rate = as_tensors(self._algorithm.state_dict()), self._algorithm.learning_rate
+            state = {**learned, "learning_rate": rate, "iteration": self.iteration}
+            check_drift(state, self._context.world_size, self.device)
+
+    def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
+        """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
+
+        Args:
+            path: Where it goes.
+            infos: Plain values to keep with it.
+
+        Raises:
+            OSError: Rank 0 could not write it.
+        """
+        algorithm = self._algorithm
+        ranks = gather_rank_states(self._env, algorithm.rank_state(), self.device, algorithm.collectives, self._context)
+        if not self._context.is_main:
+            return
+        save_checkpoint(
+            path,
+            {
+                "format": FORMAT,
+                "learner": self._learner,
+                **as_tensors(algorithm.state_dict()),
+                "iter": self.iteration,
+                "learning_rate": algorithm.learning_rate,
+                "last_episodes": self._metrics.last_episodes,
+                "ranks": ranks,
+                "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
+            },
+        )
+
+    def resume(self, path: Path | None, task: str) -> str | None:
+        """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
+
+        Args:
+            path: The file; only that of rank 0 counts, and None there changes nothing.
+            task: What is trained here.
+
+        Returns:
+            A line about what could not be restored, or None.
+
+        Raises:
+            RequestError: It is no valid checkpoint, or one of another task, learner or other networks.
+        """
+        mine = read_checkpoint(path) if path is not None and self._context.is_main else b""
+        data = self._algorithm.collectives.broadcast_bytes(mine, self._context)
+        if not data:
+            return None
+        path = path or Path("(of rank 0)")
+        content = parse_checkpoint(data, path, "cpu")
+        theirs = content.get("infos", {}).get("task")
+        if not is_same_task(theirs, task):
+            raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
+        self._check_learner(content, path)
+        self._algorithm.load_state_dict(content, path)
+        self.iteration = content["iter"]
+        self.env_steps_total = content["infos"]["env_steps_total"]
+        self._metrics.last_episodes = content["last_episodes"]
+        ranks = content["ranks"]
+        if len(ranks) != self._context.world_size:
+            return (
+                f"the checkpoint is of {len(ranks)} ranks and there are {self._context.world_size} now: "
+                "environments and random numbers start again"
+            )
+        state = ranks[self._context.rank]
+        try:
+            self._env.load_state_dict(state["env"])
+        except (ValueError, KeyError, RuntimeError) as error:
+            return f"environments and random numbers start again: {error}"
+        self._rng_state = state["rng"]
+        self._algorithm.load_rank_state(state)
+        return None
+
+    def load_weights(self, path: Path) -> None:
+        """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
+
+        Every rank must call it; rank 0's file counts.
+
+        Raises:
+            RequestError: It is no valid checkpoint, or one of another learner or other networks.
+        """
+        content = load_checkpoint(path, "cpu")
+        self._check_learner(content, path)
+        self._algorithm.load_weights(content, path)
+        if self._context.is_distributed:
+            self._algorithm.broadcast()
+
+    def _check_learner(self, content: dict[str, Any], path: Path) -> None:
+        theirs = recorded_learner(content)
+        if theirs != self._learner:
+            raise RequestError(f"checkpoint {path}: was learned with --learner {theirs}, and this is {self._learner}")
+
+    def _now(self) -> float:
+        if self._env.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+@contextlib.contextmanager
+def _single_torch_thread() -> Iterator[None]:
+    """Leave the cores to the physics while collecting.
+
+    After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants their
+    cores: on two cores that costs the native engine a third of its speed, far more than one thread costs the
+    small networks.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)

@@ -1,0 +1,84 @@
+"""A learner that another package brings has all that RSL-RL has; and what is said where one does not fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import mjtrain
+from mjtrain.cli.train import main as train
+from mjtrain.errors import RequestError
+
+CPU = mjtrain.LaunchConfig(gpu_ids=None)
+SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
+TIMES = ("env_steps_per_second", "collect_time_s", "learn_time_s", "wait_time_s")
+
+pytestmark = pytest.mark.usefixtures("third_party", "no_gpu")
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: row[key] for key in row if key not in TIMES} for row in lines if "event" not in row]
+
+
+def test_it_trains_resumes_plays_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two iterations and two more are four, bit for bit, with the same metrics as any other run has."""
+    settings = tmp_path / "own.yaml"
+    settings.write_text("rate: 0.02\n")
+    options = {"num_envs": 8, "logger": "none", "launch": CPU}
+
+    def go(name: str, iterations: int, **more: Any) -> Path:
+        done = mjtrain.train(
+            "Cartpole-Balance", log_root=str(tmp_path / name), max_iterations=iterations, **options, **more
+        )
+        return done.run_dir
+
+    straight = go("straight", 4, learner="linear", learner_config=str(settings))
+    stopped = go("stopped", 2, learner="linear", learner_config=str(settings))
+    again = go("stopped", 4, resume=str(stopped), learner_config=str(settings))  # its learner need not be named again
+    assert again == stopped
+    assert rows(straight) == rows(stopped)
+    assert rows(straight)[-1]["learning_rate"] == 0.02
+    assert {"mean_reward", "loss/surrogate", "kl", "action_std", "reward/upright"} <= set(rows(straight)[-1])
+    assert yaml.safe_load((straight / "params" / "learner.yaml").read_text()) == {
+        "name": "linear",
+        "settings": {"rate": 0.02},
+    }
+    assert "this learner is linear: --agent.actor.hidden-dims do not count" in capsys.readouterr().err
+    assert mjtrain.play(straight, episodes=1, gpu_ids=None)["iteration"] == 4
+    exported = mjtrain.export(straight, observations=20)
+    assert max(exported.differences.values()) < 1e-5
+
+    with pytest.raises(RequestError, match=r"--learner rsl_rl: .* was trained with linear"):
+        go("stopped", 6, resume=str(stopped), learner="rsl_rl")
+    with pytest.raises(RequestError, match="was learned with --learner linear, and this is rsl_rl"):
+        go("loaded", 1, load=str(straight / "model_4.pt"))
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_two_ranks_stay_the_same(tmp_path: Path) -> None:
+    words = ["--num-workers", "2", "--drift-check-interval", "1", "--max-iterations", "3", "--learner", "linear"]
+    train([*SMALL, *words, "--log-root", str(tmp_path)])
+    (run_dir,) = (tmp_path / "cartpole_balance").iterdir()
+    assert rows(run_dir)[-1]["world_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--learner missing", 'needs mjtrain_no_such_library; pip install "third-party[library]"'),
+        ("--learner linar", "there is no such learner; did you mean linear? (installed: linear, missing, "),
+        ("--learner linear --agent.actor.class-name RNNModel", "--agent.actor.class-name RNNModel: this learner"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    words: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train([*SMALL, *words.split(), "--log-root", str(tmp_path / "logs")])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert stop.value.code == 2
+    assert not (tmp_path / "logs").exists()
