@@ -17,14 +17,15 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
     Args:
         env: The environments, before the statistics of the rollout are taken.
         observations: The rollout by observation group. Shape (num_steps, num_envs, size), or
-            (num_steps, num_envs, channels, height, width) of images.
+            (num_steps, num_envs, channels, height, width) of images. Groups that nothing read may be missing.
     """
     broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
+    kept = set(observations.keys())
     for group in env.config.observations:
-        observed = observations[group]
-        if not observed.is_floating_point():
+        if group not in kept or not observations[group].is_floating_point():
             continue
+        observed = observations[group]
         finite = observed.movedim(2, 0).flatten(1).isfinite().all(dim=1).tolist()
         begin = 0
         for name, width in env.observation_widths(group).items():

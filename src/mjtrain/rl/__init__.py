@@ -1,5 +1,3 @@
 """Everything that touches RSL-RL. Its modules take seconds to import; this package itself only torch."""
 
-from mjtrain.rl.deferred_imports import defer_imports
-
-defer_imports()
+import mjtrain.learning  # noqa: F401  # it defers what RSL-RL would import in vain
