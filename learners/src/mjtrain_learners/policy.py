@@ -1,0 +1,141 @@
+"""A trained MLP, for use without the library that trained it."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mjtrain.checkpoint import CheckpointError
+from mjtrain.config import AgentConfig
+from mjtrain.errors import RequestError
+from mjtrain_learners.mlp import make_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What an actor has learned."""
+
+    layers: Mapping[str, torch.Tensor]
+    """Weights of `mlp.make_layers` by name."""
+
+    mean: torch.Tensor | None = None
+    """What is subtracted from observations; None without a normaliser. Shape (size,)."""
+
+    scale: torch.Tensor | None = None
+    """What they are divided by then. Shape (size,)."""
+
+    clip: float = float("inf")
+    """Bound of their absolute value then."""
+
+
+class MlpPolicy:
+    """`learner.Policy` with layers of torch: the mean action, no exploration noise, the normaliser inside."""
+
+    estimated_group: str | None = None
+    """It tells no group from images."""
+
+    def __init__(
+        self,
+        agent: AgentConfig,
+        observations: Mapping[str, torch.Tensor],
+        num_actions: int,
+        read: Callable[[Mapping[str, Any]], Weights],
+    ) -> None:
+        """Build the network.
+
+        Args:
+            agent: What it was trained with.
+            observations: What the environment observes, by group; shape (num_envs, size) each.
+            num_actions: Size of an action.
+            read: Finds the weights in a checkpoint; raises a KeyError if they are not there.
+
+        Raises:
+            RequestError: The network asks for an observation group that the environment does not have.
+        """
+        groups = agent.obs_groups["actor"]
+        for group in groups:
+            if group not in observations:
+                raise RequestError(
+                    f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
+                )
+        self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
+        """Shape of one environment's observation in each group that the network reads, in order."""
+        self.dtypes = {group: observations[group].dtype for group in groups}
+        """Type of each of these groups."""
+        self.iteration = 0
+        """Iteration of the training at which the weights were saved."""
+        size = sum(shape[0] for shape in self.inputs.values())
+        layers = make_layers(size, agent.actor.hidden_dims, num_actions, agent.actor.activation)
+        self._network = _Actor(layers, size).to(observations[groups[0]].device).eval()
+        self._read = read
+
+    def load(self, content: dict[str, Any], path: Path) -> None:
+        """Take the weights of a checkpoint; nothing changes if they do not fit.
+
+        Raises:
+            CheckpointError: It has no actor, or one of other sizes.
+        """
+        try:
+            weights = self._read(content)
+        except KeyError as error:
+            raise CheckpointError(
+                f"checkpoint {path}: has no {error.args[0]}; it is no checkpoint of a training"
+            ) from error
+        theirs = {name: tuple(value.shape) for name, value in weights.layers.items()}
+        ours = {name: tuple(value.shape) for name, value in self._network.layers.state_dict().items()}
+        for name in [*ours, *theirs]:
+            if theirs.get(name) != ours.get(name):
+                raise CheckpointError(
+                    f"checkpoint {path}: does not fit the networks of this run: actor {name} has shape "
+                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                )
+        self._network.layers.load_state_dict(dict(weights.layers))
+        self._network.set_normaliser(weights)
+        self.iteration = content.get("iter", 0)
+
+    @torch.inference_mode()
+    def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size)."""
+        return self._network(torch.cat([observations[group] for group in self.inputs], dim=1))
+
+    def estimate(self) -> torch.Tensor:
+        """Raise a RequestError, as there is nothing that is estimated."""
+        raise RequestError("the policy estimates nothing")
+
+    def reset(self, done: torch.Tensor) -> None:
+        """Do nothing: the network has no memory."""
+
+    def to_onnx_module(self) -> nn.Module:
+        """Return a module for torch.onnx.export; see `learner.Policy`."""
+        return copy.deepcopy(self._network).cpu().eval()
+
+    def to_script_module(self) -> nn.Module:
+        """Return a module for torch.jit; see `learner.Policy`."""
+        return self.to_onnx_module()
+
+
+class _Actor(nn.Module):
+    """A normaliser, which may do nothing, and layers."""
+
+    def __init__(self, layers: nn.Sequential, size: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.mean = nn.Buffer(torch.zeros(size))
+        self.scale = nn.Buffer(torch.ones(size))
+        self.clip = float("inf")
+
+    def set_normaliser(self, weights: Weights) -> None:
+        """Take what observations are shifted and scaled by."""
+        if weights.mean is not None and weights.scale is not None:
+            self.mean.copy_(weights.mean)
+            self.scale.copy_(weights.scale)
+            self.clip = weights.clip
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return the mean actions, shape (batch, num_actions)."""
+        normalised = (observations - self.mean) / self.scale
+        return self.layers(torch.clamp(normalised, min=-self.clip, max=self.clip))

@@ -1,0 +1,56 @@
+"""skrl's PPO on PyTorch."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.config import AgentConfig, TrainConfig
+from mjtrain.rank import RankContext
+from mjtrain_learners.agent_check import check_agent, check_settings
+from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_ranks
+
+if TYPE_CHECKING:
+    import torch
+
+    from mjtrain.env.env import Env
+    from mjtrain.learner import Learner, Policy
+
+
+class SkrlOnTorch:
+    """`learners.library.Library` for skrl on PyTorch."""
+
+    modules = ("skrl",)
+    install = "mjtrain-learners[skrl]"
+
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Refuse what skrl has no counterpart for."""
+        check_agent(config.agent, "skrl")
+        check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
+        check_ranks(config.learner.settings, world_size)
+        return ()
+
+    def make_learner(
+        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+    ) -> "Learner":
+        """Build what learns."""
+        from mjtrain_learners.skrl_on_torch.start import start_skrl
+
+        start_skrl(context)
+        from mjtrain_learners.skrl_on_torch.learner import make_learner  # imports skrl
+
+        return make_learner(context, env, agent, settings)
+
+    def make_policy(
+        self,
+        agent: AgentConfig,
+        settings: Mapping[str, Any],  # noqa: ARG002
+        observations: "Mapping[str, torch.Tensor]",
+        num_actions: int,
+    ) -> "Policy":
+        """Build what was learned; skrl is not imported."""
+        from mjtrain_learners.policy import MlpPolicy
+        from mjtrain_learners.skrl_on_torch.weights import read_weights
+
+        return MlpPolicy(agent, observations, num_actions, read_weights)
+
+
+LIBRARY = SkrlOnTorch()

@@ -1,0 +1,89 @@
+"""From an agent's config to skrl's settings; pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mjtrain.config import AgentConfig, PpoConfig, merge_settings
+from mjtrain.errors import RequestError
+
+SCALER = "RunningStandardScaler"
+"""skrl's normaliser."""
+
+_SCALER_SETTINGS = {"epsilon": 1e-8, "clip_threshold": 5.0}
+
+OWN_SETTINGS: dict[str, Any] = {
+    "learning_epochs": 1,
+    "mini_batches": 1,
+    "discount_factor": 1.0,
+    "gae_lambda": 1.0,
+    "learning_rate": 1.0,
+    "learning_rate_scheduler_kwargs": {
+        "kl_threshold": 1.0,
+        "min_lr": 1.0,
+        "max_lr": 1.0,
+        "kl_factor": 1.0,
+        "lr_factor": 1.0,
+    },
+    "observation_preprocessor_kwargs": _SCALER_SETTINGS,
+    "state_preprocessor_kwargs": _SCALER_SETTINGS,
+    "value_preprocessor": SCALER,
+    "value_preprocessor_kwargs": _SCALER_SETTINGS,
+    "grad_norm_clip": 1.0,
+    "ratio_clip": 1.0,
+    "value_clip": 1.0,
+    "entropy_loss_scale": 1.0,
+    "value_loss_scale": 1.0,
+    "kl_threshold": 1.0,
+    "mixed_precision": True,
+    "policy": {"clip_log_std": True, "min_log_std": 1.0, "max_log_std": 1.0},
+}
+"""What --learner-config may have, each with a value of the right kind. The rest is the training loop's: rollouts,
+time-outs, what is written where."""
+
+
+def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return skrl's settings of PPO, with classes by their names, and below "policy" those of its Gaussian policy.
+
+    Args:
+        agent: Checked by `agent_check.check_agent`.
+        settings: Content of --learner-config.
+    """
+    algorithm = agent.algorithm
+    assert isinstance(algorithm, PpoConfig)
+    is_adaptive = algorithm.schedule == "adaptive"
+    translated = {
+        "rollouts": agent.num_steps_per_env,
+        "learning_epochs": algorithm.num_learning_epochs,
+        "mini_batches": algorithm.num_mini_batches,
+        "discount_factor": algorithm.gamma,
+        "gae_lambda": algorithm.lam,
+        "learning_rate": algorithm.learning_rate,
+        "learning_rate_scheduler": "KLAdaptiveLR" if is_adaptive else None,
+        "learning_rate_scheduler_kwargs": {"kl_threshold": algorithm.desired_kl, "min_lr": 1e-5, "max_lr": 1e-2},
+        "observation_preprocessor": SCALER if agent.actor.obs_normalization else None,
+        "observation_preprocessor_kwargs": {},
+        "state_preprocessor": SCALER if agent.critic.obs_normalization else None,
+        "state_preprocessor_kwargs": {},
+        "value_preprocessor": None,
+        "value_preprocessor_kwargs": {},
+        "grad_norm_clip": algorithm.max_grad_norm,
+        "ratio_clip": algorithm.clip_param,
+        "value_clip": algorithm.clip_param if algorithm.use_clipped_value_loss else 0.0,
+        "entropy_loss_scale": algorithm.entropy_coef,
+        "value_loss_scale": algorithm.value_loss_coef,
+        "kl_threshold": 0.0,
+        "mixed_precision": algorithm.use_mixed_precision,
+        "policy": {},
+    }
+    return merge_settings(translated, settings)
+
+
+def check_ranks(settings: Mapping[str, Any], world_size: int) -> None:
+    """Refuse what each rank would decide by itself."""
+    if world_size > 1 and settings.get("kl_threshold", 0.0) > 0.0:
+        raise RequestError(
+            f"--learner-config kl_threshold {settings['kl_threshold']}: would end the epochs of {world_size} ranks at "
+            "different mini-batches; leave it out"
+        )
+    if settings.get("value_preprocessor", SCALER) != SCALER:
+        raise RequestError(f"--learner-config value_preprocessor {settings['value_preprocessor']}: give {SCALER}")
