@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 # machine with other work. OpenMP reads this when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from mjtrain.api import export, load_policy, make_env, play, train
+from mjtrain.api import export, load_policy, make_env, make_vec, play, train
 from mjtrain.config import (
     ActionTerm,
     ActuatorConfig,
@@ -96,6 +96,7 @@ __all__ = [
     "launch",
     "load_policy",
     "make_env",
+    "make_vec",
     "play",
     "stop_requested",
     "train",

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from mjtrain.runs.training_run import TrainingRun
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
     from mjtrain.exporting.export_policy import ExportedPolicy
+    from mjtrain.gymnasium.vector_env import Autoreset, Output, TaskVectorEnv
     from mjtrain.playing.trained_policy import TrainedPolicy
     from mjtrain.runs.run import Run
     from mjtrain.runs.trained_run import TrainedRun
@@ -141,15 +143,72 @@ def make_env(
     Raises:
         RequestError: The task, the robot or the engine do not fit.
     """
+    return _make_worlds(make_train_config(task, engine=engine), num_envs, device, num_threads, seed)
+
+
+def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_threads: int | None, seed: int) -> "Env":
     from mjtrain.training import make_env as make_rank_env
 
-    config = make_train_config(task, engine=engine)
     size = default_num_envs(config, device) if num_envs is None else num_envs
     if size < 1:
         raise RequestError(f"num_envs {size}: must be at least 1")
     config = replace(config, run=replace(config.run, num_envs=size))
     threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
     return make_rank_env(RankContext(device=device, seed=seed, num_threads=threads), config)
+
+
+def make_vec(
+    task: str | TaskConfig,
+    num_envs: int | None = None,
+    *,
+    groups: str | Sequence[str] | None = None,
+    output: "Output" = "numpy",
+    autoreset_mode: "Autoreset" = "SameStep",
+    render_mode: str | None = None,
+    engine: EngineName = "auto",
+    device: str = "cpu",
+    seed: int = 0,
+    num_threads: int | None = None,
+) -> "TaskVectorEnv":
+    """Make the environments of a task as a `gymnasium.vector.VectorEnv`; needs gymnasium.
+
+    Args:
+        task: Name of a task, path of a factory, or a task itself.
+        num_envs: Worlds. Default: the task's number for this device.
+        groups: Observation groups: one by its name, which is observed as an array, or several, as a dictionary.
+            Default: those that the task's policy reads.
+        output: numpy: arrays on the CPU. torch: tensors on the device.
+        autoreset_mode: SameStep: a world whose episode ends is reset in the same step, which tells its last observation
+            in infos["final_obs"]. NextStep: in the following one, as wrappers of Gymnasium that change observations
+            need it.
+        render_mode: rgb_array: `render()` returns a picture of each world.
+        engine: Physics engine. auto: native on the CPU, warp on a GPU.
+        device: Torch device of the worlds: "cpu", or such as "cuda:0".
+        seed: Seed of everything random until `reset(seed=...)`.
+        num_threads: CPU threads of the native engine and of the cameras. Default: the usable cores.
+
+    Returns:
+        The environments.
+
+    Raises:
+        RequestError: gymnasium is missing; or the task, the engine, the groups or a mode do not fit.
+    """
+    from mjtrain.gymnasium.frames import choose_backend
+
+    if render_mode is not None:
+        choose_backend()  # before mujoco is imported
+    from mjtrain.gymnasium.vector_env import TaskVectorEnv
+
+    config = make_train_config(task, engine=engine)
+    read = config.agent.obs_groups["actor"]
+    return TaskVectorEnv(
+        partial(_make_worlds, config, num_envs, device, num_threads),
+        seed,
+        groups=groups if groups is not None else read[0] if len(read) == 1 else read,
+        output=output,
+        autoreset_mode=autoreset_mode,
+        render_mode=render_mode,
+    )
 
 
 def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options: Any) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Cameras:
         self._configs = configs
         self._core = core
         self._renderer = None
-        self._clock = 0
+        self.clock = 0
+        """Env steps of the run so far, by which frames are due."""
         self._kept: dict[str, dict[str, torch.Tensor]] = {}
         if not configs:
             return
@@ -98,8 +99,8 @@ class Cameras:
         if self._renderer is None:
             return
         if advance:
-            self._clock += 1
-        due = {name: advance and self._clock % config.interval == 0 for name, config in self._configs.items()}
+            self.clock += 1
+        due = {name: advance and self.clock % config.interval == 0 for name, config in self._configs.items()}
         partly = not all(due.values()) and bool(begun.any())
         rendered = [name for name in due if due[name] or partly]
         if rendered:
@@ -115,7 +116,7 @@ class Cameras:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what else the frames to come depend on: the clock, and copies of the looks of each world."""
-        return {} if self._renderer is None else {"clock": self._clock, "looks": self._renderer.state_dict()}
+        return {} if self._renderer is None else {"clock": self.clock, "looks": self._renderer.state_dict()}
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Check that a state can be loaded.
@@ -132,7 +133,7 @@ class Cameras:
         """Continue from a checked state, when the state of the worlds and the buffers are restored already."""
         if self._renderer is None:
             return
-        self._clock = state["clock"]
+        self.clock = state["clock"]
         self._renderer.load_state_dict(state["looks"])
         if rendered_each_step := [name for name in self._configs if name not in self._kept]:
             self._renderer.render(self._core.state.qpos, rendered_each_step)

@@ -24,6 +24,7 @@ from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.terminations import Terminations
+from mjtrain.env.without_trace import without_trace
 from mjtrain.errors import RequestError
 
 
@@ -73,6 +74,13 @@ class Env:
         `SuccessTerm.measure`. Where this step ended an episode, of that episode. Shape (num_envs, num_successes)."""
         self.start_qpos = engine.state.qpos.clone()
         """Positions in which the running episode began. Shape (num_envs, nq)."""
+        self.keeps_final_observations = False
+        """Whether `step` sets `final_observations`, for which it waits for the device."""
+        self.final_observations: dict[str, torch.Tensor] | None = None
+        """Observations by group of the state in which episodes ended with the last step, before those worlds were
+        reset; meaningful in these worlds only. Their commands are those of the step. None where no episode ended.
+        Shapes as those of `observe`."""
+        self._core = core
         self._memory = core.memory
         self._stepping = False
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
@@ -123,6 +131,8 @@ class Env:
         self.successes = self._successes.update(self, broken)
         rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
         self.reward_terms, self.causes = rewards, causes
+        if self.keeps_final_observations:
+            self.final_observations = self._observe_ends() if done.any() else None
         self._curriculum.update(self, done & ~broken)
         self.statistics.update(rewards, causes, done, broken, self.successes)
         self._begin_episodes(done)
@@ -367,6 +377,11 @@ class Env:
         """Let the cameras take the frames that are due, and return the observations by group."""
         self.cameras.update(begun, advance)
         return self._observations.compute(self, begun, advance)
+
+    def _observe_ends(self) -> dict[str, torch.Tensor]:
+        """Return the observations by group of a step that ends episodes, before the next ones begin."""
+        with without_trace(self._core, self._observations, self.cameras):
+            return self._observe(torch.zeros_like(self.terminated))
 
     def _update_contact_times(self) -> None:
         for (sensors, threshold), times in self._contact_times.items():

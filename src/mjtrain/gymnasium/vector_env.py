@@ -1,0 +1,236 @@
+"""A task as Gymnasium's vector environment."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
+from mjtrain.gymnasium.frames import FrameRenderer
+from mjtrain.gymnasium.spaces import action_space, observation_space
+
+Output = Literal["numpy", "torch"]
+Autoreset = AutoresetMode | str
+
+
+class TaskVectorEnv(VectorEnv):
+    """Steps all worlds of an `Env` at once, in one of two of Gymnasium's autoreset modes.
+
+    SAME_STEP: a step that ends an episode returns the first observation of the next one, and infos["final_obs"] has the
+    last one of the episode that ended. NEXT_STEP: it returns the last observation, and the following step begins the
+    next episode: in that world it has reward 0 and reads no action.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], Env],
+        seed: int,
+        *,
+        groups: str | Sequence[str],
+        output: Output = "numpy",
+        autoreset_mode: Autoreset = AutoresetMode.SAME_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        """Build the worlds.
+
+        Args:
+            make: Builds them from a seed.
+            seed: The first seed.
+            groups: Observation groups: one by its name, which is observed as an array, or several, as a dictionary.
+            output: numpy: arrays on the CPU. torch: tensors on the device of the worlds.
+            autoreset_mode: SAME_STEP or NEXT_STEP, or their values "SameStep" and "NextStep".
+            render_mode: rgb_array: `render` returns a picture of each world. None: there is no `render`.
+
+        Raises:
+            RequestError: There is no such group, output or mode.
+        """
+        for name, value, known in (
+            ("output", output, ("numpy", "torch")),
+            ("render_mode", render_mode, (None, "rgb_array")),
+        ):
+            if value not in known:
+                raise RequestError(f"{name}={value!r}: give one of {', '.join(map(repr, known))}")
+        self._next_step = _read_mode(autoreset_mode) is AutoresetMode.NEXT_STEP
+        self._make, self._seed, self._fresh = make, seed, True
+        self._alone = groups if isinstance(groups, str) else None
+        self._groups = (groups,) if isinstance(groups, str) else tuple(groups)
+        self._output = output
+        self.env = self._build()
+        """The worlds; another object after a reset with a seed."""
+        space = observation_space(self._choose(self.env.observe()))
+        self.num_envs = self.env.num_envs
+        self.single_observation_space = space if self._alone is None else space[self._alone]
+        self.single_action_space = action_space(self.env)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.render_mode = render_mode
+        self.metadata = {
+            "autoreset_mode": _read_mode(autoreset_mode),
+            "render_modes": ["rgb_array"],
+            "render_fps": 1 / self.env.step_dt,
+        }
+        self._renderer: FrameRenderer | None = None
+        self._ended = torch.zeros(self.num_envs, dtype=torch.bool, device=self.env.device)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes.
+
+        Args:
+            seed: Builds the worlds again with this seed, so that all that follows is as in a new environment. None:
+                the random numbers go on.
+            options: reset_mask, a boolean array of shape (num_envs,): only these worlds begin a new episode.
+
+        Returns:
+            Observations, and infos, which are empty.
+
+        Raises:
+            RequestError: A seed and a mask are given, or the mask has another shape.
+        """
+        super().reset(seed=seed)
+        everywhere = torch.ones_like(self._ended)
+        mask = (options or {}).get("reset_mask")
+        if seed is not None:
+            if mask is not None:
+                raise RequestError(
+                    "reset(seed=…, options={'reset_mask': …}): a seed is for all worlds; give one of them"
+                )
+            if not (self._fresh and seed == self._seed):
+                self._seed = seed
+                self.env.close()
+                self.env = self._build()
+            begun = everywhere
+        else:
+            begun = everywhere if mask is None else self._read_mask(mask)
+            self.env.reset(begun)
+        self._fresh = seed is not None
+        self._ended = self._ended & ~begun
+        return self._show(self.env.observe()), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Advance every world by one env step.
+
+        Args:
+            actions: Array or tensor of shape (num_envs, num_actions).
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos. Where episodes ended, infos has the result of
+            each termination term as termination/NAME and of each success term as success/NAME, with masks. With
+            SAME_STEP they are in final_info, and final_obs has what these worlds observed last: an array of objects, as
+            other vector environments of Gymnasium have, or with torch a tensor (a dictionary of tensors) of all worlds.
+
+        Raises:
+            ValueError: The actions have another shape.
+        """
+        action = torch.as_tensor(actions, dtype=torch.float32, device=self.env.device).detach()
+        if action.shape != self.action_space.shape:
+            raise ValueError(f"actions have the shape {tuple(action.shape)}; give {self.action_space.shape}")
+        self._fresh = False
+        observations, rewards, terminated, truncated = self.env.step(action)
+        final, ended = self.env.final_observations, terminated | truncated
+        if self._next_step:
+            begin, self._ended = self._ended, ended & ~self._ended
+            if final is not None:
+                observations = _where(self._ended, final, observations)
+            if begin.any():  # these worlds have made a step of which nothing is told
+                self.env.reset(begin)
+                observations = _where(begin, self.env.observe(), observations)
+            rewards, terminated, truncated = rewards.masked_fill(begin, 0.0), terminated & ~begin, truncated & ~begin
+            infos = self._describe_ends(self._ended) if self._ended.any() else {}
+        elif final is None:
+            infos = {}
+        else:
+            infos = self._describe_final(final, ended)
+        return self._show(observations), *map(self._give, (rewards, terminated, truncated)), infos
+
+    def render(self) -> tuple[np.ndarray, ...]:
+        """Return a picture of each world, uint8 of shape (height, width, 3).
+
+        Raises:
+            RequestError: The environment was made without render_mode="rgb_array", or MuJoCo cannot render here.
+        """
+        if self.render_mode is None:
+            raise RequestError("render(): the environment has no render mode; make it with render_mode='rgb_array'")
+        if self._renderer is None:
+            self._renderer = FrameRenderer(self.env.engine.model)
+        return self._renderer.render(self.env.state.qpos)
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002 (VectorEnv.close passes on what it is given)
+        """Give the threads and buffers of the worlds back."""
+        self.env.close()
+        if self._renderer is not None:
+            self._renderer.close()
+
+    def _build(self) -> Env:
+        env = self._make(self._seed)
+        env.keeps_final_observations = True
+        return env
+
+    def _read_mask(self, mask: Any) -> torch.Tensor:
+        read = torch.as_tensor(mask, device=self.env.device)
+        if read.shape != (self.num_envs,) or read.dtype != torch.bool:
+            kind = f"shape {tuple(read.shape)} of {read.dtype}"
+            raise RequestError(f"reset_mask has the {kind}; give booleans of shape ({self.num_envs},)")
+        return read
+
+    def _choose(self, observations: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        missing = [name for name in self._groups if name not in observations]
+        if missing:
+            raise RequestError(f"groups={missing[0]!r}: the environment observes {', '.join(observations)}")
+        return {name: observations[name] for name in self._groups}
+
+    def _show(self, observations: Mapping[str, torch.Tensor]) -> Any:
+        """Return observations of all worlds as the observation space has them."""
+        shown = {name: self._give(values) for name, values in self._choose(observations).items()}
+        return shown if self._alone is None else shown[self._alone]
+
+    def _give(self, values: torch.Tensor) -> Any:
+        """Return a copy that the caller may change."""
+        return values.clone() if self._output == "torch" else values.cpu().numpy().copy()
+
+    def _describe_final(self, final: Mapping[str, torch.Tensor], ended: torch.Tensor) -> dict[str, Any]:
+        """Return the infos of a step that ended episodes and began others. `ended` is boolean, shape (num_envs,)."""
+        observed, mask = self._show(final), self._give(ended)
+        if self._output == "numpy":
+            observed = self._separate(observed, np.flatnonzero(mask))
+        described = self._describe_ends(ended)
+        return {"final_obs": observed, "_final_obs": mask, "final_info": described, "_final_info": self._give(ended)}
+
+    def _describe_ends(self, ended: torch.Tensor) -> dict[str, Any]:
+        """Return why the episodes of the masked worlds ended. Boolean, shape (num_envs,)."""
+        config, infos = self.env.config, {}
+        facts = dict(zip((f"termination/{name}" for name in config.terminations), self.env.causes.T, strict=True))
+        facts |= zip((f"success/{name}" for name in config.successes), self.env.successes.T, strict=True)
+        for name, values in facts.items():
+            infos |= {name: self._give(values), f"_{name}": self._give(ended)}
+        return infos
+
+    def _separate(self, observed: Any, worlds: np.ndarray) -> np.ndarray:
+        """Return the observation of each of these worlds by itself, in an array of objects of shape (num_envs,)."""
+        separate = np.full(self.num_envs, None, dtype=object)
+        for world in worlds:
+            separate[world] = (
+                {name: values[world] for name, values in observed.items()} if self._alone is None else observed[world]
+            )
+        return separate
+
+
+def _read_mode(mode: Autoreset) -> AutoresetMode:
+    known = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
+    found = next((one for one in known if mode in (one, one.value)), None)
+    if found is None:
+        raise RequestError(f"autoreset_mode={mode!r}: give {' or '.join(repr(one.value) for one in known)}")
+    return found
+
+
+def _where(
+    mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return observations by group, of the masked worlds from the first and of the rest from the second."""
+    return {
+        name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
+        for name, values in others.items()
+    }

@@ -1,0 +1,289 @@
+"""Tasks as Gymnasium's vector environments, stepped through Gymnasium's own functions and wrappers."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict
+from gymnasium.utils.performance import benchmark_vector_step
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    FlattenObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    RescaleAction,
+)
+
+import mjtrain
+from mjtrain.catalog import list_tasks
+from mjtrain.errors import RequestError
+from mjtrain.gymnasium.vector_env import TaskVectorEnv
+
+ID = "mjtrain/Cartpole-Balance"
+
+
+def make(num_envs: int = 4, **options) -> TaskVectorEnv:
+    return mjtrain.make_vec("Cartpole-Balance", num_envs, num_threads=1, **options)
+
+
+@pytest.fixture
+def env() -> Iterator[TaskVectorEnv]:
+    made = make()
+    yield made
+    made.close()
+
+
+def run_to_an_end(env: VectorEnv, seed: int = 0) -> tuple[np.ndarray, dict]:
+    """Return the observations and infos of the first step that ended an episode, of actions drawn at random."""
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(500):
+        observations, _, terminated, truncated, infos = env.step(env.action_space.sample())
+        if np.any(terminated | truncated):
+            return observations, infos
+    raise AssertionError("no episode ended")
+
+
+def test_every_task_is_registered_and_made_by_its_id() -> None:
+    assert {f"mjtrain/{entry.name}" for entry in list_tasks()} <= set(gymnasium.registry)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Gymnasium warns of an environment without an autoreset mode
+        env = gymnasium.make_vec(ID, num_envs=3, num_threads=1)
+    assert isinstance(env, TaskVectorEnv)
+    assert env.spec is not None
+    assert (env.spec.id, env.num_envs) == (ID, 3)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert env.metadata["render_fps"] == pytest.approx(50)
+    assert benchmark_vector_step(env, target_duration=0, seed=1) > 0
+    env.close()
+
+
+def test_spaces_hold_what_is_observed_and_done(env: TaskVectorEnv) -> None:
+    assert env.single_observation_space == Box(-np.inf, np.inf, (4,), np.float32)
+    assert env.single_action_space == Box(-1, 1, (1,), np.float32)
+    assert env.observation_space.shape == (4, 4)
+    observations, infos = env.reset(seed=1)
+    assert env.observation_space.contains(observations)
+    assert infos == {}
+    observations, rewards, terminated, truncated, _ = env.step(env.action_space.sample())
+    assert env.observation_space.contains(observations)
+    assert [array.dtype for array in (rewards, terminated, truncated)] == [np.float32, np.bool_, np.bool_]
+    assert rewards.shape == terminated.shape == truncated.shape == (4,)
+    before = observations.copy()
+    observations[:] = np.nan  # it is the caller's
+    np.testing.assert_array_equal(env.env.observe()["actor"].numpy(), before)
+
+
+def test_a_world_that_ends_is_reset_and_its_last_observation_is_told(env: TaskVectorEnv) -> None:
+    observations, infos = run_to_an_end(env)
+    ended, angle = infos["_final_obs"], 1
+    assert ended.any()
+    assert not ended.all()
+    for world in range(4):
+        if ended[world]:
+            assert env.single_observation_space.contains(infos["final_obs"][world])
+            assert abs(infos["final_obs"][world][angle]) > 0.5, "it fell"
+        else:
+            assert infos["final_obs"][world] is None
+    assert (np.abs(observations[:, angle]) <= 0.5).all(), "and a new episode has begun"
+    assert infos["final_info"]["termination/pole_fell"].tolist() == ended.tolist()
+    assert not infos["final_info"]["termination/time_out"].any()
+    assert infos["_final_info"].tolist() == infos["final_info"]["_termination/time_out"].tolist() == ended.tolist()
+
+
+def rollout(env: VectorEnv, seed: int | None) -> list[np.ndarray]:
+    first, _ = env.reset(seed=seed)
+    return [first, *(env.step(np.full((4, 1), push, np.float32))[0] for push in (0.5, -1.0, 0.0))]
+
+
+def test_a_seed_begins_everything_again() -> None:
+    env, other = make(), make(seed=7)
+    seeded = rollout(env, 7)
+    on = rollout(env, None)
+    for again in (rollout(env, 7), rollout(other, 7)):
+        np.testing.assert_array_equal(again, seeded)
+    assert not np.array_equal(on, seeded)
+    assert not np.array_equal(rollout(env, 8), seeded)
+    np.testing.assert_array_equal(make(seed=7).env.observe()["actor"], seeded[0])
+
+
+def test_some_worlds_can_be_reset(env: TaskVectorEnv) -> None:
+    before = rollout(env, 3)[-1]
+    mask = np.array([True, False, False, True])
+    after, _ = env.reset(options={"reset_mask": mask})
+    np.testing.assert_array_equal((after != before).any(axis=1), mask)
+    with pytest.raises(RequestError, match=r"reset_mask has the shape \(3,\) of torch.bool; give booleans of shape"):
+        env.reset(options={"reset_mask": mask[:3]})
+    with pytest.raises(RequestError, match="a seed is for all worlds"):
+        env.reset(seed=1, options={"reset_mask": mask})
+
+
+def test_wrappers_of_gymnasium_work(env: TaskVectorEnv) -> None:
+    counted = RecordEpisodeStatistics(env)
+    counted.reset(seed=2)
+    counted.action_space.seed(2)
+    returns, lengths, found = np.zeros(4), np.zeros(4, int), 0
+    for _ in range(80):
+        _, rewards, terminated, truncated, infos = counted.step(counted.action_space.sample())
+        returns, lengths, done = returns + rewards, lengths + 1, terminated | truncated
+        if done.any():
+            np.testing.assert_allclose(infos["episode"]["r"][done], returns[done], rtol=1e-6)
+            np.testing.assert_array_equal(infos["episode"]["l"][done], lengths[done])
+            found += done.sum()
+        returns[done], lengths[done] = 0, 0
+    assert found > 4
+    for wrap in (NormalizeReward, DictInfoToList):
+        wrapped = wrap(env)
+        wrapped.reset(seed=1)
+        assert wrapped.step(wrapped.action_space.sample())[1].shape == (4,)
+    halved = RescaleAction(env, min_action=-2.0, max_action=2.0)
+    halved.reset(seed=1)
+    halved.step(np.full((4, 1), 2.0, np.float32))
+    assert env.env.action.tolist() == [[1.0]] * 4
+
+
+def test_next_step_is_same_step_with_a_step_between() -> None:
+    """The same pole falls in both; then one has a new episode at once, and the other after a step without effect."""
+    same, following = make(1), make(1, autoreset_mode="NextStep")
+    assert following.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    push = np.ones((1, 1), np.float32)
+    same.reset(seed=1)
+    following.reset(seed=1)
+    *_, infos = same.step(push)
+    observations, rewards, terminated, truncated, mine = following.step(push)
+    while not infos:
+        *_, infos = same.step(push)
+        observations, rewards, terminated, truncated, mine = following.step(push)
+    np.testing.assert_array_equal(observations[0], infos["final_obs"][0])
+    assert terminated.tolist() == [True]
+    assert mine.keys() == infos["final_info"].keys()
+    begun, rewards, terminated, truncated, mine = following.step(push)
+    assert (rewards.tolist(), terminated.tolist(), truncated.tolist(), mine) == ([0.0], [False], [False], {})
+    assert abs(begun[0, 1]) <= 0.1, "where an episode begins"
+    first = following.step(push)
+    assert first[1][0] > 0
+    assert following.env.episode_step.tolist() == [1]
+    for env in (same, following):
+        env.close()
+
+
+def test_wrappers_that_change_observations_work_with_next_step() -> None:
+    for wrap in (NormalizeObservation, FlattenObservation):
+        wrapped = wrap(make(autoreset_mode=AutoresetMode.NEXT_STEP))
+        observations, _ = run_to_an_end(wrapped)
+        assert wrapped.observation_space.contains(observations.astype(np.float32))
+        wrapped.close()
+    counted = RecordEpisodeStatistics(make(autoreset_mode="NextStep"))
+    _, infos = run_to_an_end(counted)
+    assert (infos["episode"]["l"][infos["_episode"]] > 10).all()
+    counted.close()
+
+
+def test_tensors_stay_tensors() -> None:
+    env = make(output="torch")
+    observations, _ = env.reset(seed=0)
+    assert isinstance(observations, torch.Tensor)
+    action = torch.nn.Parameter(torch.ones(4, 1))
+    observations, rewards, terminated, truncated, infos = env.step(action)
+    while not infos:
+        observations, rewards, terminated, truncated, infos = env.step(action)
+        assert not observations.requires_grad
+    assert rewards.dtype == torch.float32
+    assert (terminated | truncated).equal(infos["_final_obs"])
+    assert infos["final_obs"].shape == (4, 4)
+    ended = infos["_final_obs"]
+    assert (infos["final_obs"][ended] - observations[ended]).abs().max() > 0.1
+    with pytest.raises(ValueError, match=r"actions have the shape \(4,\); give \(4, 1\)"):
+        env.step(torch.zeros(4))
+    env.close()
+
+
+@pytest.mark.process
+def test_groups_and_images_are_a_dictionary() -> None:
+    env = mjtrain.make_vec("Cartpole-Balance-Vision", 2, num_threads=1)
+    space = env.single_observation_space
+    assert space == Box(0, 255, (9, 32, 64), np.uint8)
+    assert env.observation_space.contains(env.reset(seed=0)[0])
+    env.close()
+    both = mjtrain.make_vec("Cartpole-Balance-Vision", 2, num_threads=1, groups=list(env.env.observe()))
+    assert isinstance(both.single_observation_space, Dict)
+    assert len(both.single_observation_space) > 1
+    observations, infos = run_to_an_end(both)
+    assert both.observation_space.contains(observations)
+    (world, *_) = np.flatnonzero(infos["_final_obs"])
+    assert both.single_observation_space.contains(infos["final_obs"][world])
+    both.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groups": "critic"}, "groups='critic': the environment observes actor"),
+        ({"output": "jax"}, "output='jax': give one of 'numpy', 'torch'"),
+        ({"render_mode": "human"}, "render_mode='human': give one of None, 'rgb_array'"),
+        ({"autoreset_mode": "Disabled"}, "autoreset_mode='Disabled': give 'SameStep' or 'NextStep'"),
+        ({"num_envs": 0}, "num_envs 0: must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_said(options: dict, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        make(**options)
+
+
+def test_without_a_render_mode_there_are_no_pictures(env: TaskVectorEnv) -> None:
+    with pytest.raises(RequestError, match="make it with render_mode='rgb_array'"):
+        env.render()
+
+
+def run_program(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.process
+def test_pictures_are_of_each_world() -> None:
+    code = (
+        "import gymnasium, numpy as np\n"
+        f"env = gymnasium.make_vec('mjtrain.gymnasium:{ID}', num_envs=2, render_mode='rgb_array', num_threads=1)\n"
+        "env.reset(seed=1)\n"
+        "one, other = env.render()\n"
+        "assert one.shape == other.shape == (360, 480, 3) and one.dtype == np.uint8\n"
+        "assert one.std() > 10 and (one != other).any(), 'it is empty'\n"
+        "env.close()\n"
+    )
+    run_program(code)
+
+
+@pytest.mark.process
+def test_gymnasium_is_imported_only_where_it_is_asked_for() -> None:
+    code = (
+        "import sys, mjtrain\n"
+        "assert 'gymnasium' not in sys.modules\n"
+        "sys.modules['gymnasium'] = None\n"
+        "try: mjtrain.make_vec('Cartpole-Balance', 2)\n"
+        "except mjtrain.errors.RequestError as error: print(error)\n"
+    )
+    assert run_program(code) == "mjtrain.gymnasium: needs gymnasium; pip install 'mjtrain[gymnasium]'"
+
+
+@pytest.mark.process
+def test_the_example_learns_with_it() -> None:
+    """A few iterations; docs/gymnasium.md has the whole training."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    try:
+        import cleanrl_ppo  # pyright: ignore[reportMissingImports]
+    finally:
+        sys.path.pop(0)
+    wide = make(64)
+    curve = cleanrl_ppo.train(wide, iterations=10)
+    wide.close()
+    assert curve[-1] > 1.5 * curve[1]
