@@ -31,7 +31,7 @@ def train(envs: VectorEnv, iterations: int, steps: int = 32, seed: int = 1) -> l
     """Learn, and return the mean return of the last 100 episodes after each iteration."""
     torch.manual_seed(seed)
     envs = RecordEpisodeStatistics(envs)
-    inputs, outputs = gymnasium.spaces.flatdim(envs.single_observation_space), envs.action_space.shape[1]
+    inputs, outputs = map(gymnasium.spaces.flatdim, (envs.single_observation_space, envs.single_action_space))
     actor, critic, log_std = mlp(inputs, outputs, 0.01), mlp(inputs, 1, 1.0), nn.Parameter(torch.zeros(outputs))
     parameters = [*actor.parameters(), *critic.parameters(), log_std]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, eps=1e-5)
