@@ -118,6 +118,7 @@ def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
     assert metrics["iteration"].tolist() == list(range(1, 41))
     assert np.isnan(metrics["mean_reward"][0])
     assert metrics["mean_reward"][-1] > 1
+    assert isinstance(run.config.env, mjtrain.EnvConfig)
     assert run.config.env.rewards.keys() == load_task("Cartpole-Balance").env.rewards.keys()
     assert run.config.agent.save_interval == 10
     assert run.config.launch["run"]["num_envs"] == 256

@@ -23,6 +23,7 @@ from mjtrain.config import (
     ErrorTerm,
     EventTerm,
     GeomConfig,
+    GymnasiumConfig,
     KeyframeConfig,
     LaunchConfig,
     LightConfig,
@@ -43,6 +44,7 @@ from mjtrain.config import (
     TerminationTerm,
     TerrainConfig,
     TrainConfig,
+    VecEnvConfig,
     WarpConfig,
 )
 from mjtrain.heartbeat import beat, stop_requested
@@ -67,6 +69,7 @@ __all__ = [
     "ErrorTerm",
     "EventTerm",
     "GeomConfig",
+    "GymnasiumConfig",
     "KeyframeConfig",
     "LaunchConfig",
     "LightConfig",
@@ -90,6 +93,7 @@ __all__ = [
     "TerminationTerm",
     "TerrainConfig",
     "TrainConfig",
+    "VecEnvConfig",
     "WarpConfig",
     "beat",
     "export",

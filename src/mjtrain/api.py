@@ -100,7 +100,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 
 def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
     """Replace the robot's file by the run's copy of it, if there is one to use instead."""
-    if copy is None:
+    if copy is None or not isinstance(config.env, EnvConfig):
         return config
     return replace(config, env=replace(config.env, robot=replace(config.env.robot, file=copy)))
 

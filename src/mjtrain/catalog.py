@@ -15,10 +15,14 @@ from types import ModuleType
 from typing import Any
 
 from mjtrain.config import TaskConfig
+from mjtrain.config.gymnasium_task import gymnasium_task
 from mjtrain.errors import RequestError
 
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
+
+GYMNASIUM = "gymnasium:"
+"""Begins a task that is an environment of Gymnasium, followed by its id."""
 
 CUSTOM = "custom"
 """What a run records as its task if that was made in Python and has no name."""
@@ -151,6 +155,8 @@ def _identify(task: str) -> tuple[str, str]:
     The name of a package's __init__.py is that of its folder.
     """
     place, _, name = task.rpartition(":")
+    if task.startswith(GYMNASIUM):  # ids may have a namespace, a module and a version
+        return GYMNASIUM[:-1], re.sub(r"[^\w.]", "_", task.removeprefix(GYMNASIUM)).lower()
     file = task_file(task)
     if file is not None:
         place = file.absolute().parent.name if file.name == "__init__.py" else file.stem
@@ -161,12 +167,14 @@ def load_task(task: str) -> TaskConfig:
     """Call the factory of a task.
 
     Args:
-        task: A name from `list_tasks` in any case, "package.module:factory", "path/to/file.py:factory", or
-            "path/to/file.py" for the only factory in that file.
+        task: A name from `list_tasks` in any case, "package.module:factory", "path/to/file.py:factory",
+            "path/to/file.py" for the only factory in that file, or "gymnasium:ID" for an environment of Gymnasium.
 
     Raises:
         RequestError: There is no such task, or its factory cannot be imported, fails, or returns no TaskConfig.
     """
+    if task.startswith(GYMNASIUM):
+        return gymnasium_task(task.removeprefix(GYMNASIUM))
     try:
         factory = _load_factory(task)
         config = factory()

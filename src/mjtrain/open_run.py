@@ -58,7 +58,7 @@ def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | No
     resumption = _describe_resumption(request, found, previous, robot)
     return TrainingRun(
         run_dir=found.run_dir,
-        robot=None if robot == request.config.env.robot else robot.file,
+        robot=None if robot is None or robot == request.config.env.robot else robot.file,
         resume=found.resume,
         checkpoint=found.checkpoint,
         iteration=found.iteration,
@@ -78,7 +78,7 @@ def _reopen(previous: TrainingRun) -> FoundRun:
 
 
 def _describe_resumption(
-    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, robot: RobotConfig
+    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, robot: RobotConfig | None
 ) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]

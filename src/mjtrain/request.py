@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from mjtrain.catalog import load_task
-from mjtrain.config import DEFAULT_LEARNER, AgentConfig, LaunchConfig, PpoConfig, RunConfig, TrainConfig, to_plain
+from mjtrain.config import (
+    DEFAULT_LEARNER,
+    AgentConfig,
+    DistillationConfig,
+    EnvConfig,
+    LaunchConfig,
+    PpoConfig,
+    RunConfig,
+    TrainConfig,
+    to_plain,
+)
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
@@ -67,13 +77,15 @@ class TrainRequest:
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
         to_come = max(0, config.run.max_iterations - iterations_done)
-        engine, learner = resolve_engine(config.run.engine, self.device), config.learner.name
+        engine, learner = f"{resolve_engine(config.run.engine, self.device)} engine", config.learner.name
+        if not isinstance(config.env, EnvConfig):
+            engine = config.env.label
         with_learner = "" if learner == DEFAULT_LEARNER else f", learner {learner}"
         per_iteration = world_size * num_envs * num_steps
         kind = self.device.partition(":")[0]
         ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
         return (
-            f"{config.task}: {ranks} ({engine} engine{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
+            f"{config.task}: {ranks} ({engine}{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
             f"{per_iteration:,} env steps per iteration; {to_come:,} iterations to come, "
             f"{per_iteration * to_come:,} env steps in all"
         )
@@ -107,8 +119,12 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
     notices += check_learner(config, plan.world_size, device)
     params = {name: to_plain(getattr(config, name)) for name in ("env", "agent", "learner")}  # raises where it cannot
-    robot, memory = config.env.robot, None
-    if config.run.resume is None or robot.spec is not None or Path(robot.file).is_file():
+    memory = None
+    if not isinstance(config.env, EnvConfig):
+        from mjtrain.foreign.make import check_before_training
+
+        check_before_training(config.env, config.agent, config.num_envs)
+    elif config.run.resume is None or config.env.robot.spec is not None or Path(config.env.robot.file).is_file():
         from mjtrain.env.dry_step import check_task  # imports MuJoCo
 
         size = check_task(config.env)
@@ -128,14 +144,17 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     Raises:
         RequestError: Something does not fit. There is a note for each further problem.
     """
-    problems = [*find_term_problems(config.env), *find_type_problems(AgentConfig, config.agent, "--agent")]
+    own = config.env if isinstance(config.env, EnvConfig) else None
+    problems = list(_find_unfit_settings(config) if own is None else find_term_problems(own))
+    problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
     problems += find_type_problems(int, config.default_num_envs, "num_envs of the task")
     for options in (config.run, launch):
         kinds = get_type_hints(type(options))
         for name in type(options).__dataclass_fields__:
             problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
-    problems = problems or list(find_empty_parts(config.env))
-    problems = problems or [*_find_missing_groups(config), *_find_unfit_networks(config.agent)]
+    if own is not None:
+        problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
+    problems = problems or list(_find_unfit_networks(config.agent))
     if problems:
         raise RequestError.of(problems)
 
@@ -151,11 +170,24 @@ def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
             yield f"--agent.{name}.hidden-dims {' '.join(map(str, model.hidden_dims))}: each must be at least 1"
 
 
-def _find_missing_groups(config: TrainConfig) -> Iterator[str]:
-    there = ", ".join(config.env.observations)
-    for name, groups in config.agent.obs_groups.items():
+def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
+    """Find what only environments with worlds of ours can do."""
+    assert not isinstance(config.env, EnvConfig)
+    yield from find_type_problems(type(config.env), config.env, "--env")
+    label = config.env.label
+    if config.run.engine != "auto":
+        yield f"--engine {config.run.engine}: {label} brings its own physics"
+    if config.run.video:
+        yield f"--video: {label} has no worlds that mjtrain could draw"
+    if isinstance(config.agent.algorithm, DistillationConfig):
+        yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
+
+
+def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
+    there = ", ".join(env.observations)
+    for name, groups in agent.obs_groups.items():
         for group in groups:
-            if group not in config.env.observations:
+            if group not in env.observations:
                 yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
 
 

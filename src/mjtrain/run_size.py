@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import get_args
 
-from mjtrain.config import AgentConfig, DistillationConfig, EngineName, LoggerName, PpoConfig, TrainConfig
+from mjtrain.config import AgentConfig, DistillationConfig, EngineName, EnvConfig, LoggerName, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
@@ -48,7 +48,7 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
         ("--keep-checkpoints", run.keep_checkpoints, 1),
         ("--checkpoint-flush-s", run.checkpoint_flush_s, 0),
         ("--drift-check-interval", run.drift_check_interval, 0),
-        ("--env.decimation", config.env.decimation, 1),
+        *([("--env.decimation", config.env.decimation, 1)] if isinstance(config.env, EnvConfig) else []),
         ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),
         ("--agent.save-interval", config.agent.save_interval, 1),
         ("--agent.algorithm.num-learning-epochs", algorithm.num_learning_epochs, 1),

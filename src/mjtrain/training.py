@@ -8,9 +8,11 @@ from typing import Any
 
 from mjtrain import heartbeat
 from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint
-from mjtrain.config import TrainConfig
+from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.engines import make_engine, resolve_engine
+from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.errors import RequestError
 from mjtrain.hooks import HOOKS, Session
 from mjtrain.learner import Learner
 from mjtrain.learners import make_learner
@@ -51,7 +53,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     heartbeat.beat("build", warming_up=True)
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
-        env = make_env(context, config)
+        env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
         notices = restore(learner, context, config, run)
@@ -73,8 +75,25 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     return TrainResult(run_dir=run.run_dir, checkpoint=checkpoint_path(run.run_dir, learner.iteration), metrics=metrics)
 
 
+def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
+    """Build this rank's environments, whoever wrote them."""
+    if isinstance(config.env, EnvConfig):
+        return make_env(context, config)
+    from mjtrain.foreign.make import check_agent, make_foreign_env
+
+    env = make_foreign_env(config.env, config.num_envs, context.device, context.seed)
+    check_agent(env, config.agent, config.num_envs)
+    return env
+
+
 def make_env(context: RankContext, config: TrainConfig) -> Env:
-    """Build this rank's environments."""
+    """Build this rank's worlds.
+
+    Raises:
+        RequestError: The environment is not made of worlds of ours, or the robot or the engine do not fit.
+    """
+    if not isinstance(config.env, EnvConfig):
+        raise RequestError(f"{config.env.label}: is an environment of its own; make_env and make_vec make mjtrain's")
     name = resolve_engine(config.run.engine, context.device)
     engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
     return Env(config.env, engine, context.seed)

@@ -22,7 +22,7 @@ from mjtrain.runs.trained_run import TrainedRun, untrained
 
 
 def make_player(run: TrainedRun, *, num_envs: int, seed: int = 5) -> Player:
-    run = replace(run, env=to_eval_config(run.env))
+    run = replace(run, env=to_eval_config(run.own_env))
     return Player(mjtrain.RankContext(seed=seed), run, num_envs=num_envs, policy="random")
 
 

@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 def make_session(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
     run = find_trained_run(task, log_root=str(log_root))
     return PolicySession(
-        Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=num_envs)
+        Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.own_env)), num_envs=num_envs)
     )
 
 
@@ -118,7 +118,7 @@ def test_cartpole_changes_its_checkpoint_and_follows_its_training(
 
 def test_panels_show_what_the_cameras_see(browser: Browser, tmp_path: Path) -> None:
     run = find_trained_run(str(train_vision(make_vision_task(), tmp_path)))
-    player = Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.env)), num_envs=2)
+    player = Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.own_env)), num_envs=2)
     session = PolicySession(player)
     with open_viewer(browser, session) as page:
         for stream in ("rgb", "depth", "segmentation"):

@@ -94,7 +94,7 @@ def test_a_copied_run_plays(elsewhere: tuple[str, Path, Path], capsys: pytest.Ca
     output = capsys.readouterr()
     assert json.loads(output.out)["iteration"] == 2
     assert output.err == ""
-    model, _ = load_model(find_trained_run(task, run=str(run_dir)).env)
+    model, _ = load_model(find_trained_run(task, run=str(run_dir)).own_env)
     assert model.nmesh == 1
     assert model.opt.timestep == 0.004  # the copy is completed again
     assert model.sensor("tip").dim[0] == 3
@@ -148,7 +148,7 @@ def test_a_dump_of_a_copied_run_is_replayed(
     elsewhere: tuple[str, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     task, run_dir, _ = elsewhere
-    env = make_env(find_trained_run(task, run=str(run_dir)).env, num_envs=2)
+    env = make_env(find_trained_run(task, run=str(run_dir)).own_env, num_envs=2)
     for value in (0.1, 0.1, torch.nan):
         env.step(torch.full((2, 1), value))
     (file, *_) = env.dump_broken_worlds(run_dir / "nan", "iteration_1_rank_0")

@@ -54,7 +54,7 @@ def test_the_configs_are_those_of_the_run(cartpole_run: Path, tmp_path: Path) ->
     env = yaml.safe_load(env_file.read_text())
     env["terminations"]["pole_fell"]["params"]["limit"] = 0.25
     env_file.write_text(yaml.safe_dump(env))
-    found = find_trained_run("Cartpole-Balance", run=str(run_dir)).env
+    found = find_trained_run("Cartpole-Balance", run=str(run_dir)).own_env
     original = load_task("Cartpole-Balance").env
     assert found.terminations["pole_fell"].params == {"joint": "hinge", "limit": 0.25}
     assert found.robot.file == str(run_dir / "robot" / "cartpole.xml")

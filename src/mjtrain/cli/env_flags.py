@@ -1,13 +1,16 @@
 """Flags that tyro alone cannot read: the short form of the robot's file, and parts and cameras under new names."""
 
+import ast
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from mjtrain.config import CameraConfig, EnvConfig, RobotConfig
+from mjtrain.config import AnyEnvConfig, CameraConfig, EnvConfig, RobotConfig
 
 PartT = TypeVar("PartT")
+EnvT = TypeVar("EnvT", bound=AnyEnvConfig)
 
 SHORT, LONG = "--env.robot", "--env.robot.file"
 
@@ -17,12 +20,23 @@ def expand_robot_file(args: Sequence[str]) -> list[str]:
     return [re.sub(rf"^{re.escape(SHORT)}(?==|$)", LONG, arg) for arg in args]
 
 
-def add_named_parts(env: EnvConfig, args: Sequence[str]) -> EnvConfig:
+def with_env(options: type[PartT], env: AnyEnvConfig) -> type[PartT]:
+    """Return a dataclass of options whose field `env` has the type of an environment that someone else wrote."""
+    if isinstance(env, EnvConfig):
+        return options
+    return dataclasses.make_dataclass(
+        options.__name__, [("env", type(env))], bases=(options,), frozen=True, kw_only=True
+    )
+
+
+def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
     """Add an empty part of the robot, camera or class for each name that flags mention and that is missing.
 
     So `--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object trunk` adds a sensor named imu,
     `--env.cameras.wrist.width 64` a camera named wrist, and `--env.cameras.wrist.classes.cube box` a class named cube.
     """
+    if not isinstance(env, EnvConfig):
+        return dataclasses.replace(env, kwargs=_add_keywords(env.kwargs, args))
     kinds = {name: get_args(kind)[1] for name, kind in get_type_hints(RobotConfig).items() if _holds_parts(kind)}
     robot = {
         field: _add_names(getattr(env.robot, field), rf"--env\.robot\.{field}\.([^.=]+)\.", kind, args)
@@ -34,6 +48,20 @@ def add_named_parts(env: EnvConfig, args: Sequence[str]) -> EnvConfig:
         classes = _add_names(camera.classes, rf"--env\.cameras\.{either}\.classes\.([^.=]+)(?:=|$)", tuple, args)
         cameras[name] = dataclasses.replace(camera, classes=classes)
     return dataclasses.replace(env, robot=dataclasses.replace(env.robot, **robot), cameras=cameras)
+
+
+def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]:
+    """Return keyword arguments and those that flags name, `--env.kwargs.forward_reward_weight 2.0`, of their type."""
+    found = dict(kwargs)
+    for arg, following in zip(args, (*args[1:], ""), strict=True):
+        match = re.match(r"--env\.kwargs\.([^.=]+)(?:=(.*))?$", arg)
+        if match and match[1].replace("-", "_") not in found:
+            word = following if match[2] is None else match[2]
+            with contextlib.suppress(ValueError, SyntaxError):
+                found[match[1].replace("-", "_")] = ast.literal_eval(word)
+                continue
+            found[match[1].replace("-", "_")] = word
+    return found
 
 
 def _add_names(

@@ -5,9 +5,10 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mjtrain.cli.command import run_command
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
@@ -53,8 +54,9 @@ def _main(argv: list[str]) -> None:
     env_args = ["--help"] if wants_all else rest
     if env_args:
         env_args = expand_robot_file(env_args)
-        env = add_named_parts(run.env, env_args)
-        options = parse(_EnvOptions, env_args, prog=f"play {task}", default=_EnvOptions(env=env))
+        env: Any = add_named_parts(run.env, env_args)  # what `every` takes is known when it runs
+        every = with_env(_EnvOptions, env)
+        options = parse(every, env_args, prog=f"play {task}", default=every(env=env))
         run = dataclasses.replace(run, env=options.env)
     for line in run.notices:
         print(line, file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from mjtrain.cli.command import run_command
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
 from mjtrain.errors import RequestError
@@ -53,11 +53,12 @@ def _main(argv: list[str]) -> None:
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
+    every = with_env(AllOptions, env)
     options = parse(
-        AllOptions,
+        every,
         ["--help" if arg == "--help-all" else arg for arg in args],
         prog=f"train {task}",
-        default=AllOptions(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent),
+        default=every(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent),
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     if options.dry_run:

@@ -17,6 +17,7 @@ from mjtrain.config.env import (
     TerrainConfig,
     WarpConfig,
 )
+from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig, VecEnvConfig
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.learner import DEFAULT_LEARNER, LearnerConfig, merge_settings
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
@@ -41,6 +42,7 @@ __all__ = [
     "ActionTerm",
     "ActuatorConfig",
     "AgentConfig",
+    "AnyEnvConfig",
     "AuxiliaryConfig",
     "Backend",
     "CameraConfig",
@@ -53,8 +55,10 @@ __all__ = [
     "EnvConfig",
     "ErrorTerm",
     "EventTerm",
+    "ForeignConfig",
     "GeomConfig",
     "GpuIds",
+    "GymnasiumConfig",
     "KeyframeConfig",
     "LaunchConfig",
     "LearnerConfig",
@@ -81,6 +85,7 @@ __all__ = [
     "TerminationTerm",
     "TerrainConfig",
     "TrainConfig",
+    "VecEnvConfig",
     "ViewerName",
     "WandbMode",
     "WarpConfig",

@@ -1,10 +1,10 @@
 """What is trained, for how long, and where the results go."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from mjtrain.config.agent import AgentConfig
-from mjtrain.config.env import EnvConfig
+from mjtrain.config.foreign import AnyEnvConfig
 from mjtrain.config.launch import RARE
 from mjtrain.config.learner import LearnerConfig
 
@@ -15,11 +15,15 @@ RunToResume = str | Literal[True] | None
 """A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
 
 
+EnvT = TypeVar("EnvT", bound=AnyEnvConfig, covariant=True)
+"""Kind of an environment: `EnvConfig`, or one of another package."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class TaskConfig:
+class TaskConfig(Generic[EnvT]):
     """What a task factory returns: the MDP, an agent that learns it, and the default size of a run."""
 
-    env: EnvConfig
+    env: EnvT
     """The MDP."""
 
     agent: AgentConfig
@@ -133,13 +137,13 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Generic[EnvT]):
     """One training run, complete. The processes it runs in are not part of it; LaunchConfig holds those."""
 
     task: str
     """Name of the task as the catalogue spells it, or the path of its factory."""
 
-    env: EnvConfig
+    env: EnvT
     """The MDP."""
 
     agent: AgentConfig

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from mjtrain.config import EnvConfig
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
@@ -73,7 +74,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         write_onnx(player.policy, partial / ONNX, metadata)
         write_torchscript(player.policy, partial / TORCHSCRIPT)
         (partial / METADATA).write_text(to_text(metadata) + "\n")
-        save_model(run.env, partial / MODEL)
+        if isinstance(run.env, EnvConfig):
+            save_model(run.env, partial / MODEL)
         observations, actions = verify.record_observations(player, num_observations)
         differences = {
             ONNX: verify.onnx_difference(partial / ONNX, observations, actions),

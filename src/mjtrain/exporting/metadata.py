@@ -6,6 +6,7 @@ from typing import Any
 
 from mjtrain.config import CameraConfig, ObservationTerm, to_plain
 from mjtrain.engines.robot import describe_actuators
+from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.exporting.inputs import list_image_inputs
 from mjtrain.learner import Policy
@@ -18,7 +19,7 @@ KEY = "mjtrain"
 """Key of the metadata in an ONNX file; the value is JSON."""
 
 
-def describe_policy(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
+def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, Any]:
     """Describe a policy's observations and actions in plain values.
 
     Args:
@@ -29,8 +30,6 @@ def describe_policy(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]
     Returns:
         See docs/deploy-a-policy.md.
     """
-    layout, images = env.engine.layout, list_image_inputs(policy)
-    actuators = describe_actuators(run.env)
     described = {
         "format": FORMAT,
         "mjtrain_version": version("mjtrain"),
@@ -40,19 +39,40 @@ def describe_policy(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]
         "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
         "iteration": policy.iteration,
         "control_period_s": env.step_dt,
+    }
+    if not isinstance(env, Env):
+        return described | _describe_foreign(env, policy)
+    described |= _describe_worlds(run, env, policy)
+    images = list_image_inputs(policy)
+    return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
+
+
+def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
+    """Describe what is known of an environment that someone else wrote: sizes."""
+    described, begin = [], 0
+    for group, shape in policy.inputs.items():
+        described.append({"name": group, "columns": [begin, begin + shape[0]]})
+        begin += shape[0]
+    return {"observations": described, "num_actions": env.num_actions}
+
+
+def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
+    """Describe observations and actions of worlds of ours."""
+    layout, images = env.engine.layout, list_image_inputs(policy)
+    actuators = describe_actuators(run.own_env)
+    return {
         "physics_step_s": layout.timestep_s,
         "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
         "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
     }
-    return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
 
 
 def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:
     described, begin = [], 0
     for group in groups:
         for name, width in env.observation_widths(group).items():
-            term = run.env.observations[group][name]
+            term = run.own_env.observations[group][name]
             described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term)})
             begin += width
     return described
@@ -62,11 +82,11 @@ def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> d
     """Describe an image group: an input of its own."""
     terms, begin = [], 0
     for name, channels in env.observation_widths(group).items():
-        term = run.env.observations[group][name]
+        term = run.own_env.observations[group][name]
         described = {"name": name, "channels": [begin, begin + channels], **_describe_term(term)}
         camera = term.params.get("camera")
-        if camera in run.env.cameras:
-            described["frame"] = _describe_frame(camera, run.env.cameras[camera], term.params)
+        if camera in run.own_env.cameras:
+            described["frame"] = _describe_frame(camera, run.own_env.cameras[camera], term.params)
         terms.append(described)
         begin += channels
     dtype = str(policy.dtypes[group]).removeprefix("torch.")

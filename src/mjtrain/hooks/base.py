@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mjtrain.config import TrainConfig
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learner import IterationResult, Learner
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
@@ -23,7 +23,7 @@ class Session:
     run_dir: Path
     """Where the run lives. Only the main rank writes there, except NaN dumps."""
 
-    env: Env
+    env: TaskEnv
     """This rank's environments."""
 
     learner: Learner

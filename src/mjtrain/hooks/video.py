@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mjtrain import heartbeat
 from mjtrain.engines.robot import save_model
+from mjtrain.env.env import Env
 from mjtrain.hooks.base import Hook, Session
 from mjtrain.learner import IterationResult
 from mjtrain.reporting.report import RunReport
@@ -44,11 +45,12 @@ class VideoHook(Hook):
         self._folder = session.run_dir / "videos"
         self._interval = run.video_interval
         self._gif = run.logger == "tensorboard"
+        assert isinstance(session.env, Env), "the request was refused"
         self._recorder = make_recorder(session.env, run.video_length_s)
         environ = drawing_environ(session.context.device, os.environ)
         self._folder.mkdir(exist_ok=True)
         model_file = self._folder / ".model.mjb"
-        save_model(session.config.env, model_file)
+        save_model(session.env.config, model_file)
         self._renderer: VideoRenderer | None = VideoRenderer(model_file, environ)
 
     def __enter__(self) -> "VideoHook":

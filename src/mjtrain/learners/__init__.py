@@ -13,7 +13,7 @@ from mjtrain.rank import RankContext
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.env import Env
+    from mjtrain.env.base import TaskEnv
     from mjtrain.learner import Learner, Policy
 
 
@@ -60,7 +60,7 @@ def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[st
     return tuple(find_library(config.learner.name).check(config, world_size, device))
 
 
-def make_learner(context: RankContext, env: "Env", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
+def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
     """Build what learns.
 
     Args:

@@ -10,7 +10,7 @@ from mjtrain.rank import RankContext
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.env import Env
+    from mjtrain.env.base import TaskEnv
     from mjtrain.learner import Learner, Policy
 
 GROUP = "mjtrain.learners"
@@ -47,7 +47,7 @@ class Library(Protocol):
         ...
 
     def make_learner(
-        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
         """Build what learns; see `learners.make_learner`."""
         ...

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 
 _BOUNDS = "look for a reward or an observation without bounds"
 _ADVICE = "lower --agent.algorithm.learning-rate or --agent.algorithm.max-grad-norm"
 
 
-def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> list[str]:
+def find_broken_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the reward, observation and command terms that were not finite in a rollout. Asks the device.
 
     Args:
@@ -22,7 +22,7 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
     broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
     kept = set(observations.keys())
-    for group in env.config.observations:
+    for group in env.observe():
         if group not in kept or not observations[group].is_floating_point():
             continue
         observed = observations[group]
@@ -30,7 +30,7 @@ def find_broken_terms(env: Env, observations: Mapping[str, torch.Tensor]) -> lis
         begin = 0
         for name, width in env.observation_widths(group).items():
             if not all(finite[begin : begin + width]):
-                broken.append(f"--env.observations.{group}.{name}")
+                broken.append(f"--env.observations.{group}.{name}".rstrip("."))
             begin += width
     return broken
 

@@ -12,7 +12,7 @@ from mjtrain import heartbeat
 from mjtrain.catalog import is_same_task
 from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, recorded_learner, save_checkpoint
 from mjtrain.checkpoint_formats import FORMAT
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.errors import RequestError
 from mjtrain.learner import IterationResult
 from mjtrain.learning.algorithm import Algorithm
@@ -31,7 +31,7 @@ class TrainingLoop:
     iteration what to write.
     """
 
-    def __init__(self, context: RankContext, env: Env, algorithm: Algorithm, num_steps: int, learner: str) -> None:
+    def __init__(self, context: RankContext, env: TaskEnv, algorithm: Algorithm, num_steps: int, learner: str) -> None:
         """Begin with the parameters of rank 0.
 
         Args:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.rng import get_rng_state
 from mjtrain.rank import RankContext
 
 
 def gather_rank_states(
-    env: Env, own: dict[str, Any], device: str, collectives: Collectives, context: RankContext
+    env: TaskEnv, own: dict[str, Any], device: str, collectives: Collectives, context: RankContext
 ) -> list[dict[str, Any]]:
     """Return what every rank has of its own, by rank, on the CPU; empty except on the main rank.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.catalog import CUSTOM
-from mjtrain.config import PlayConfig, TaskConfig
+from mjtrain.config import EnvConfig, PlayConfig, TaskConfig
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.playing.eval_config import to_eval_config
@@ -45,6 +45,12 @@ def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
 
 
 def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
+    if not isinstance(run.env, EnvConfig):
+        if config.engine != "auto":
+            raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
+        if config.video is not None or config.viewer != "none" or config.replay is not None:
+            _ = run.own_env  # says that there is nothing to show
+        return run
     env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
     return replace(run, env=env)
 
@@ -81,7 +87,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         "num_envs": num_envs,
         "episodes_per_env": per_env,
         "seed": config.seed,
-        "engine": resolve_engine(config.engine, context.device),
+        "engine": resolve_engine(config.engine, context.device) if isinstance(run.env, EnvConfig) else "its own",
         **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
         "step_dt_s": player.env.step_dt,
         **summarise(episodes, run.env, player.estimated_group).to_plain(),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mjtrain.checkpoint import load_checkpoint, recorded_learner
-from mjtrain.config import EngineName, PolicyName
+from mjtrain.config import EngineName, EnvConfig, PolicyName
 from mjtrain.engines import make_engine, resolve_engine
+from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.learners import make_policy
@@ -43,10 +44,9 @@ class Player:
         Raises:
             RequestError: The engine, the robot or the checkpoint do not fit.
         """
-        name = resolve_engine(engine, context.device)
-        worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
         self.run = run
-        self.env = Env(run.env, worlds, context.seed)
+        self.env: Any = _make_env(context, run, num_envs, engine)
+        """The environment: an `Env`, or a `ForeignEnv` where someone else wrote it."""
         self._policy_name = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
         self._network: Policy | None = None
@@ -119,3 +119,15 @@ class Player:
     def close(self) -> None:
         """Release the environment."""
         self.env.close()
+
+
+def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: EngineName) -> TaskEnv:
+    if isinstance(run.env, EnvConfig):
+        name = resolve_engine(engine, context.device)
+        worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
+        return Env(run.env, worlds, context.seed)
+    from mjtrain.foreign.make import check_agent, make_foreign_env
+
+    env = make_foreign_env(run.env, num_envs, context.device, context.seed)
+    check_agent(env, run.agent, num_envs)
+    return env

@@ -46,6 +46,7 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     from mjtrain.video.renderer import RenderError, VideoRenderer
 
     assert config.video is not None
+    model = run.own_env
     out = Path(config.video).absolute()
     player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy)
     recorder = make_recorder(player.env, config.video_length_s)
@@ -57,7 +58,7 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     player.close()
     with tempfile.TemporaryDirectory() as folder:
         model_file = Path(folder) / "model.mjb"
-        save_model(run.env, model_file)
+        save_model(model, model_file)
         renderer = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
         try:
             renderer.submit(clip, out, gif=False, size=SIZE, shadows=True)

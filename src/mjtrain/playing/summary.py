@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.playing.episodes import BROKEN, UNFINISHED, Episode
 
 
@@ -66,7 +66,7 @@ class Summary:
         return {**asdict(self), "terminations": causes}
 
 
-def summarise(episodes: Sequence[Episode], config: EnvConfig, estimated_group: str | None = None) -> Summary:
+def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group: str | None = None) -> Summary:
     """Summarise episodes.
 
     Args:
@@ -85,6 +85,9 @@ def summarise(episodes: Sequence[Episode], config: EnvConfig, estimated_group: s
             values = [episode.errors[name] for episode in episodes if name in episode.errors]
             if values:
                 errors[name] = _spread(values, measure.unit)
+    observed = {}
+    if estimated_group is not None and isinstance(config, EnvConfig):
+        observed = config.observations[estimated_group]
     return Summary(
         episodes=len(episodes),
         reward=_spread(episode.reward for episode in episodes),
@@ -100,7 +103,7 @@ def summarise(episodes: Sequence[Episode], config: EnvConfig, estimated_group: s
         errors=errors,
         estimates={
             name: _spread((episode.estimates[name] for episode in episodes), term.unit)
-            for name, term in ({} if estimated_group is None else config.observations[estimated_group]).items()
+            for name, term in observed.items()
         },
     )
 

@@ -62,10 +62,10 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
     assert config.replay is not None
     dump = load_dump(Path(config.replay))
     if config.viewer == "none":
-        kinematics = Kinematics(run.env)
+        kinematics = Kinematics(run.own_env)
         check_dump(dump, kinematics)
         return describe_dump(dump, kinematics)
-    _run_viewer(ReplaySession(dump, run.env), config)
+    _run_viewer(ReplaySession(dump, run.own_env), config)
     return []
 
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mjtrain.config import AgentConfig
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
 from mjtrain.rl.algorithm import RslRlAlgorithm
@@ -19,7 +19,7 @@ class Runner(TrainingLoop):
     def __init__(
         self,
         context: RankContext,
-        env: Env,
+        env: TaskEnv,
         config: AgentConfig,
         settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:

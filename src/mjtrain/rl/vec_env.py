@@ -6,13 +6,13 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 
 
 class VecEnvAdapter(VecEnv):
-    """Shows an `Env` to RSL-RL: observation groups as a TensorDict, terminated or truncated as dones and time_outs."""
+    """Shows an environment to RSL-RL: groups as a TensorDict, terminated or truncated as dones and time_outs."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: TaskEnv) -> None:
         self.env = env
         self.num_envs = env.num_envs
         self.num_actions = env.num_actions

@@ -7,14 +7,14 @@ enough, so the process that trained the run keeps them, and can play and export 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import AnyEnvConfig
 from mjtrain.config.functions import collect_functions, is_importable
 
 _kept: dict[str, dict[str, Callable[..., Any]]] = {}
 """By `started` in params/launch.yaml, which a copy of a run has too: functions by their paths in the config."""
 
 
-def keep_functions(record: Mapping[str, Any], env: EnvConfig) -> None:
+def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
     """Keep the functions of a run that is about to be trained.
 
     Args:

@@ -16,8 +16,10 @@ ROBOT_DIR = "robot"
 """Folder in a run directory for the robot: its MJCF file, includes merged, and the files that it refers to."""
 
 
-def check_robot_file(robot: RobotConfig) -> None:
-    """Raise a RequestError if the robot's file is missing."""
+def check_robot_file(robot: RobotConfig | None) -> None:
+    """Raise a RequestError if the robot's file is missing; an environment that someone else wrote has None."""
+    if robot is None:
+        return
     if robot.spec is None and not robot.file:
         raise RequestError("--env.robot: there is no robot; give an MJCF file")
     if robot.file and not Path(robot.file).is_file():
@@ -95,7 +97,7 @@ def find_robot_file(run_dir: Path, recorded: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def choose_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
+def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig | None, list[str]]:
     """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file.
 
     Returns:
@@ -104,8 +106,8 @@ def choose_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[s
     Raises:
         RequestError: The file is missing, and the run has no copy of it.
     """
-    file = robot.file
-    if not file or Path(file).is_file():
+    file = "" if robot is None else robot.file
+    if robot is None or not file or Path(file).is_file():
         return robot, []
     copy = find_robot_file(run_dir, _recorded_file(run_dir) or ROBOT_DIR)
     if copy is None:
@@ -124,7 +126,7 @@ def _is_copy_of(name: str, robot: Path) -> bool:
     return re.fullmatch(rf"{re.escape(robot.stem)}(-\d+)?{re.escape(robot.suffix)}", name) is not None
 
 
-def list_robot_changes(run_dir: Path, robot: RobotConfig) -> list[str]:
+def list_robot_changes(run_dir: Path, robot: RobotConfig | None) -> list[str]:
     """Compare a robot's files with those that a run recorded, by content.
 
     Returns:
@@ -132,7 +134,7 @@ def list_robot_changes(run_dir: Path, robot: RobotConfig) -> list[str]:
         to `run_dir.list_changes`.
     """
     recorded = _recorded_file(run_dir)
-    if not recorded:
+    if not recorded or robot is None:
         return []
     copy = find_robot_file(run_dir, recorded)
     if copy is None:

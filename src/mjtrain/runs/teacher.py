@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.checkpoint import find_valid_checkpoint
-from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DistillationConfig, TrainConfig, from_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DistillationConfig, EnvConfig, TrainConfig, from_plain
 from mjtrain.errors import RequestError
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
@@ -88,6 +88,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
 
 def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:
     """Compare what the teacher read and did with what this task has for it, by the names of the terms."""
+    assert isinstance(config.env, EnvConfig), "the request was refused"
     here = config.env.observations
     missing = [group for group in agent.obs_groups["teacher"] if group not in here]
     if missing:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.checkpoint import find_valid_checkpoint
-from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
+from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
 from mjtrain.config.functions import collect_functions
 from mjtrain.errors import RequestError
 from mjtrain.runs.kept_functions import find_kept_functions
@@ -22,7 +22,7 @@ class TrainedRun:
     task: str
     """Name of the registered task, or the path of its factory."""
 
-    env: EnvConfig
+    env: AnyEnvConfig
     """The MDP. The file of its robot is the run's own copy, an absolute path."""
 
     agent: AgentConfig
@@ -39,6 +39,19 @@ class TrainedRun:
 
     notices: tuple[str, ...] = ()
     """A line for each run or checkpoint that was passed over, and for a robot that is not the recorded one."""
+
+    @property
+    def own_env(self) -> EnvConfig:
+        """The MDP, for what needs worlds of ours.
+
+        Raises:
+            RequestError: The environment is someone else's.
+        """
+        if not isinstance(self.env, EnvConfig):
+            raise RequestError(
+                f"{self.env.label}: brings its own physics; viewers, videos and replays show worlds of mjtrain's own"
+            )
+        return self.env
 
 
 def find_trained_run(
@@ -172,16 +185,18 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: st
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
     functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_kept_functions(record)}
     try:
-        env = from_plain(EnvConfig, load_params(run_dir, "env"), functions=functions)
+        env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
     except ValueError as error:
         because = f"; {problem}" if problem else ""
         if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):
             because = f"; only the process that trained the run has it{because}"
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
+    if not isinstance(env, EnvConfig):
+        return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)
     robot, notices = find_robot(run_dir, env.robot), ()
     if robot is None:
-        if defaults is None:
+        if defaults is None or not isinstance(defaults.env, EnvConfig):
             raise RequestError(f"{run_dir}: its robot {env.robot.label} is not here")
         there = with_absolute_file(defaults.env.robot)
         robot = replace(env.robot, file=there.file, spec=there.spec)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import TrainConfig, to_plain
+from mjtrain.config import EnvConfig, TrainConfig, to_plain
 from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import save_params
 
@@ -63,8 +63,10 @@ def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
     Raises:
         OSError: The run directory cannot be written.
     """
-    robot, notices = record_robot(run.run_dir, config.env.robot)
-    env = to_plain(replace(config.env, robot=robot))
+    env, notices = config.env, []
+    if isinstance(env, EnvConfig):
+        robot, notices = record_robot(run.run_dir, env.robot)
+        env = replace(env, robot=robot)
     agent, learner = to_plain(config.agent), to_plain(config.learner)
-    save_params(run.run_dir, env=env, agent=agent, learner=learner, launch=run.record)
+    save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=run.record)
     return notices

@@ -11,7 +11,7 @@ from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_ranks
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.env import Env
+    from mjtrain.env.base import TaskEnv
     from mjtrain.learner import Learner, Policy
 
 
@@ -29,7 +29,7 @@ class SkrlOnTorch:
         return ()
 
     def make_learner(
-        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
         """Build what learns."""
         from mjtrain_learners.skrl_on_torch.start import start_skrl

@@ -10,7 +10,7 @@ from skrl.memories.torch import RandomMemory
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 
 from mjtrain.config import AgentConfig
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
@@ -21,7 +21,7 @@ from mjtrain_learners.skrl_on_torch.ppo import JobPpo, NotedKlAdaptiveLr
 from mjtrain_learners.skrl_on_torch.translation import translate
 
 
-def make_learner(context: RankContext, env: Env, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
+def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
     """Build skrl's PPO in the training loop.
 
     Args:

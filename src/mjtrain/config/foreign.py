@@ -1,0 +1,63 @@
+"""Environments that someone else wrote: what is known of them before they are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from mjtrain.config.env import EnvConfig, NanGuardConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignEnvConfig:
+    """An environment that is not made of terms: its parts are unknown, except for how an episode ends."""
+
+    robot: ClassVar[None] = None
+    """It has no robot of ours."""
+
+    rewards: ClassVar[tuple[str, ...]] = ("reward",)
+    terminations: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
+    commands: ClassVar[dict[str, Any]] = {}
+    successes: ClassVar[dict[str, Any]] = {}
+    cameras: ClassVar[dict[str, Any]] = {}
+    nan_guard: ClassVar[NanGuardConfig] = NanGuardConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(ForeignEnvConfig):
+    """Environments of Gymnasium by their id."""
+
+    id: str
+    """Id in Gymnasium's registry, such as HalfCheetah-v5; module:id imports the module that registers it."""
+
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment, as of `gymnasium.make_vec`."""
+
+    vectorization: Literal["sync", "async"] = "sync"
+    """sync: one after another in the rank's process; async: a process for each."""
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"gymnasium:{self.id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VecEnvConfig(ForeignEnvConfig):
+    """Environments that a function makes, all at once."""
+
+    make: Callable[..., Any]
+    """make(num_envs=..., device=..., seed=..., **kwargs) -> a `gymnasium.vector.VectorEnv`, or an object with RSL-RL's
+    `VecEnv` contract. Each rank calls it once."""
+
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of the function."""
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"{self.make.__module__}:{self.make.__qualname__}"
+
+
+ForeignConfig = GymnasiumConfig | VecEnvConfig
+AnyEnvConfig = EnvConfig | GymnasiumConfig | VecEnvConfig
+"""The environment of a task: terms on worlds of ours, or someone else's."""

@@ -1,0 +1,98 @@
+"""What a training needs of an environment, whoever wrote it."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from mjtrain.env.statistics import EpisodeStatistics
+
+
+class TaskEnv(Protocol):
+    """Steps many environments at once; one whose episode ends is reset within the same step.
+
+    `Env` implements it with worlds of an engine, and `foreign.env.ForeignEnv` around environments of others.
+    """
+
+    num_envs: int
+    """Number of environments."""
+
+    device: torch.device
+    """Where all tensors live."""
+
+    step_dt: float
+    """Env step, in seconds."""
+
+    max_episode_steps: int
+    """Longest episode, in env steps."""
+
+    episode_step: torch.Tensor
+    """Env steps since the episode began. Shape (num_envs,)."""
+
+    statistics: EpisodeStatistics
+    """Sums over finished episodes."""
+
+    reward_terms: torch.Tensor
+    """Parts of the last step's reward, in the order of config.rewards. Shape (num_envs, num_rewards)."""
+
+    causes: torch.Tensor
+    """Which of config.terminations held in the last step. Boolean, shape (num_envs, num_terminations)."""
+
+    successes: torch.Tensor
+    """What each of config.successes measures. Shape (num_envs, num_successes)."""
+
+    config: Any
+    """Names what it is made of: rewards, terminations, commands, successes and cameras."""
+
+    @property
+    def num_actions(self) -> int:
+        """Size of an action."""
+        ...
+
+    def observe(self) -> dict[str, torch.Tensor]:
+        """Return the current observations by group. Shape (num_envs, *shape) each."""
+        ...
+
+    def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Advance by one env step with actions of shape (num_envs, num_actions), nominally in [-1, 1].
+
+        Returns:
+            Observations by group; rewards, shape (num_envs,); terminated and truncated, boolean, shape (num_envs,).
+        """
+        ...
+
+    def reset(self, mask: torch.Tensor) -> None:
+        """Begin new episodes in the masked environments. Boolean, shape (num_envs,)."""
+        ...
+
+    def stagger(self) -> None:
+        """Let the running episodes end at different times, where that is possible."""
+        ...
+
+    def observation_widths(self, group: str) -> dict[str, int]:
+        """Return how many columns each part of an observation group has, by name in their order."""
+        ...
+
+    def command(self, name: str) -> torch.Tensor:
+        """Return the current command of one of config.commands. Shape (num_envs, size)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all that the future depends on; tensors and plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            ValueError: It cannot be restored; the message says why. Then nothing has changed.
+        """
+        ...
+
+    def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
+        """Write what led to states that were not finite since the last call, if that is known; return the files."""
+        ...
+
+    def close(self) -> None:
+        """Give threads, processes and buffers back."""
+        ...

@@ -1,0 +1,1 @@
+"""Environments that someone else wrote, as the training sees environments."""
