@@ -10,6 +10,7 @@ TESTS = Path(__file__).parent
 PROCESS = (
     "deploy",
     "faults",
+    "foreign/test_training.py",
     "multinode",
     "learners",
     "learning",

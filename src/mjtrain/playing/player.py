@@ -126,8 +126,6 @@ def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: Engi
         name = resolve_engine(engine, context.device)
         worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
         return Env(run.env, worlds, context.seed)
-    from mjtrain.foreign.make import check_agent, make_foreign_env
+    from mjtrain.foreign.make import make_foreign_env
 
-    env = make_foreign_env(run.env, num_envs, context.device, context.seed)
-    check_agent(env, run.agent, num_envs)
-    return env
+    return make_foreign_env(run.env, num_envs, context.device, context.seed)

@@ -1,0 +1,102 @@
+"""Environments of others under the launcher: ranks, restarts, resume, play and export."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mjtrain
+from mjtrain.errors import RequestError
+
+TASK = Path(__file__).with_name("task.py")
+ENVIRON = {**os.environ, "PYTHONPATH": str(TASK.parents[1]), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def train(task: str | Path, log_root: Path, *flags: str, status: int = 0) -> str:
+    """Run the command; return what it said."""
+    options = ["--gpu-ids", "None", "--num-threads", "1", "--logger", "none", "--log-root", str(log_root)]
+    command = [sys.executable, "-m", "mjtrain.cli.train", str(task), *options, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENVIRON)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def read_lines(log_root: Path) -> list[dict[str, Any]]:
+    (file,) = log_root.glob("*/*/metrics.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path) -> None:
+    """Rank 1, whose seed is 6, is killed in its third iteration, and the job goes on from the second."""
+    file = tmp_path / "kill"
+    file.write_text("6")
+    flags = ["--num-workers", "2", "--max-restarts", "1", "--seed", "5", "--drift-check-interval", "1"]
+    flags += ["--env.kwargs.kill", str(file), "--env.kwargs.kill-step", "60"]
+    said = train(TASK, tmp_path / "logs", *flags)
+    assert "restart 1 of 1" in said
+    assert "rank 1" in said
+    assert "environments and random numbers start again: task:make_points does not tell its state" in said.replace(
+        "mjtrain_task_", ""
+    )
+    lines = read_lines(tmp_path / "logs")
+    assert [line["iteration"] for line in lines if "event" not in line] == [1, 2, 3, 4]
+    last = [line for line in lines if "event" not in line][-1]
+    assert (last["world_size"], last["num_envs_total"]) == (2, 32)
+    assert last["termination/terminated"] + last["termination/truncated"] == pytest.approx(1.0)
+    assert 1 < last["mean_episode_length"] <= 20
+    assert not file.exists()
+
+
+def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cpu = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    options = {"num_envs": 8, "logger": "none", "log_root": str(tmp_path), "launch": cpu}
+    mjtrain.train("gymnasium:Pendulum-v1", max_iterations=4, **options)
+    capfd.readouterr()
+    result = mjtrain.train("gymnasium:Pendulum-v1", max_iterations=5, resume=True, **options)
+    assert capfd.readouterr().out.count("start again: gymnasium:Pendulum-v1 does not tell its state") == 1
+    assert result.run_dir.parent == tmp_path / "gymnasium_pendulum_v1"
+    assert result.metrics["iteration"] == 5
+    assert result.metrics["mean_episode_length"] == 200
+    assert result.metrics["termination/truncated"] == 1.0
+    run = mjtrain.Run(result.run_dir)
+    assert (run.task, run.config.env) == ("gymnasium:Pendulum-v1", mjtrain.GymnasiumConfig(id="Pendulum-v1"))
+    table = mjtrain.play(run, episodes=3, seed=2, num_threads=1)
+    assert table == mjtrain.play(run, episodes=3, seed=2, num_threads=1)
+    assert (table["episodes"], table["length"]["mean"], table["engine"]) == (3, 200, "its own")
+    assert table["terminations"]["truncated"]["fraction"] == 1.0
+    assert -2000 < table["reward"]["mean"] < 0
+    assert mjtrain.play("gymnasium:Pendulum-v1", policy="zero", episodes=2, num_threads=1)["checkpoint"] is None
+    exported = mjtrain.export(run, out=tmp_path / "out", observations=20)
+    assert set(exported.files) == {"policy.json", "policy.onnx", "policy.pt"}
+    assert max(exported.differences.values()) < 1e-5
+    actions = mjtrain.load_policy(run)(np.zeros((2, 3), np.float32))
+    assert actions.shape == (2, 1)
+    with pytest.raises(RequestError, match="--engine warp: gymnasium:Pendulum-v1 brings its own physics"):
+        mjtrain.play(run, engine="warp")
+    with pytest.raises(RequestError, match="make_env and make_vec make mjtrain's"):
+        mjtrain.make_env("gymnasium:Pendulum-v1")
+
+
+@pytest.mark.parametrize(
+    ("task", "flags", "words"),
+    [
+        ("gymnasium:Pendulu-v1", (), "gymnasium:Pendulu-v1: Environment `Pendulu` doesn't exist. Did you mean"),
+        ("gymnasium:CartPole-v1", (), "its actions are Discrete(2); a policy gives numbers, a Box of one axis"),
+        ("gymnasium:Pendulum-v1", ("--video",), "--video: gymnasium:Pendulum-v1 has no worlds that mjtrain could draw"),
+        ("gymnasium:Pendulum-v1", ("--engine", "native"), "--engine native: gymnasium:Pendulum-v1 brings its own"),
+        ("gymnasium:Pendulum-v1", ("--env.kwargs.colour", "1"), "got an unexpected keyword argument 'colour'"),
+        (f"{TASK}", ("--agent.obs-groups.actor", "image"), "actor image: the environment observes policy, critic"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_leaves_nothing(
+    tmp_path: Path, task: str, flags: tuple[str, ...], words: str
+) -> None:
+    said = train(task, tmp_path / "logs", *flags, status=2)
+    assert words in said.splitlines()[-1]
+    assert "Traceback" not in said
+    assert not (tmp_path / "logs").exists()

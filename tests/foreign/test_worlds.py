@@ -1,0 +1,209 @@
+"""Environments of others, as the training sees environments."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+import mjtrain
+from mjtrain.catalog import folder_name, is_same_task, load_task
+from mjtrain.cli.env_flags import add_named_parts
+from mjtrain.config import GymnasiumConfig, VecEnvConfig
+from mjtrain.errors import RequestError
+from mjtrain.foreign.env import ForeignEnv
+from mjtrain.foreign.make import check_agent, check_before_training, make_foreign_env
+from support.point_mass import LIMIT, PointMass
+
+PENDULUM = GymnasiumConfig(id="Pendulum-v1")
+
+
+def make(config: GymnasiumConfig | VecEnvConfig, num_envs: int = 3, seed: int = 0) -> ForeignEnv:
+    return make_foreign_env(config, num_envs, "cpu", seed)
+
+
+def test_gymnasium_steps_as_by_itself() -> None:
+    """The same first state and the same torques: the same states and rewards."""
+    env = make(PENDULUM)
+    single = gymnasium.make("Pendulum-v1").unwrapped
+    single.reset(seed=0)
+    angle = torch.atan2(env.observe()["observation"][:, 1], env.observe()["observation"][:, 0])
+    single.state = np.array([angle[1], env.observe()["observation"][1, 2]], dtype=np.float64)
+    for action in (0.5, -2.0, 1.0):
+        seen, rewards, terminated, truncated = env.step(torch.full((3, 1), action))
+        observed, reward, *_ = single.step(np.array([2.0 * np.clip(action, -1, 1)]))  # its bounds are -2 and 2
+        np.testing.assert_allclose(seen["observation"][1], observed, atol=1e-5)
+        assert rewards[1].item() == pytest.approx(reward, abs=1e-4)
+        assert not (terminated | truncated).any()
+    assert (env.num_actions, env.max_episode_steps, env.step_dt) == (1, 200, pytest.approx(1 / 30))
+    env.close()
+
+
+def test_episodes_are_counted_by_how_they_end() -> None:
+    env = make(PENDULUM)
+    total = torch.zeros(3)
+    for _ in range(200):
+        seen, rewards, terminated, truncated = env.step(torch.zeros(3, 1))
+        total += rewards
+    assert truncated.all()
+    assert not terminated.any()
+    assert env.episode_step.tolist() == [0, 0, 0]
+    summary = env.statistics.summarise(env.statistics.pop().tolist())
+    assert summary["mean_reward"] == pytest.approx(total.mean().item(), rel=1e-5)
+    assert summary["mean_episode_length"] == 200
+    assert (summary["termination/truncated"], summary["termination/terminated"]) == (1.0, 0.0)
+    first = seen["observation"].clone()
+    assert not torch.equal(env.step(torch.zeros(3, 1))[0]["observation"], first)
+    env.close()
+
+
+def test_ranks_have_other_episodes_and_a_seed_the_same_ones() -> None:
+    """Gymnasium numbers environments from the seed; those of the next rank must not be the same but one."""
+    starts = [make(PENDULUM, num_envs=4, seed=seed).observe()["observation"] for seed in (0, 0, 1)]
+    assert torch.equal(starts[0], starts[1])
+    apart = (starts[0][:, None] - starts[2][None]).norm(dim=2)
+    assert apart.min() > 1e-3
+
+
+def test_disabled_autoreset_is_done_for_them() -> None:
+    def disabled(num_envs: int, **_: Any) -> VectorEnv:
+        options = {"autoreset_mode": AutoresetMode.DISABLED}
+        return gymnasium.make_vec("Pendulum-v1", num_envs=num_envs, vector_kwargs=options, max_episode_steps=5)
+
+    env = make(VecEnvConfig(make=disabled))
+    for step in range(1, 11):
+        _, _, _, truncated = env.step(torch.zeros(3, 1))
+        assert truncated.all() == (step % 5 == 0)
+    env.close()
+
+
+def point_mass(**options: Any) -> PointMass:
+    return PointMass(**options)
+
+
+def test_a_vec_env_tells_time_outs_from_failures() -> None:
+    env = make(VecEnvConfig(make=point_mass), num_envs=64)
+    assert {name: tuple(seen.shape) for name, seen in env.observe().items()} == {"policy": (64, 2), "critic": (64, 4)}
+    failures = time_outs = 0
+    for _ in range(21):
+        before = env.observe()["policy"]
+        _, _, terminated, truncated = env.step(torch.ones(64, 1))
+        following = before[:, 0] + 0.5 * (before[:, 1] + 0.1)
+        assert torch.equal(terminated, following.abs() > LIMIT)
+        assert not (terminated & truncated).any()
+        failures, time_outs = failures + int(terminated.sum()), time_outs + int(truncated.sum())
+    assert failures > 0
+    assert time_outs > 0
+    torch.manual_seed(0)
+    env.stagger()
+    assert env.worlds._envs.episode_length_buf.unique().numel() > 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_tasks_of_mjtrain_go_out_and_in_again() -> None:
+    def own(num_envs: int, device: str, seed: int) -> VectorEnv:
+        options = {"output": "torch", "num_threads": 1}
+        return mjtrain.make_vec("Cartpole-Balance", num_envs, device=device, seed=seed, **options)
+
+    env = make(VecEnvConfig(make=own), num_envs=2)
+    seen, *_ = env.step(torch.ones(2, 1))
+    assert seen["observation"].shape == (2, 4)
+    env.close()
+
+
+class Wrong(PointMass):
+    """Makes one mistake."""
+
+    def __init__(self, mistake: str, **options: Any) -> None:
+        self.mistake = mistake
+        super().__init__(**options)
+
+    def get_observations(self) -> Any:
+        seen = super().get_observations()
+        return {"a tensor": seen["policy"], "a short group": {"policy": seen["policy"][:1]}}.get(self.mistake, seen)
+
+    def step(self, actions: torch.Tensor) -> Any:
+        seen, rewards, dones, extras = super().step(actions)
+        return {
+            "three results": (seen, rewards, dones),
+            "a column": (seen, rewards[:, None], dones, extras),
+            "no time-outs for some": (seen, rewards, dones, {"time_outs": dones[:1]}),
+        }.get(self.mistake, (seen, rewards, dones, extras))
+
+
+def one_too_many(num_envs: int, **options: Any) -> PointMass:
+    return PointMass(num_envs + 1, **options)
+
+
+def wrong(**options: Any) -> Wrong:
+    return Wrong(**options)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("a tensor", "observations are a tensor of shape (3, 2); give a TensorDict of groups"),
+        ("a short group", "observation group policy is a tensor of shape (1, 2); give a tensor of shape (3, size)"),
+        ("three results", "step returned a tuple of 3; give observations, rewards, dones, extras"),
+        ("a column", "rewards are a tensor of shape (3, 1); give a tensor of shape (3,)"),
+        ("no time-outs for some", "extras['time_outs'] are a tensor of shape (1,); give a tensor of shape (3,)"),
+    ],
+)
+def test_mistakes_of_a_vec_env_are_one_line(mistake: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        make(VecEnvConfig(make=wrong, kwargs={"mistake": mistake}))
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("test_worlds:wrong: ") or ".test_worlds:wrong: " in str(caught.value)
+
+
+def test_other_mistakes_are_one_line() -> None:
+    def nothing(**_: Any) -> int:
+        return 3
+
+    def next_step(num_envs: int, **_: Any) -> VectorEnv:
+        return SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * num_envs)
+
+    for config, words in (
+        (VecEnvConfig(make=nothing), "made a int without num_envs, num_actions"),
+        (VecEnvConfig(make=next_step), "its autoreset mode is NEXT_STEP; make it with SAME_STEP or DISABLED"),
+        (VecEnvConfig(make=one_too_many), "made 4 environments; 3 were asked for"),
+        (GymnasiumConfig(id="Pendulu-v1"), "gymnasium:Pendulu-v1: Environment `Pendulu` doesn't exist. Did you mean"),
+        (GymnasiumConfig(id="Pendulum-v1", kwargs={"colour": 1}), "unexpected keyword argument 'colour'"),
+        (GymnasiumConfig(id="CartPole-v1"), "its actions are Discrete(2); a policy gives numbers, a Box of one axis"),
+        (GymnasiumConfig(id="FrozenLake-v1"), "its observations are Discrete(16); a policy reads a Box"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            make(config)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_agent_must_read_what_there_is() -> None:
+    task = load_task("gymnasium:Pendulum-v1")
+    check_before_training(PENDULUM, task.agent, 2)
+    env = make(VecEnvConfig(make=point_mass))
+    with pytest.raises(
+        RequestError, match=r"--agent.obs-groups.actor observation: the environment observes policy, critic"
+    ):
+        check_agent(env, task.agent, 3)
+
+
+def test_keyword_arguments_are_flags() -> None:
+    args = [
+        "--env.kwargs.g",
+        "9.0",
+        "--num-envs",
+        "2",
+        "--env.kwargs.render-mode=rgb_array",
+        "--env.kwargs.fast",
+        "True",
+    ]
+    assert add_named_parts(PENDULUM, args).kwargs == {"g": 9.0, "render_mode": "rgb_array", "fast": True}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_ids_name_folders() -> None:
+    assert folder_name("gymnasium:HalfCheetah-v5") == "gymnasium_halfcheetah_v5"
+    assert "/" not in folder_name("gymnasium:pkg.module:space/Name-v0")
+    assert is_same_task("gymnasium:HalfCheetah-v5", "gymnasium:HalfCheetah-v5")
+    assert not is_same_task("gymnasium:HalfCheetah-v5", "gymnasium:HalfCheetah-v4")
