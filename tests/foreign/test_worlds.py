@@ -15,6 +15,7 @@ from mjtrain.config import GymnasiumConfig, VecEnvConfig
 from mjtrain.errors import RequestError
 from mjtrain.foreign.env import ForeignEnv
 from mjtrain.foreign.make import check_agent, check_before_training, make_foreign_env
+from mjtrain.rl.divergence import find_broken_terms
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
@@ -27,7 +28,7 @@ def make(config: GymnasiumConfig | VecEnvConfig, num_envs: int = 3, seed: int = 
 def test_gymnasium_steps_as_by_itself() -> None:
     """The same first state and the same torques: the same states and rewards."""
     env = make(PENDULUM)
-    single = gymnasium.make("Pendulum-v1").unwrapped
+    single: Any = gymnasium.make("Pendulum-v1").unwrapped
     single.reset(seed=0)
     angle = torch.atan2(env.observe()["observation"][:, 1], env.observe()["observation"][:, 0])
     single.state = np.array([angle[1], env.observe()["observation"][1, 2]], dtype=np.float64)
@@ -44,9 +45,10 @@ def test_gymnasium_steps_as_by_itself() -> None:
 def test_episodes_are_counted_by_how_they_end() -> None:
     env = make(PENDULUM)
     total = torch.zeros(3)
-    for _ in range(200):
-        seen, rewards, terminated, truncated = env.step(torch.zeros(3, 1))
-        total += rewards
+    for _ in range(199):
+        total += env.step(torch.zeros(3, 1))[1]
+    seen, rewards, terminated, truncated = env.step(torch.zeros(3, 1))
+    total += rewards
     assert truncated.all()
     assert not terminated.any()
     assert env.episode_step.tolist() == [0, 0, 0]
@@ -187,6 +189,14 @@ def test_an_agent_must_read_what_there_is() -> None:
         RequestError, match=r"--agent.obs-groups.actor observation: the environment observes policy, critic"
     ):
         check_agent(env, task.agent, 3)
+
+
+def test_observations_that_are_not_finite_are_named() -> None:
+    env = make(VecEnvConfig(make=point_mass))
+    rollout = {name: torch.zeros(5, *seen.shape) for name, seen in env.observe().items()}
+    assert find_broken_terms(env, rollout) == []
+    rollout["critic"][2, 1, 3] = torch.nan
+    assert find_broken_terms(env, rollout) == ["--env.observations.critic"]
 
 
 def test_keyword_arguments_are_flags() -> None:

@@ -10,6 +10,7 @@ import tyro
 
 from mjtrain.cli import export, init, list_tasks, plot, runs, scaling, train
 from mjtrain.cli.command import run_command
+from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
@@ -85,12 +86,13 @@ def train_options(task: TaskConfig) -> "train.AllOptions":
     """Return the options of `train TASK`."""
     from mjtrain.api import make_train_config
 
-    return train.AllOptions(launch=LaunchConfig(), run=make_train_config(task).run, env=task.env, agent=task.agent)
+    options = with_env(train.AllOptions, task.env)
+    return options(launch=LaunchConfig(), run=make_train_config(task).run, env=task.env, agent=task.agent)
 
 
 def play_options(task: TaskConfig) -> _PlayOptions:
     """Return the options of `play TASK`."""
-    return _PlayOptions(play=PlayConfig(), env=task.env)
+    return with_env(_PlayOptions, task.env)(play=PlayConfig(), env=task.env)
 
 
 def _choice_of_tasks(tasks: dict[str, TaskConfig], options: Any) -> Any:

@@ -20,7 +20,7 @@ def expand_robot_file(args: Sequence[str]) -> list[str]:
     return [re.sub(rf"^{re.escape(SHORT)}(?==|$)", LONG, arg) for arg in args]
 
 
-def with_env(options: type[PartT], env: AnyEnvConfig) -> type[PartT]:
+def with_env(options: type[Any], env: AnyEnvConfig) -> Any:
     """Return a dataclass of options whose field `env` has the type of an environment that someone else wrote."""
     if isinstance(env, EnvConfig):
         return options

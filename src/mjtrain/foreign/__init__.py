@@ -1,1 +1,1 @@
-"""Environments that someone else wrote, as the training sees environments."""
+"""Environments that someone else wrote, as a training sees environments."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mjtrain.catalog import CUSTOM
 from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
-from mjtrain.config import AgentConfig, AnyEnvConfig
+from mjtrain.config import AgentConfig, EnvConfig
 from mjtrain.errors import RequestError
 from mjtrain.runs.metrics import parse_metrics, to_arrays
 from mjtrain.runs.run_dir import load_params
@@ -21,8 +21,8 @@ from mjtrain.runs.trained_run import is_run, read_run
 class RecordedConfig:
     """What a run recorded below params/."""
 
-    env: AnyEnvConfig
-    """The MDP. Its robot is the run's own copy."""
+    env: EnvConfig | Any
+    """The MDP, whose robot is the run's own copy; or someone else's environment."""
 
     agent: AgentConfig
     """Networks, algorithm and rollout."""
