@@ -9,6 +9,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 TASKS = Path(__file__).parents[1] / "tasks" / "src"
+LEARNERS = Path(__file__).parents[1] / "learners" / "src"
 
 # What a unit may import besides itself. A unit is a module or a package of mjtrain, or a room of the launcher.
 # Everything may import config, errors, heartbeat, machine, rank and standard_streams, which import nothing of mjtrain.
@@ -217,6 +218,15 @@ def test_tasks_use_the_public_parts_only() -> None:
             if name.startswith("mjtrain."):
                 public = f"{name}.".startswith("mjtrain.mdp.") or name.removeprefix("mjtrain.")[0].isupper()
                 assert public, f"{path} imports {name}"
+
+
+def test_learners_use_what_is_for_learners() -> None:
+    units = {"checkpoint", "config", "env", "errors", "heartbeat", "learner", "learners", "learning", "rank"}
+    for path in LEARNERS.rglob("*.py"):
+        for name in imported_modules(path):
+            top, _, rest = name.partition(".")
+            assert top != "mjtrain" or rest.split(".")[0] in {*units, ""}, f"{path} imports {name}"
+            assert top != "skrl" or path.parent.name == "skrl_on_torch", f"{path} imports {name}"
 
 
 @pytest.mark.parametrize(

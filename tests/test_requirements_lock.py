@@ -22,8 +22,10 @@ def read_command() -> list[str]:
 
 def compile_again(folder: Path) -> str:
     """What the command of the file's header makes of `pyproject.toml`, which keeps the pins that are still allowed."""
-    (folder / "tasks").mkdir(exist_ok=True)
-    for name in ("pyproject.toml", "tasks/pyproject.toml", LOCK.name):
+    members = ("tasks", "learners")
+    for member in members:
+        (folder / member).mkdir(exist_ok=True)
+    for name in ("pyproject.toml", *(f"{member}/pyproject.toml" for member in members), LOCK.name):
         if not (folder / name).exists():
             shutil.copy(ROOT / name, folder / name)
     done = subprocess.run(read_command(), cwd=folder, capture_output=True, text=True, timeout=120, check=False)
@@ -63,4 +65,4 @@ def test_every_line_is_a_version_or_a_hash() -> None:
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", value) for value in hashes), pin
     names = [entry.partition("==")[0] for entry in entries]
     assert {"torch", "mujoco", "warp-lang", "torchrunx", "hatchling"} <= set(names)
-    assert not {"mjtrain", "mjtrain-tasks"} & set(names)
+    assert not {"mjtrain", "mjtrain-tasks", "mjtrain-learners"} & set(names)

@@ -1,4 +1,4 @@
-"""Both distributions hold all that a user needs: built, installed into an empty environment, used without the clone."""
+"""All distributions hold all that a user needs: built, installed into an empty environment, used without the clone."""
 
 import os
 import shutil
@@ -50,18 +50,18 @@ def run_uv(folder: Path, *command: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Both wheels, each built from its source distribution."""
+    """All wheels, each built from its source distribution."""
     folder = tmp_path_factory.mktemp("dist")
     run_uv(folder, "build", "--quiet", "--all-packages", "--out-dir", folder, ROOT)
-    assert len(list(folder.glob("*.tar.gz"))) == 2
+    assert len(list(folder.glob("*.tar.gz"))) == 3
     return sorted(folder.glob("*.whl"))
 
 
 def test_the_wheels_hold_every_module_and_every_robot(wheels: list[Path]) -> None:
     """Nothing of the sources is forgotten, and nothing else is in there."""
-    assert [wheel.name.partition("-")[0] for wheel in wheels] == ["mjtrain", "mjtrain_tasks"]
+    assert [wheel.name.partition("-")[0] for wheel in wheels] == ["mjtrain", "mjtrain_learners", "mjtrain_tasks"]
     packed: set[str] = set()
-    for wheel, source in zip(wheels, (ROOT / "src", ROOT / "tasks" / "src"), strict=True):
+    for wheel, source in zip(wheels, (ROOT / "src", ROOT / "learners" / "src", ROOT / "tasks" / "src"), strict=True):
         packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         files = {path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
         assert packed == {str(path.relative_to(source)) for path in files}
@@ -84,6 +84,8 @@ def test_they_train_and_play_without_the_clone(wheels: list[Path], tmp_path: Pat
     run(tmp_path, bin_dir / "train", "Cartpole-Balance", *small, "--num-envs", "8", "--max-iterations", "1")
     assert len(list(tmp_path.glob("logs/cartpole_balance/*/model_1.pt"))) == 1
     assert "reward" in run(tmp_path, bin_dir / "play", "Cartpole-Balance", "--episodes", "2")
+    skrl = ("--learner", "skrl", "--num-envs", "8", "--max-iterations", "1")
+    run(tmp_path, bin_dir / "train", "Cartpole-Balance", *small, *skrl)
 
     code = "import mjtrain, mjtrain_tasks.models as models; print(mjtrain.__file__, models.__file__, sep='\\n')"
     for line in run(tmp_path, python, "-c", code).splitlines():

@@ -19,6 +19,8 @@ PACKAGES = (
     "warp-lang",
     "numpy",
     "cloudpickle",
+    "mjtrain-learners",
+    "skrl",
 )
 """Packages on which a run depends. They must be the same on every host of a job, and are recorded with each run."""
 

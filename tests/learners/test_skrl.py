@@ -1,0 +1,202 @@
+"""skrl under the training loop: what it trains, that ranks stay the same, that it resumes, and what is refused."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.cli.plot import main as plot
+from mjtrain.cli.train import main as train
+from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
+from mjtrain.learners import make_learner
+from mjtrain.rank import RankContext
+from mjtrain.training import make_env
+from mjtrain_learners.skrl_on_torch.translation import translate
+from support.resuming import assert_same, without_times
+
+CPU = LaunchConfig(gpu_ids=None)
+SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
+SKRL = LearnerConfig(name="skrl")
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [without_times(row) for row in lines if "event" not in row]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int) -> None:
+    """Bit for bit, with one rank and with two; the ranks are compared after each iteration."""
+    launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
+
+    def go(name: str, iterations: int, **more: Any) -> Path:
+        return mjtrain.train(
+            "Cartpole-Balance", num_envs=8, logger="none", learner="skrl", drift_check_interval=1,
+            log_root=str(tmp_path / name), max_iterations=iterations, launch=launch, **more,
+        ).run_dir  # fmt: skip
+
+    straight, stopped = go("straight", 4), go("stopped", 2)
+    go("stopped", 4, resume=str(stopped))
+    assert rows(straight) == rows(stopped)
+    ends = [load_checkpoint(run_dir / "model_4.pt", "cpu") for run_dir in (straight, stopped)]
+    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
+    assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(rows(straight)[-1])
+    assert rows(straight)[-1]["kl"] > 0
+
+
+def test_what_was_trained_is_played_exported_loaded_recorded_and_plotted(tmp_path: Path) -> None:
+    task = mjtrain.train(
+        "Cartpole-Balance", num_envs=8, learner="skrl", log_root=str(tmp_path), max_iterations=2, launch=CPU,
+        video=True, video_interval=1, video_length_s=0.2,
+    )  # fmt: skip
+    assert mjtrain.play(task, episodes=2, gpu_ids=None)["iteration"] == 2
+    assert max(mjtrain.export(task, observations=20).differences.values()) < 1e-5
+    assert list((task.run_dir / "videos").glob("*.mp4"))
+    plot([str(tmp_path), "--out", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").stat().st_size > 0
+    train([*SMALL, "--learner", "skrl", "--max-iterations", "1", "--load", str(task.checkpoint), "--log-root",
+           str(tmp_path / "loaded")])  # fmt: skip
+    (loaded,) = tmp_path.glob("loaded/*/*")
+    before, after = (load_checkpoint(path, "cpu") for path in (task.checkpoint, loaded / "model_1.pt"))
+    count = "current_count"
+    assert after["observation_preprocessor"][count] == before["observation_preprocessor"][count] + 8 * 24
+    with pytest.raises(SystemExit):
+        train([*SMALL, "--load", str(task.checkpoint), "--log-root", str(tmp_path / "other")])
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_policy_that_is_played_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    """The mean action of skrl's own agent, with its normaliser."""
+    done = mjtrain.train(
+        "Cartpole-Balance", num_envs=8, learner="skrl", log_root=str(tmp_path), max_iterations=2, launch=CPU
+    )
+    config = make_train_config("Cartpole-Balance", num_envs=8)
+
+    def mean_actions(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, config.agent, SKRL)
+        learner.load_weights(done.checkpoint)
+        ppo = learner._algorithm._ppo
+        observations = env.observe()["actor"]
+        _, outputs = ppo.policy.act({"observations": ppo._observation_preprocessor(observations)}, role="policy")
+        return observations, outputs["mean_actions"].detach()
+
+    observations, expected = mjtrain.launch(mean_actions, launch=CPU)
+    policy = mjtrain.load_policy(done)
+    assert torch.equal(policy({"actor": observations}), expected)
+
+
+def test_what_follows_a_truncation_is_the_value_before_it(tmp_path: Path) -> None:
+    """And to skrl the episode is over, so that no return runs on into the next one."""
+    config = make_train_config("Cartpole-Balance", num_envs=4)
+
+    def step(context: RankContext) -> dict[str, torch.Tensor]:
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, config.agent, SKRL)
+        algorithm = learner._algorithm
+        with torch.inference_mode():
+            algorithm.act(env.observe())
+            masks = (torch.tensor(mask, dtype=torch.bool) for mask in ([0, 1, 0, 0], [0, 0, 1, 1]))
+            algorithm.process_env_step(env.observe(), torch.ones(4), *masks)
+        stored = algorithm._ppo.memory.tensors
+        return {name: stored[name][0, :, 0].clone() for name in ("rewards", "values", "terminated")}
+
+    stored = mjtrain.launch(step, launch=CPU)
+    expected = torch.ones(4)
+    assert isinstance(config.agent.algorithm, PpoConfig)
+    expected[2:] += config.agent.algorithm.gamma * stored["values"][2:]
+    assert torch.equal(stored["rewards"], expected)
+    assert stored["terminated"].tolist() == [False, True, True, True]
+    assert stored["values"].abs().min() > 0
+
+
+def test_normaliser_and_advantages_are_those_of_all_samples() -> None:
+    """Two ranks with half of the samples each find what one finds with all; skrl hears of the ranks from mjtrain."""
+
+    def measure(context: RankContext) -> dict[str, Any]:
+        from mjtrain_learners.skrl_on_torch.start import start_skrl
+
+        start_skrl(context)
+        import skrl
+        from skrl.resources.preprocessors.torch import RunningStandardScaler
+
+        from mjtrain.learning.collectives import Collectives
+        from mjtrain_learners.skrl_on_torch.normalization import JobScaler
+
+        samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
+        whole = RunningStandardScaler(2, device="cpu")
+        shared = JobScaler(2, collectives=Collectives("cpu"), device="cpu")
+        for batch in samples:
+            whole(batch, train=True)
+            shared(batch[context.rank :: 2], train=True)
+        return {
+            "whole": whole.state_dict(),
+            "shared": shared.state_dict(),
+            "backend": torch.distributed.get_backend(),
+            "size": (skrl.config.torch.world_size, skrl.config.torch.is_distributed),
+            "environment": os.environ["WORLD_SIZE"],
+        }
+
+    seen = mjtrain.launch(measure, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
+    for name, value in seen["whole"].items():
+        torch.testing.assert_close(seen["shared"][name], value, rtol=1e-12, atol=1e-12)
+    assert (seen["backend"], seen["size"], seen["environment"]) == ("gloo", (2, True), "2")
+
+
+def test_what_follows_from_the_agents_config() -> None:
+    agent = AgentConfig(
+        num_steps_per_env=7,
+        actor=ModelConfig(obs_normalization=False, distribution_cfg=DistributionConfig()),
+        algorithm=PpoConfig(
+            num_learning_epochs=2, num_mini_batches=3, learning_rate=0.1, schedule="fixed", gamma=0.4, lam=0.5,
+            clip_param=0.6, use_clipped_value_loss=False, value_loss_coef=0.7, entropy_coef=0.8, max_grad_norm=0.9,
+        ),
+    )  # fmt: skip
+    translated = translate(agent, {"gae_lambda": 0.55, "policy": {"max_log_std": 1.0}})
+    expected = {
+        "rollouts": 7, "learning_epochs": 2, "mini_batches": 3, "learning_rate": 0.1, "learning_rate_scheduler": None,
+        "discount_factor": 0.4, "gae_lambda": 0.55, "ratio_clip": 0.6, "value_clip": 0.0, "value_loss_scale": 0.7,
+        "entropy_loss_scale": 0.8, "grad_norm_clip": 0.9, "observation_preprocessor": None,
+        "state_preprocessor": "RunningStandardScaler", "policy": {"max_log_std": 1.0},
+    }  # fmt: skip
+    assert {name: translated[name] for name in expected} == expected
+    adaptive = translate(AgentConfig(algorithm=PpoConfig(desired_kl=0.03)), {})
+    assert adaptive["learning_rate_scheduler"] == "KLAdaptiveLR"
+    assert adaptive["learning_rate_scheduler_kwargs"]["kl_threshold"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "says"),
+    [
+        ("--agent.actor.class-name RNNModel", "", "--agent.actor.class-name RNNModel: skrl has MLPModel here"),
+        ("--agent.algorithm.optimizer sgd", "", "--agent.algorithm.optimizer sgd: skrl has adam"),
+        ("--agent.critic.activation step", "", "--agent.critic.activation step: choose from elu, "),
+        ("--agent.torch-compile-mode default", "", "--agent.torch-compile-mode default: is not used with skrl"),
+        ("", "gamma: 0.9", "--learner-config gamma: skrl takes learning_epochs, "),
+        ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
+        ("", "policy: {clip: 1}", "--learner-config policy.clip: skrl takes clip_log_std, "),
+        ("", "value_preprocessor: eval", "--learner-config value_preprocessor eval: give RunningStandardScaler"),
+        ("--num-workers 2", "kl_threshold: 0.1", "--learner-config kl_threshold 0.1: would end the epochs of 2 ranks"),
+    ],
+)
+def test_what_has_no_counterpart_is_one_line(
+    words: str, settings: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(settings)
+    given = ["--learner", "skrl", *words.split(), "--learner-config", str(file), "--log-root", str(tmp_path / "logs")]
+    with pytest.raises(SystemExit) as stop:
+        train([*SMALL, *given])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert stop.value.code == 2
+    assert not (tmp_path / "logs").exists()
