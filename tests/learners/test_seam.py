@@ -10,6 +10,7 @@ import yaml
 import mjtrain
 from mjtrain.cli.train import main as train
 from mjtrain.errors import RequestError
+from mjtrain.learners import find_library
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
@@ -82,3 +83,9 @@ def test_what_does_not_fit_is_one_line(
     assert says in line
     assert stop.value.code == 2
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_learner_that_mjtrain_knows_and_nothing_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mjtrain.learners.list_learners", list)
+    with pytest.raises(RequestError, match=r'--learner skrl: is not installed; pip install "mjtrain-learners\[skrl\]"'):
+        find_library("skrl")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
+from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.cli.plot import main as plot
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
@@ -19,6 +20,7 @@ from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.training import make_env
 from mjtrain_learners.skrl_on_torch.translation import translate
+from support.jobs import BIN, Job
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -51,6 +53,17 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int
     assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
     assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(rows(straight)[-1])
     assert rows(straight)[-1]["kl"] > 0
+
+
+def test_a_signal_saves_after_the_iteration(tmp_path: Path) -> None:
+    words = [*SMALL, "--num-workers", "2", "--learner", "skrl", "--max-iterations", "100000"]
+    job = Job([str(BIN / "train"), *words], tmp_path)
+    job.wait_for("iteration 2/")
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 128 + signal.SIGTERM
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    assert checkpoint == run_dir / f"model_{rows(run_dir)[-1]['iteration']}.pt"
 
 
 def test_what_was_trained_is_played_exported_loaded_recorded_and_plotted(tmp_path: Path) -> None:
@@ -119,36 +132,44 @@ def test_what_follows_a_truncation_is_the_value_before_it(tmp_path: Path) -> Non
     assert stored["values"].abs().min() > 0
 
 
-def test_normaliser_and_advantages_are_those_of_all_samples() -> None:
+def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
+    config = make_train_config("Cartpole-Balance", num_envs=8)
+    learner: Any = make_learner(context, make_env(context, config), config.agent, SKRL)
+    list(learner.iterate(1))
+    advantages = learner._algorithm._ppo.memory.tensors["advantages"].flatten().clone()
+    of_both = [torch.empty_like(advantages) for _ in range(2)]
+    torch.distributed.all_gather(of_both, advantages)
+
+    import skrl
+    from skrl.resources.preprocessors.torch import RunningStandardScaler
+
+    from mjtrain_learners.skrl_on_torch.normalization import JobScaler
+
+    samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
+    whole = RunningStandardScaler(2, device="cpu")
+    shared = JobScaler(2, collectives=learner._algorithm.collectives, device="cpu")
+    for batch in samples:
+        whole(batch, train=True)
+        shared(batch[context.rank :: 2], train=True)
+    return {
+        "whole": whole.state_dict(),
+        "shared": shared.state_dict(),
+        "advantages": of_both,
+        "backend": torch.distributed.get_backend(),
+        "size": (skrl.config.torch.world_size, skrl.config.torch.is_distributed),
+        "environment": os.environ["WORLD_SIZE"],
+    }
+
+
+def test_normalisers_and_advantages_are_those_of_all_samples() -> None:
     """Two ranks with half of the samples each find what one finds with all; skrl hears of the ranks from mjtrain."""
-
-    def measure(context: RankContext) -> dict[str, Any]:
-        from mjtrain_learners.skrl_on_torch.start import start_skrl
-
-        start_skrl(context)
-        import skrl
-        from skrl.resources.preprocessors.torch import RunningStandardScaler
-
-        from mjtrain.learning.collectives import Collectives
-        from mjtrain_learners.skrl_on_torch.normalization import JobScaler
-
-        samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
-        whole = RunningStandardScaler(2, device="cpu")
-        shared = JobScaler(2, collectives=Collectives("cpu"), device="cpu")
-        for batch in samples:
-            whole(batch, train=True)
-            shared(batch[context.rank :: 2], train=True)
-        return {
-            "whole": whole.state_dict(),
-            "shared": shared.state_dict(),
-            "backend": torch.distributed.get_backend(),
-            "size": (skrl.config.torch.world_size, skrl.config.torch.is_distributed),
-            "environment": os.environ["WORLD_SIZE"],
-        }
-
-    seen = mjtrain.launch(measure, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
-    for name, value in seen["whole"].items():
-        torch.testing.assert_close(seen["shared"][name], value, rtol=1e-12, atol=1e-12)
+    seen = mjtrain.launch(_look_at_two_ranks, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
+    for name, value in seen["whole"].items():  # skrl takes the means of a batch in single precision
+        torch.testing.assert_close(seen["shared"][name], value, rtol=1e-6, atol=1e-6)
+    advantages = torch.cat(seen["advantages"])
+    assert abs(advantages.mean().item()) < 1e-5
+    assert abs(advantages.std().item() - 1.0) < 1e-5
+    assert abs(seen["advantages"][0].mean().item()) > 1e-3
     assert (seen["backend"], seen["size"], seen["environment"]) == ("gloo", (2, True), "2")
 
 
@@ -185,6 +206,11 @@ def test_what_follows_from_the_agents_config() -> None:
         ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
         ("", "policy: {clip: 1}", "--learner-config policy.clip: skrl takes clip_log_std, "),
         ("", "value_preprocessor: eval", "--learner-config value_preprocessor eval: give RunningStandardScaler"),
+        (
+            "--agent.algorithm.schedule fixed",
+            "learning_rate_scheduler_kwargs: {min_lr: 0.1}",
+            "--learner-config learning_rate_scheduler_kwargs: has no effect",
+        ),
         ("--num-workers 2", "kl_threshold: 0.1", "--learner-config kl_threshold 0.1: would end the epochs of 2 ranks"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import AgentConfig, TrainConfig
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_ranks
+from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ class SkrlOnTorch:
         """Refuse what skrl has no counterpart for."""
         check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
-        check_ranks(config.learner.settings, world_size)
+        check_own(config.agent, config.learner.settings, world_size)
         return ()
 
     def make_learner(

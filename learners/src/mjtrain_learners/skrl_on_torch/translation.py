@@ -78,8 +78,17 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
     return merge_settings(translated, settings)
 
 
-def check_ranks(settings: Mapping[str, Any], world_size: int) -> None:
-    """Refuse what each rank would decide by itself."""
+def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) -> None:
+    """Refuse settings of skrl that would do harm or nothing.
+
+    Args:
+        agent: Checked by `agent_check.check_agent`.
+        settings: Content of --learner-config, checked by `agent_check.check_settings`.
+        world_size: Ranks of the job.
+
+    Raises:
+        RequestError: One would.
+    """
     if world_size > 1 and settings.get("kl_threshold", 0.0) > 0.0:
         raise RequestError(
             f"--learner-config kl_threshold {settings['kl_threshold']}: would end the epochs of {world_size} ranks at "
@@ -87,3 +96,7 @@ def check_ranks(settings: Mapping[str, Any], world_size: int) -> None:
         )
     if settings.get("value_preprocessor", SCALER) != SCALER:
         raise RequestError(f"--learner-config value_preprocessor {settings['value_preprocessor']}: give {SCALER}")
+    translated = translate(agent, settings)
+    for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
+        if translated[part] is None and settings.get(f"{part}_kwargs"):
+            raise RequestError(f"--learner-config {part}_kwargs: has no effect, as there is no {part}")
