@@ -11,7 +11,7 @@ import mjtrain
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import AuxiliaryConfig, PpoConfig
 from mjtrain.errors import RequestError
-from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.rl.policy import ActorPolicy
 from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision

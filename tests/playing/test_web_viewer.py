@@ -13,7 +13,7 @@ import torch
 from playwright.sync_api import Browser
 
 import mjtrain
-from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.playing.player import Player
 from mjtrain.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run

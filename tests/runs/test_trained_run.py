@@ -11,7 +11,7 @@ import yaml
 import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.errors import RequestError
-from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.playing.player import Player
 from mjtrain.rl.runner import Runner
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run

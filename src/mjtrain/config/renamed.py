@@ -65,7 +65,8 @@ RENAMED_FUNCTIONS: dict[str, str] = {
     "mjtrain.env.velocity:turn_error": "mjtrain.mdp.velocity:ang_vel_z_error",
     "mjtrain.env.velocity:velocity_command": "mjtrain.mdp.velocity:velocity_command",
     "mjtrain.env.velocity:vertical_speed": "mjtrain.mdp.velocity:lin_vel_z",
-    "mjtrain.play.mode:keep_level": "mjtrain.playing.eval_config:keep_level",
+    "mjtrain.play.mode:keep_level": "mjtrain.evaluation.eval_config:keep_level",
+    "mjtrain.playing.eval_config:keep_level": "mjtrain.evaluation.eval_config:keep_level",
 }
 """Recorded "module:qualified.name" -> the present one."""
 

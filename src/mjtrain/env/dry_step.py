@@ -1,13 +1,10 @@
 """One env step on two worlds, in which the result of every term is checked."""
 
 import functools
-import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from mjtrain.config import EnvConfig
@@ -15,8 +12,9 @@ from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.task_size import TaskSize, measure_task
-from mjtrain.env.term_check import check_terms, list_functions
+from mjtrain.env.term_check import check_terms
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
+from mjtrain.env.undisturbed import undisturbed
 from mjtrain.errors import RequestError
 
 NUM_ENVS = 2
@@ -45,7 +43,7 @@ def check_task(config: EnvConfig) -> TaskSize:
     check_terms(config)
     problems: dict[str, str] = {}
     size = None
-    with _same_random_numbers(), _same_memory([term.func for term in list_functions(config)]):
+    with undisturbed(config):
         try:
             size = _step_once(_guard_all(_shrink(config), problems), problems)
         except Exception:  # what follows from a term that is wrong; the term says more
@@ -230,42 +228,3 @@ def _without_consequences(problems: dict[str, str]) -> dict[str, str]:
     return {
         name: problem for name, problem in problems.items() if name.startswith(_UPSTREAM) or "() raised " not in problem
     }
-
-
-@contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """Restore the random generators of this process, which terms may have used."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-
-
-@contextmanager
-def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
-    """Restore what functions of a task may keep from call to call: global variables, and attributes of functions."""
-    spaces: dict[int, dict[str, Any]] = {}
-    for func in functions:
-        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
-            if not str(space.get("__name__", "")).startswith("mjtrain."):
-                spaces[id(space)] = space
-    before = [
-        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)]) for space in spaces.values()
-    ]
-    try:
-        yield
-    finally:
-        for space, names, containers in before:
-            for name in set(space) - set(names):
-                del space[name]
-            space.update(names)
-            for value, content in containers:
-                value.clear()
-                value.extend(content) if isinstance(value, list) else value.update(content)
-
-
-def _list_containers(space: dict[str, Any]) -> list[Any]:
-    return [value for name, value in space.items() if type(value) in (dict, list, set) and not name.startswith("__")]

@@ -8,7 +8,7 @@ from mjtrain.catalog import CUSTOM
 from mjtrain.config import EnvConfig, PlayConfig, TaskConfig
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
-from mjtrain.playing.eval_config import to_eval_config
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
 
@@ -69,9 +69,9 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     Raises:
         RequestError: The engine, the robot or the checkpoint do not fit.
     """
-    from mjtrain.playing.episodes import play_episodes, resolve_run_size
+    from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
+    from mjtrain.evaluation.summary import summarise
     from mjtrain.playing.player import Player
-    from mjtrain.playing.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)

@@ -1,8 +1,8 @@
-"""An environment and the policy that acts in it."""
+"""A run's environment and the policy that acts in it."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,16 +12,14 @@ from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learners import make_policy
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
 
-if TYPE_CHECKING:
-    from mjtrain.learner import Policy
 
-
-class Player:
-    """Steps an environment with a policy, whose weights can be replaced between two steps."""
+class Player(PolicyPlayer):
+    """Steps the environment of a run with its policy, whose weights can be replaced between two steps."""
 
     def __init__(
         self,
@@ -44,19 +42,17 @@ class Player:
         Raises:
             RequestError: The engine, the robot or the checkpoint do not fit.
         """
+        super().__init__(_make_env(context, run, num_envs, engine), None)
         self.run = run
-        self.env: Any = _make_env(context, run, num_envs, engine)
-        """The environment: an `Env`, or a `ForeignEnv` where someone else wrote it."""
         self._policy_name = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
-        self._network: Policy | None = None
         self.checkpoint: Path | None = None
         """File of the current weights; None without a trained policy."""
         if policy == "trained":
             assert run.checkpoint is not None
             content = self._read(run.checkpoint)
             learner = replace(run.learner, name=recorded_learner(content))
-            self._network = make_policy(run.agent, learner, self.env.observe(), self.env.num_actions)
+            self.policy = make_policy(run.agent, learner, self.env.observe(), self.env.num_actions)
             self._take(content, run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
@@ -75,50 +71,23 @@ class Player:
         return content
 
     def _take(self, content: dict[str, Any], checkpoint: Path) -> None:
-        assert self._network is not None
-        self._network.load(content, checkpoint)
+        assert self.policy is not None
+        self.policy.load(content, checkpoint)
         self.checkpoint = checkpoint
-
-    @property
-    def policy(self) -> "Policy | None":
-        """The trained network; None without a trained policy."""
-        return self._network
 
     @property
     def iteration(self) -> int | None:
         """Iteration of the training at which the current weights were saved; None without a trained policy."""
-        return None if self._network is None else self._network.iteration
-
-    @property
-    def estimated_group(self) -> str | None:
-        """Observation group that the policy tells from images; None if there is none."""
-        return None if self._network is None else self._network.estimated_group
+        return None if self.policy is None else self.policy.iteration
 
     def act(self) -> torch.Tensor:
         """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
-        env = self.env
-        if self._network is not None:
-            return self._network(env.observe())
-        shape = (env.num_envs, env.num_actions)
+        if self.policy is not None:
+            return super().act()
+        shape = (self.env.num_envs, self.env.num_actions)
         if self._policy_name == "zero":
-            return torch.zeros(shape, device=env.device)
-        return 2 * torch.rand(shape, generator=self._random, device=env.device) - 1
-
-    def step(self) -> torch.Tensor:
-        """Do one env step with the policy; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
-        _, _, terminated, truncated = self.env.step(self.act())
-        done = terminated | truncated
-        self.forget(done)
-        return done
-
-    def forget(self, worlds: torch.Tensor) -> None:
-        """Reset the memory of a recurrent policy in the masked worlds. Boolean, shape (num_envs,)."""
-        if self._network is not None:
-            self._network.reset(worlds)
-
-    def close(self) -> None:
-        """Release the environment."""
-        self.env.close()
+            return torch.zeros(shape, device=self.env.device)
+        return 2 * torch.rand(shape, generator=self._random, device=self.env.device) - 1
 
 
 def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: EngineName) -> TaskEnv:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from mjtrain.errors import RequestError
-from mjtrain.playing.estimates import Estimates
+from mjtrain.evaluation.estimates import Estimates
 from mjtrain.playing.player import Player
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun

@@ -12,11 +12,11 @@ import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain.evaluation.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.summary import summarise
 from mjtrain.mdp import reach, success
-from mjtrain.playing.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
-from mjtrain.playing.eval_config import to_eval_config
 from mjtrain.playing.player import Player
-from mjtrain.playing.summary import summarise
 from mjtrain.reporting.summary_table import print_summary
 from mjtrain.runs.trained_run import TrainedRun, untrained
 

@@ -1,13 +1,14 @@
 """Measure a policy over whole episodes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from mjtrain.errors import RequestError
-from mjtrain.playing.estimates import Estimates
-from mjtrain.playing.player import Player
+from mjtrain.evaluation.estimates import Estimates
+from mjtrain.evaluation.policy_player import PolicyPlayer
 
 BROKEN = "not_finite"
 """Cause of an episode that ended because its state was not finite."""
@@ -63,11 +64,16 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     return num_envs, math.ceil(episodes / num_envs)
 
 
-def play_episodes(player: Player, per_env: int) -> list[Episode]:
+def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] = lambda: True) -> list[Episode]:
     """Play per_env whole episodes in every world, each from a new start.
 
     A world that has played its episodes continues unmeasured until all worlds have. An episode that is still running
     after the longest possible time counts as it is, as UNFINISHED.
+
+    Args:
+        player: Environments and policy.
+        per_env: Episodes of each world.
+        go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
     """
     env = player.env
     everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -77,6 +83,8 @@ def play_episodes(player: Player, per_env: int) -> list[Episode]:
     left = torch.full((env.num_envs,), per_env, dtype=torch.long, device=env.device)
     found: list[Episode] = []
     for _ in range(per_env * env.max_episode_steps):
+        if not go_on():
+            return found
         meter.before_step()
         done = player.step()
         meter.after_step()
@@ -93,7 +101,7 @@ def play_episodes(player: Player, per_env: int) -> list[Episode]:
 class _Meter:
     """Accumulates rewards, length and errors of the running episode of every world."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: PolicyPlayer) -> None:
         self._env = env = player.env
         commands = env.config.commands
         self._errors = [(command, error) for command, term in commands.items() for error in term.errors]

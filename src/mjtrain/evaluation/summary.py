@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
-from mjtrain.playing.episodes import BROKEN, UNFINISHED, Episode
+from mjtrain.evaluation.episodes import BROKEN, UNFINISHED, Episode
 
 
 @dataclass(frozen=True, kw_only=True)

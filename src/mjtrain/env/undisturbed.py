@@ -1,0 +1,70 @@
+"""Step other worlds of a task without a trace in the ones that learn."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from mjtrain.config import EnvConfig
+from mjtrain.env.term_check import list_functions
+
+
+@contextmanager
+def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
+    """Leave this process as it was before a with block, as far as the terms of a task can tell.
+
+    Restored are the random generators, and what the terms' functions may keep from call to call: global variables of
+    their modules, and attributes of functions. Tensors that are kept there and changed in place stay changed.
+
+    Args:
+        config: The MDP.
+        device: Torch device whose generator is restored beside that of the CPU.
+    """
+    with _same_random_numbers(device), _same_memory([term.func for term in list_functions(config)]):
+        yield
+
+
+@contextmanager
+def _same_random_numbers(device: str) -> Iterator[None]:
+    """Restore the random generators of this process, which terms may have used."""
+    on_gpu = torch.device(device).type == "cuda"
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gpu_state = torch.cuda.get_rng_state(device) if on_gpu else None
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if gpu_state is not None:
+            torch.cuda.set_rng_state(gpu_state, device)
+
+
+@contextmanager
+def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
+    """Restore what functions of a task may keep from call to call: global variables, and attributes of functions."""
+    spaces: dict[int, dict[str, Any]] = {}
+    for func in functions:
+        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
+            if not str(space.get("__name__", "")).startswith("mjtrain."):
+                spaces[id(space)] = space
+    before = [
+        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)]) for space in spaces.values()
+    ]
+    try:
+        yield
+    finally:
+        for space, names, containers in before:
+            for name in set(space) - set(names):
+                del space[name]
+            space.update(names)
+            for value, content in containers:
+                value.clear()
+                value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+def _list_containers(space: dict[str, Any]) -> list[Any]:
+    return [value for name, value in space.items() if type(value) in (dict, list, set) and not name.startswith("__")]

@@ -1,0 +1,1 @@
+"""Measure a policy over whole episodes: `play` does, and a training now and then."""
