@@ -82,10 +82,9 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 
         run = TrainingRun.from_plain(group.agree(decide))
         keep_functions(run.record, request.config.env)
-        if group.leads:
-            stack.enter_context(end_recorded(run.run_dir))
+        end = stack.enter_context(end_recorded(run.run_dir)) if group.leads else {}
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
-        return run_plan(
+        result = run_plan(
             plan,
             _train_rank,
             _with_robot(request.config, run.robot),
@@ -96,6 +95,9 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             on_restart=restart_reporter(run, plan.max_restarts),
             saved_progress=partial(saved_iteration, run.run_dir),
         )
+        if result.ended_by is not None:
+            end["because"] = result.ended_by
+        return result
 
 
 def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
@@ -269,7 +271,7 @@ def export(
 
     Args:
         run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
-        checkpoint: File, or its name in the run. Default: the newest valid one.
+        checkpoint: File, its name in the run, or "best". Default: the newest valid one.
         out: Folder for the files. Default: export in the run directory.
         observations: Number of recorded observations on which the files must agree with the policy.
         log_root: Folder below which runs live.
@@ -299,7 +301,7 @@ def load_policy(
 
     Args:
         run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
-        checkpoint: File, or its name in the run. Default: the newest valid one.
+        checkpoint: File, its name in the run, or "best". Default: the newest valid one.
         log_root: Folder below which runs live.
         device: Torch device on which it is evaluated.
 

@@ -206,16 +206,17 @@ def verify_checkpoint(path: Path) -> None:
         raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
 
 
-def prune_checkpoints(run_dir: Path, keep: int | None) -> None:
+def prune_checkpoints(run_dir: Path, keep: int | None, best: int | None = None) -> None:
     """Delete all but the newest checkpoints of a run, and partial files of interrupted saves.
 
     Args:
         run_dir: The run. Its newest checkpoint must be known to be valid.
         keep: How many to keep; None keeps all.
+        best: Iteration of one more that is kept.
     """
     stale = list(run_dir.glob(".model_*.pt.partial"))
     if keep is not None:
-        stale += list_checkpoints(run_dir)[keep:]
+        stale += [path for path in list_checkpoints(run_dir)[keep:] if checkpoint_iteration(path) != best]
     for path in stale:
         with contextlib.suppress(OSError):  # a stale file does no harm
             path.unlink()

@@ -14,7 +14,8 @@ class Heartbeat:
         self.beats = 0
         """Number of beats so far; 0 for a function that never gives one."""
         self.phase = "start"
-        """What the rank is doing: start, then run, or in a training build, rollout, update or save."""
+        """What the rank is doing: start, then run, or in a training build, rollout, update,
+        evaluation or save."""
         self.warming_up = False
         """Whether a change of the Python stack counts as progress beside the beats, see `beat`."""
         self.waiting = False

@@ -11,18 +11,22 @@ from typing import Any, Protocol
 import torch
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class IterationResult:
-    """One iteration of a training: a rollout and an update."""
+    """One iteration of a training: a rollout and an update. Hooks may change it, on all ranks alike."""
 
     iteration: int
     """Iterations done, this one included."""
 
     is_last: bool
-    """Whether the training ends here, as planned or because a stop was requested; the same on all ranks."""
+    """Whether the training ends here, as planned, because a stop was requested or because a hook says so; the same on
+    all ranks."""
 
     metrics: dict[str, Any]
     """Metrics of the whole job, as in metrics.jsonl; hooks may add theirs."""
+
+    is_best: bool = False
+    """Whether it is better than all before, by --best-metric, and is saved therefore; the same on all ranks."""
 
 
 class Learner(Protocol):
@@ -90,6 +94,10 @@ class Learner(Protocol):
         Raises:
             RequestError: It is no valid checkpoint, or one of other networks.
         """
+        ...
+
+    def policy_weights(self) -> dict[str, Any]:
+        """Return what `Policy.load` takes: the policy as it is now. Nothing is copied, and no rank waits for others."""
         ...
 
     def check_drift(self) -> None:

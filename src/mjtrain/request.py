@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from mjtrain.best_checkpoint import BEST, find_best
 from mjtrain.catalog import load_task
 from mjtrain.config import (
     DEFAULT_LEARNER,
@@ -27,6 +28,7 @@ from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learners import check_learner, find_library
 from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need
+from mjtrain.metric_rules import find_rule_problems
 from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
 from mjtrain.runs.learner import resolve_learner
@@ -35,6 +37,7 @@ from mjtrain.runs.resume import check_urls, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runs.trained_run import is_run
 from mjtrain.video.backend import drawing_environ
 
 
@@ -114,8 +117,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     _check_video(config.run)
     if config.run.resume is None:  # a run that is resumed has a copy of its own
         check_robot_file(config.env.robot)
-    if config.run.load is not None and not Path(config.run.load).is_file():
-        raise RequestError(f"--load {config.run.load}: no such file")
+    config = _resolve_load(config)
     notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
     notices += check_learner(config, plan.world_size, device)
     params = {name: to_plain(getattr(config, name)) for name in ("env", "agent", "learner")}  # raises where it cannot
@@ -138,6 +140,18 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     )
 
 
+def _resolve_load(config: TrainConfig) -> TrainConfig:
+    """Check --load, and replace {run}/best by the file of that checkpoint."""
+    if config.run.load is None:
+        return config
+    path, flag = Path(config.run.load), f"--load {config.run.load}"
+    if path.name == BEST and is_run(path.parent):
+        path = find_best(path.parent, flag)
+    if not path.is_file():
+        raise RequestError(f"{flag}: no such file")
+    return replace(config, run=replace(config.run, load=str(path)))
+
+
 def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
 
@@ -155,6 +169,7 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
     problems = problems or list(_find_unfit_networks(config.agent))
+    problems = problems or list(find_rule_problems(config))
     if problems:
         raise RequestError.of(problems)
 
@@ -179,6 +194,8 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"--engine {config.run.engine}: {label} brings its own physics"
     if config.run.video:
         yield f"--video: {label} has no worlds that mjtrain could draw"
+    if config.run.eval_interval:
+        yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
     if isinstance(config.agent.algorithm, DistillationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
 

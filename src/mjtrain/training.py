@@ -35,6 +35,9 @@ class TrainResult:
     metrics: dict[str, Any]
     """Those of the last iteration, as in metrics.jsonl."""
 
+    ended_by: str | None = None
+    """The condition of --stop-when that ended it early, and the value that met it; None for nothing."""
+
 
 def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
     """Build environments and learner, restore them, and learn; every rank calls it.
@@ -64,15 +67,30 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:
                 report.warn(notice)
-        session = Session(context=context, config=config, run_dir=run.run_dir, env=env, learner=learner, report=report)
+        session = Session(
+            context=context,
+            config=config,
+            run_dir=run.run_dir,
+            env=env,
+            learner=learner,
+            last_iteration=last_iteration,
+            report=report,
+        )
         hooks = [stack.enter_context(make_hook(session)) for make_hook in HOOKS]
         for result in learner.iterate(last_iteration):
             metrics = result.metrics
             for hook in hooks:
                 hook.after_iteration(result)
+            if result.is_last:
+                break
         for hook in hooks:
             hook.finish()
-    return TrainResult(run_dir=run.run_dir, checkpoint=checkpoint_path(run.run_dir, learner.iteration), metrics=metrics)
+    return TrainResult(
+        run_dir=run.run_dir,
+        checkpoint=checkpoint_path(run.run_dir, learner.iteration),
+        metrics=metrics,
+        ended_by=session.ended_by,
+    )
 
 
 def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:

@@ -12,8 +12,9 @@ import mjtrain
 from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
-from mjtrain.evaluation.episodes import BROKEN, UNFINISHED, play_episodes, resolve_run_size
+from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.names import BROKEN, UNFINISHED
 from mjtrain.evaluation.summary import summarise
 from mjtrain.mdp import reach, success
 from mjtrain.playing.player import Player

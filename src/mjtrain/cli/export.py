@@ -14,7 +14,8 @@ class Options:
     """A trained policy as files."""
 
     checkpoint: str | None = None
-    """File, or its name in the run. Default: the newest valid one."""
+    """File, its name in the run, or best, for the best one by the run's --best-metric. Default: the newest valid
+    one."""
 
     out: str | None = None
     """Folder for the files. Default: export in the run directory."""

@@ -18,6 +18,8 @@ class ForeignEnvConfig:
     terminations: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
     commands: ClassVar[dict[str, Any]] = {}
     successes: ClassVar[dict[str, Any]] = {}
+    curriculum: ClassVar[dict[str, Any]] = {}
+    observations: ClassVar[dict[str, Any]] = {}
     cameras: ClassVar[dict[str, Any]] = {}
     nan_guard: ClassVar[NanGuardConfig] = NanGuardConfig()
 

@@ -20,7 +20,8 @@ class PlayConfig:
     checkpoint."""
 
     checkpoint: str | None = None
-    """Checkpoint file. Default: the newest valid one of the run."""
+    """Checkpoint file; its name, if a run directory is played; or best, for the best one of the run by its
+    --best-metric. Default: the newest valid one of the run."""
 
     policy: PolicyName = "trained"
     """trained: the network of the checkpoint, without exploration noise; zero: actions of zero; random: uniform

@@ -85,10 +85,11 @@ class RunConfig:
     are used; differences from the run's are printed."""
 
     load: str | None = None
-    """Checkpoint to start from: network weights and normalisers, not the optimiser and not the counters."""
+    """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
+    counters."""
 
     keep_checkpoints: int | None = None
-    """Keep only the newest N checkpoints, here and at --checkpoint-url. Default: all."""
+    """Keep only the newest N checkpoints, here and at --checkpoint-url, and the best one. Default: all."""
 
     checkpoint_url: str | None = None
     """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
@@ -103,6 +104,22 @@ class RunConfig:
 
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
+
+    eval_interval: int = 0
+    """Iterations between evaluations of the policy without exploration noise, in worlds of their own, and as `play`
+    has the task: without noise and pushes. The last iteration is evaluated too. 0: never."""
+
+    eval_episodes: int = 32
+    """Whole episodes of an evaluation, split over the ranks."""
+
+    stop_when: tuple[str, ...] = ()
+    """Conditions, such as "eval/return>=14": the run ends, saved, as soon as one of them is true. A metric of
+    metrics.jsonl, one of >= > <= <, and a number."""
+
+    best_metric: str | None = None
+    """Metric of metrics.jsonl by which the best checkpoint is kept, for `--checkpoint best` of `play` and `export`.
+    Larger is better, but for losses, errors and estimates; -NAME and +NAME decide otherwise (--best-metric=-NAME).
+    Default: eval/return with --eval-interval, else none."""
 
     video: bool = False
     """Record videos of one environment of rank 0, into {run}/videos, TensorBoard and W&B."""

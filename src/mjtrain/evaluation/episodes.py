@@ -1,20 +1,15 @@
 """Measure a policy over whole episodes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 
 from mjtrain.errors import RequestError
 from mjtrain.evaluation.estimates import Estimates
+from mjtrain.evaluation.names import BROKEN, UNFINISHED
 from mjtrain.evaluation.policy_player import PolicyPlayer
-
-BROKEN = "not_finite"
-"""Cause of an episode that ended because its state was not finite."""
-
-UNFINISHED = "unfinished"
-"""Cause of an episode that no termination term ended within its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +37,22 @@ class Episode:
 
     estimates: dict[str, float]
     """Mean error of what the policy estimates, by observation term; empty if it estimates nothing."""
+
+    def quantities(self, causes: Iterable[str]) -> dict[str, float]:
+        """Return all of it as numbers by name, see `names.list_quantities`.
+
+        Args:
+            causes: Names of all causes; those of this episode are 1, and the others 0.
+        """
+        return {
+            "return": self.reward,
+            "length": float(self.length),
+            **{f"reward/{name}": value for name, value in self.reward_terms.items()},
+            **{f"error/{name}": value for name, value in self.errors.items()},
+            **{f"estimate/{name}": value for name, value in self.estimates.items()},
+            **{f"success/{name}": value for name, value in self.successes.items()},
+            **{f"termination/{name}": float(name in self.causes) for name in causes},
+        }
 
 
 def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
-from mjtrain.evaluation.episodes import BROKEN, UNFINISHED, Episode
+from mjtrain.evaluation.episodes import Episode
+from mjtrain.evaluation.names import BROKEN, UNFINISHED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 from mjtrain.hooks.base import Hook, Session
+from mjtrain.hooks.best import BestHook
 from mjtrain.hooks.checkpoints import CheckpointHook
 from mjtrain.hooks.drift import DriftHook
 from mjtrain.hooks.nan import NanHook
 from mjtrain.hooks.report import ReportHook
+from mjtrain.hooks.stop_when import StopWhenHook
+from mjtrain.metric_rules import find_ranking
 
 __all__ = ["HOOKS", "Hook", "Session"]
 
@@ -19,9 +22,31 @@ def _make_video_hook(session: Session) -> Hook:
     return VideoHook(session, session.report)
 
 
-HOOKS: tuple[Callable[[Session], Hook], ...] = (_make_video_hook, ReportHook, NanHook, DriftHook, CheckpointHook)
+def _make_evaluation_hook(session: Session) -> Hook:
+    if not session.config.run.eval_interval:
+        return Hook()
+    from mjtrain.hooks.evaluation import EvaluationHook  # only where policies are evaluated
+
+    return EvaluationHook(session)
+
+
+def _make_best_hook(session: Session) -> Hook:
+    ranking = find_ranking(session.config.run)
+    return Hook() if ranking is None else BestHook(session, ranking)
+
+
+HOOKS: tuple[Callable[[Session], Hook], ...] = (
+    _make_video_hook,
+    _make_evaluation_hook,
+    StopWhenHook,
+    _make_best_hook,
+    ReportHook,
+    NanHook,
+    DriftHook,
+    CheckpointHook,
+)
 """What is called after each iteration, in this order on every rank.
 
-The drift check and the checkpoint are collective, and the ranks are compared before anything is saved. What adds
-metrics comes before the report.
+The evaluation, the drift check and the checkpoint are collective, and the ranks are compared before anything is saved.
+What adds metrics comes before what reads them, and that before the report.
 """

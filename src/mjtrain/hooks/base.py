@@ -10,7 +10,7 @@ from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Session:
     """A training on one rank, as its hooks see it."""
 
@@ -29,8 +29,14 @@ class Session:
     learner: Learner
     """What learns."""
 
+    last_iteration: int
+    """Iteration with which the training ends, unless something ends it before."""
+
     report: RunReport | None
     """Takes metrics and warnings; None on all ranks except the main one."""
+
+    ended_by: str | None = None
+    """What has ended the training early as planned, in words; None for nothing."""
 
 
 class Hook:

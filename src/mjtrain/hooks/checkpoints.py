@@ -3,15 +3,17 @@
 from pathlib import Path
 
 from mjtrain import heartbeat
+from mjtrain.best_checkpoint import BestCheckpoint, read_best, write_best
 from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.hooks.base import Hook, Session
 from mjtrain.learner import IterationResult
+from mjtrain.metric_rules import find_ranking
 from mjtrain.storage import Uploader, UploadEvent
 
 
 def is_save_due(result: IterationResult, save_interval: int) -> bool:
-    """Tell whether an iteration ends with a checkpoint: every save_interval iterations, and the last one."""
-    return result.is_last or result.iteration % save_interval == 0
+    """Tell whether an iteration ends with a checkpoint: every save_interval iterations, the best and the last one."""
+    return result.is_last or result.is_best or result.iteration % save_interval == 0
 
 
 class CheckpointHook(Hook):
@@ -29,6 +31,7 @@ class CheckpointHook(Hook):
         self._infos = {"task": session.config.task}
         self._interval = session.config.agent.save_interval
         self._keep = run.keep_checkpoints
+        self._ranking = find_ranking(run)
         self._flush_s = run.checkpoint_flush_s
         self._uploader: Uploader | None = None
         if session.report is not None and run.checkpoint_url is not None:
@@ -44,7 +47,7 @@ class CheckpointHook(Hook):
         """
         if is_save_due(result, self._interval):
             heartbeat.beat("save")
-            self._save(checkpoint_path(self._run_dir, result.iteration), is_last=result.is_last)
+            self._save(checkpoint_path(self._run_dir, result.iteration), result)
         if self._uploader is not None:
             self._tell(self._uploader.poll_events())
 
@@ -57,17 +60,29 @@ class CheckpointHook(Hook):
         if self._uploader is not None:
             self._uploader.close()
 
-    def _save(self, path: Path, *, is_last: bool) -> None:
+    def _save(self, path: Path, result: IterationResult) -> None:
         try:
             self._learner.save(path, self._infos)
+            best = self._record_best(result)
         except OSError as error:
-            self._handle_failed_save(path, error, is_last=is_last)
+            self._handle_failed_save(path, error, is_last=result.is_last)
             return
         if self._report is not None:
             self._report.add_checkpoint(path)
-            prune_checkpoints(self._run_dir, self._keep)
+            prune_checkpoints(self._run_dir, self._keep, best)
         if self._uploader is not None:
             self._uploader.submit(path)
+
+    def _record_best(self, result: IterationResult) -> int | None:
+        """Record that a checkpoint which was just saved is the best, if it is; return the best one's iteration."""
+        if self._report is None:
+            return None
+        if result.is_best and self._ranking is not None:
+            metric = self._ranking.metric
+            best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
+            write_best(self._run_dir, best)
+        known = read_best(self._run_dir)
+        return None if known is None else known.iteration
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""

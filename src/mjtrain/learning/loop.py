@@ -208,6 +208,10 @@ class TrainingLoop:
         self._algorithm.load_rank_state(state)
         return None
 
+    def policy_weights(self) -> dict[str, Any]:
+        """Return what `Policy.load` takes: the networks as they are now, not a copy."""
+        return {**as_tensors(self._algorithm.state_dict()), "iter": self.iteration}
+
     def load_weights(self, path: Path) -> None:
         """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from mjtrain.reporting.status import RunStatus, format_duration, format_number
+from mjtrain.reporting.status import RunStatus, describe_evaluation, format_duration, format_number
 
 
 class ProgressDisplay:
@@ -51,8 +51,14 @@ class ProgressDisplay:
             "elapsed": format_duration(elapsed_s),
             "remaining": format_duration(remaining_s),
         }
+        if "eval/return" in metrics:
+            fields["evaluation"] = describe_evaluation(metrics)
         self._console.print(" | ".join(f"{name} {value}" for name, value in fields.items()), soft_wrap=True)
 
-    def warn(self, line: str) -> None:
+    def tell(self, line: str) -> None:
         """Print a line above the status."""
+        self._console.print(line, soft_wrap=True, markup=False)
+
+    def warn(self, line: str) -> None:
+        """Print a warning above the status."""
         self._console.print(f"[yellow]warning: {line}", soft_wrap=True)

@@ -24,19 +24,23 @@ def write_event(run_dir: Path, event: str, **fields: Any) -> None:
 
 
 @contextlib.contextmanager
-def end_recorded(run_dir: Path) -> Iterator[None]:
+def end_recorded(run_dir: Path) -> Iterator[dict[str, Any]]:
     """Record the end of a run as an event: how the with block is left, unless the request was refused.
 
     A disk that is full changes nothing else.
+
+    Yields:
+        Plain values that the event of an end without an error has too; empty at first.
     """
+    more: dict[str, Any] = {}
     try:
-        yield
+        yield more
     except RequestError:
         raise
     except BaseException as error:
         _write_end(run_dir, _describe_end(error))
         raise
-    _write_end(run_dir, {"how": "done"})
+    _write_end(run_dir, {"how": "done", **more})
 
 
 def _write_end(run_dir: Path, end: dict[str, Any]) -> None:

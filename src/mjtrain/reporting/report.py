@@ -49,6 +49,10 @@ class RunReport:
         """Show a warning."""
         self._display.warn(line)
 
+    def tell(self, line: str) -> None:
+        """Show a line."""
+        self._display.tell(line)
+
     def add_event(self, event: str, line: str | None, fields: dict[str, Any]) -> None:
         """Record an event in metrics.jsonl, and show a line about it if there is one."""
         if line is not None:

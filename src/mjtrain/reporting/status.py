@@ -33,6 +33,7 @@ class RunStatus:
         self._elapsed_s = 0.0
         self._remaining_s = 0.0
         self._rewards: deque[float | None] = deque(maxlen=TREND_VALUES)
+        self._evaluation: str | None = None
         self._busy_s: deque[list[float]] = deque(maxlen=SMOOTHED_ITERATIONS)
 
     def update(self, metrics: dict[str, Any], elapsed_s: float, remaining_s: float) -> None:
@@ -45,6 +46,8 @@ class RunStatus:
         """
         self._metrics, self._elapsed_s, self._remaining_s = metrics, elapsed_s, remaining_s
         self._rewards.append(metrics["mean_reward"])
+        if "eval/return" in metrics:
+            self._evaluation = f"{describe_evaluation(metrics)} (iteration {metrics['iteration']})"
         if metrics.get("busy_time_by_rank_s"):
             self._busy_s.append(metrics["busy_time_by_rank_s"])
 
@@ -70,6 +73,8 @@ class RunStatus:
         table.add_row("env steps/s", f"{metrics['env_steps_per_second']:,.0f}")
         table.add_row("reward", Text.assemble(reward, "  ", (trend[max(0, len(trend) - room) :], "cyan")))
         table.add_row("episode length", format_number(metrics["mean_episode_length"]))
+        if self._evaluation is not None:
+            table.add_row("evaluation", self._evaluation)
         if self._busy_s:
             table.add_row("slowest rank", self._describe_slowest())
         yield table
@@ -81,6 +86,13 @@ class RunStatus:
         wait_s = busy_s[slowest] - statistics.median(time_s for rank, time_s in enumerate(busy_s) if rank != slowest)
         percent = 100 * wait_s / busy_s[slowest] if busy_s[slowest] > 0 else 0.0
         return f"{slowest} of {len(busy_s)}, the others wait {wait_s:.2f} s per iteration ({percent:.0f} %)"
+
+
+def describe_evaluation(metrics: dict[str, Any]) -> str:
+    """Say in a few words how an evaluation went."""
+    parts = {"return": metrics["eval/return"], "length": metrics["eval/length"]}
+    parts |= {name[5:]: value for name, value in metrics.items() if name.startswith("eval/success/")}
+    return ", ".join(f"{name} {format_number(value)}" for name, value in parts.items())
 
 
 def sparkline(values: list[float | None], *, ascii_only: bool = False) -> str:

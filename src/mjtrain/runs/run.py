@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mjtrain.best_checkpoint import read_best
 from mjtrain.catalog import CUSTOM
-from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
 from mjtrain.config import AgentConfig, EnvConfig
 from mjtrain.errors import RequestError
 from mjtrain.runs.metrics import parse_metrics, to_arrays
@@ -78,6 +79,12 @@ class Run:
         file = self.path / "metrics.jsonl"
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
         return to_arrays(parse_metrics(lines)[0])
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """File of its best checkpoint, by --best-metric; None if none is recorded."""
+        best = read_best(self.path)
+        return None if best is None else checkpoint_path(self.path, best.iteration)
 
     @property
     def checkpoints(self) -> dict[int, Path]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mjtrain.best_checkpoint import BEST, find_best
 from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
@@ -65,7 +66,7 @@ def find_trained_run(
     Args:
         task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
         run: Run directory, or its name.
-        checkpoint: File; of a run directory also its name there.
+        checkpoint: File; of a run directory also its name there. "best" or {run}/best: the best one of the run.
         log_root: Folder below which runs live.
 
     Raises:
@@ -74,7 +75,7 @@ def find_trained_run(
     if is_run(task):
         return _open_run_dir(Path(task).absolute(), run, checkpoint)
     name, defaults = resolve_task_name(task), load_task(task)
-    if checkpoint is not None:
+    if checkpoint is not None and checkpoint != BEST:
         path = _check_file(Path(checkpoint).absolute())
         run_dir, notices = (path.parent if is_run(path.parent) else None), []
     else:
@@ -84,6 +85,8 @@ def find_trained_run(
         )
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
+    if checkpoint == BEST:
+        path = find_best(run_dir, "--checkpoint best")
     found = _read_run(name, run_dir, defaults)
     return replace(found, checkpoint=path, notices=(*notices, *found.notices))
 
@@ -122,6 +125,8 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> Tra
 
 
 def _check_file(path: Path) -> Path:
+    if path.name == BEST and is_run(path.parent):
+        return find_best(path.parent, f"--checkpoint {path}")
     if path.is_dir():
         raise RequestError(f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run")
     return path

@@ -4,6 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from mjtrain.best_checkpoint import BEST_FILE, parse_best, write_best
 from mjtrain.checkpoint import CheckpointError, checkpoint_path, verify_checkpoint
 from mjtrain.storage.publish import read_latest
 from mjtrain.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
@@ -21,7 +22,7 @@ def find_stored_iteration(url: str) -> int:
 
 
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Download the newest valid checkpoint below a URL, with the params and the robot of its run.
+    """Download the newest valid checkpoint below a URL, with the params and the robot of its run, and the best one.
 
     Args:
         url: As `check_url` returns it.
@@ -50,7 +51,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
                 partial.replace(path)
                 _fetch_params(storage, list(objects), run_dir)
                 _fetch_robot(storage, objects, run_dir)
-                return path, problems
+                return path, problems + _fetch_best(storage, names, objects, run_dir)
         finally:
             partial.unlink(missing_ok=True)
         problems.append(f"passed over {url}/{name}: {problem}")
@@ -83,6 +84,26 @@ def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
     except CheckpointError:
         return "it is not a complete checkpoint"
     return None
+
+
+def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run_dir: Path) -> list[str]:
+    """Download the best checkpoint, if one is recorded there; return a line if it cannot be had."""
+    content = storage.read(BEST_FILE)
+    best = None if content is None else parse_best(content[0])
+    if best is None:
+        return []
+    path = checkpoint_path(run_dir, best.iteration)
+    candidates = [name for name in names if object_iteration(name) == best.iteration]
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if not path.exists() and (not candidates or _download(storage, candidates[0], objects[candidates[0]], partial)):
+            return [f"the best checkpoint, {path.name}, is not stored at {storage.url}"]
+        if not path.exists():
+            partial.replace(path)
+        write_best(run_dir, best)
+    finally:
+        partial.unlink(missing_ok=True)
+    return []
 
 
 def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import IO
 
+from mjtrain.best_checkpoint import BEST_FILE, read_best
 from mjtrain.checkpoint import checkpoint_iteration
 from mjtrain.storage.errors import ConflictError, StorageError
 from mjtrain.storage.record import LATEST, Latest, choose_stale, may_replace, object_name, parse_latest
@@ -31,9 +32,10 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
 
     Args:
         storage: Where to.
-        path: The checkpoint; the params and the robot of its run directory go with it.
+        path: The checkpoint; the params and the robot of its run directory go with it, and which checkpoint is the
+            best.
         file: The same file, opened: its name may be deleted during the upload.
-        keep: How many iterations stay in the storage, the newest; None keeps all.
+        keep: How many iterations stay in the storage, the newest and the best; None keeps all.
 
     Raises:
         StorageError: The storage cannot be reached or refuses; nothing that was valid before is lost.
@@ -50,6 +52,9 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     for params in sorted((path.parent / "params").glob("*.yaml")):
         storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
     _upload_robot(storage, path.parent)
+    best = read_best(path.parent)
+    if best is not None:
+        storage.upload(BEST_FILE, io.BytesIO(best.to_json()))
     latest = Latest(
         iteration=iteration,
         object=name,
@@ -70,7 +75,9 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     else:
         raise StorageError(f"{storage.url}/{LATEST} is changed by other writers all the time")
     if keep is not None:
-        storage.delete(choose_stale(list(storage.list_objects()), latest, keep))
+        storage.delete(
+            choose_stale(list(storage.list_objects()), latest, keep, None if best is None else best.iteration)
+        )
 
 
 def _upload_robot(storage: Storage, run_dir: Path) -> None:

@@ -74,11 +74,11 @@ def may_replace(theirs: Latest | None, iteration: int) -> bool:
     return theirs is None or iteration >= theirs.iteration
 
 
-def choose_stale(names: list[str], latest: Latest, keep: int) -> list[str]:
-    """Choose the objects to delete so that the newest `keep` iterations remain.
+def choose_stale(names: list[str], latest: Latest, keep: int, best: int | None = None) -> list[str]:
+    """Choose the objects to delete so that the newest `keep` iterations remain, and the best one if it is given.
 
     Objects newer than the one that latest.json names belong to another writer. The one that it names is never chosen.
     """
     settled = [name for name in newest_first(names, latest) if (object_iteration(name) or 0) <= latest.iteration]
-    kept = sorted({object_iteration(name) or 0 for name in settled}, reverse=True)[:keep]
+    kept = [*sorted({object_iteration(name) or 0 for name in settled}, reverse=True)[:keep], best]
     return [name for name in settled if object_iteration(name) not in kept and name != latest.object]

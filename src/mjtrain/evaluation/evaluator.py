@@ -1,0 +1,134 @@
+"""Measure the policy of a training in worlds of its own."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mjtrain import heartbeat
+from mjtrain.config import TrainConfig
+from mjtrain.engines import make_engine, resolve_engine
+from mjtrain.env.env import Env
+from mjtrain.env.undisturbed import undisturbed
+from mjtrain.evaluation.episodes import Episode, play_episodes, resolve_run_size
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.names import BROKEN, UNFINISHED, list_quantities
+from mjtrain.evaluation.over_ranks import sum_over_ranks
+from mjtrain.evaluation.policy_player import PolicyPlayer
+from mjtrain.learners import make_policy
+from mjtrain.rank import RankContext
+
+SEED = 3_886_112_493
+"""Seed of rank 0's worlds; each further rank has the next one.
+
+It is the same in all runs, so that they can be compared, and far from the seeds that trainings use: generators on the
+CPU read the lowest 32 bits of a seed.
+"""
+
+WEIGHTS = Path("(of this training)")
+"""Stands for the file from which weights come, in messages."""
+
+
+class Evaluator:
+    """Plays whole episodes with the mean action, in a task without noise, pushes and randomization.
+
+    Every evaluation starts from the same state of the same worlds, so the numbers depend on the policy alone, with a
+    given number of ranks. What trains does not notice: an evaluation restores random numbers and what terms remember.
+    """
+
+    def __init__(self, context: RankContext, config: TrainConfig) -> None:
+        """Build this rank's worlds and networks, once.
+
+        Args:
+            context: This rank.
+            config: What is trained; `run.eval_episodes` are split over the ranks.
+        """
+        self._context = context
+        self._env_config = to_eval_config(config.env)
+        self._quantities = list_quantities(config.env, config.agent)
+        share = share_of(config.run.eval_episodes, context)
+        self._per_env = 0
+        self._player: PolicyPlayer | None = None
+        self._start: dict[str, Any] = {}
+        if share:
+            num_envs, self._per_env = resolve_run_size(share, None)
+            with self._undisturbed():
+                self._player = self._make_player(config, num_envs)
+                self._start = self._player.env.state_dict()
+
+    def _make_player(self, config: TrainConfig, num_envs: int) -> PolicyPlayer:
+        context = self._context
+        name = resolve_engine(config.run.engine, context.device)
+        engine = make_engine(name, self._env_config, num_envs, context.device, context.num_threads)
+        env = Env(self._env_config, engine, SEED + context.rank)
+        return PolicyPlayer(env, make_policy(config.agent, config.learner, env.observe(), env.num_actions))
+
+    def evaluate(self, weights: dict[str, Any]) -> dict[str, Any] | None:
+        """Play the episodes; every rank must call it, and gets the same answer.
+
+        Args:
+            weights: What `Policy.load` takes, as `Learner.policy_weights` gives it.
+
+        Returns:
+            Means over the episodes of all ranks by key, as in metrics.jsonl; None for a quantity that no episode has.
+            None if a rank was asked to stop meanwhile.
+        """
+        stopped = False
+
+        def go_on() -> bool:
+            nonlocal stopped
+            heartbeat.beat()
+            stopped = stopped or heartbeat.stop_requested()
+            return not stopped
+
+        episodes: list[Episode] = []
+        if self._player is not None and self._player.policy is not None:
+            with self._undisturbed(), torch.inference_mode():
+                self._player.policy.load(weights, WEIGHTS)
+                self._player.env.load_state_dict(self._start)
+                episodes = play_episodes(self._player, self._per_env, go_on)
+        totals = torch.tensor([*self._add_up(episodes), float(stopped)], dtype=torch.float64)
+        *values, num_stopped = sum_over_ranks(totals.to(self._context.device), self._context).tolist()
+        return None if num_stopped else self._summarise(values)
+
+    def _add_up(self, episodes: list[Episode]) -> Iterator[float]:
+        """Yield for each quantity its sum over episodes, and how many of them have it."""
+        causes = (*self._env_config.terminations, BROKEN, UNFINISHED)
+        measured = [episode.quantities(causes) for episode in episodes]
+        for name in self._quantities:
+            values = [quantities[name] for quantities in measured if name in quantities]
+            yield math.fsum(values)
+            yield len(values)
+
+    def _summarise(self, totals: list[float]) -> dict[str, Any]:
+        sums, counts = totals[::2], totals[1::2]
+        means = {
+            f"eval/{name}": total / count if count else None
+            for name, total, count in zip(self._quantities, sums, counts, strict=True)
+        }
+        return {"eval/episodes": round(counts[0]), **means}
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Leave no trace in what trains, and the cores to the physics, as while collecting."""
+        num_threads = torch.get_num_threads()
+        with undisturbed(self._env_config, self._context.device):
+            torch.set_num_threads(1)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(num_threads)
+
+    def close(self) -> None:
+        """Release the worlds."""
+        if self._player is not None:
+            self._player.close()
+
+
+def share_of(episodes: int, context: RankContext) -> int:
+    """Return how many of the episodes a rank plays; the first ranks play one more where they cannot be split evenly."""
+    each, left = divmod(episodes, context.world_size)
+    return each + (context.rank < left)

@@ -1,0 +1,28 @@
+"""Names of what an evaluation measures; imports nothing heavy."""
+
+from mjtrain.config import AgentConfig, AnyEnvConfig, PpoConfig
+
+BROKEN = "not_finite"
+"""Cause of an episode that ended because its state was not finite."""
+
+UNFINISHED = "unfinished"
+"""Cause of an episode that no termination term ended within its time."""
+
+
+def list_quantities(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
+    """Return the names of what an episode is measured by, as in the table of `play`."""
+    supervised = agent.algorithm.auxiliary_cfg.group if isinstance(agent.algorithm, PpoConfig) else ""
+    return (
+        "return",
+        "length",
+        *(f"reward/{name}" for name in env.rewards),
+        *(f"error/{command}/{error}" for command, term in env.commands.items() for error in term.errors),
+        *(f"estimate/{name}" for name in env.observations.get(supervised, {})),
+        *(f"success/{name}" for name in env.successes),
+        *(f"termination/{name}" for name in (*env.terminations, BROKEN, UNFINISHED)),
+    )
+
+
+def list_eval_metrics(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
+    """Return the keys that an evaluation adds to metrics.jsonl."""
+    return ("eval/episodes", *(f"eval/{name}" for name in list_quantities(env, agent)))

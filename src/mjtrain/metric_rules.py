@@ -1,0 +1,118 @@
+"""What follows from metrics: when a run ends early, and which checkpoint is the best; pure."""
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mjtrain.config import RunConfig, TrainConfig
+from mjtrain.errors import RequestError
+from mjtrain.metric_names import list_metrics
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+}
+_SMALLER_IS_BETTER = ("loss/", "eval/error/", "eval/estimate/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopCondition:
+    """A condition of --stop-when."""
+
+    metric: str
+    """Key in metrics.jsonl."""
+
+    comparison: str
+    """>=, >, <= or <."""
+
+    bound: float
+    """What the metric is compared with."""
+
+    def __str__(self) -> str:
+        return f"{self.metric}{self.comparison}{self.bound:g}"
+
+    def is_met(self, metrics: dict[str, Any]) -> bool:
+        """Tell whether an iteration meets it; one without a number of this metric does not."""
+        value = metrics.get(self.metric)
+        return value is not None and _OPERATORS[self.comparison](value, self.bound)
+
+
+def parse_stop_condition(text: str) -> StopCondition:
+    """Read a condition of --stop-when.
+
+    Raises:
+        RequestError: It is none.
+    """
+    found = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*", text)
+    try:
+        bound = float(found[3]) if found else math.nan
+    except ValueError:
+        bound = math.nan
+    if found is None or math.isnan(bound):
+        raise RequestError(f"--stop-when {text}: give a metric, one of >= > <= <, and a number, as in eval/return>=14")
+    return StopCondition(metric=found[1], comparison=found[2], bound=bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Which of two iterations is better."""
+
+    metric: str
+    """Key in metrics.jsonl."""
+
+    smaller_is_better: bool = False
+    """Whether a smaller value is better."""
+
+    def is_better(self, value: float | None, best: float | None) -> bool:
+        """Tell whether a value is better than the best one so far; None and NaN are no values."""
+        if value is None or math.isnan(value):
+            return False
+        if best is None:
+            return True
+        return value < best if self.smaller_is_better else value > best
+
+
+def find_ranking(run: RunConfig) -> Ranking | None:
+    """Return by what the best checkpoint is chosen; None if none is."""
+    name = run.best_metric or ("eval/return" if run.eval_interval else None)
+    if name is None:
+        return None
+    metric = name.removeprefix("-").removeprefix("+")
+    if name != metric:
+        return Ranking(metric=metric, smaller_is_better=name[0] == "-")
+    return Ranking(metric=metric, smaller_is_better=metric.startswith(_SMALLER_IS_BETTER))
+
+
+def find_rule_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield what is wrong with the evaluation, the conditions and the ranking of a request."""
+    run = config.run
+    if run.eval_interval < 0:
+        yield f"--eval-interval {run.eval_interval}: must be at least 1, or 0 for never"
+    if run.eval_episodes < 1:
+        yield f"--eval-episodes {run.eval_episodes}: must be at least 1"
+    for text in run.stop_when:
+        try:
+            condition = parse_stop_condition(text)
+        except RequestError as error:
+            yield str(error)
+        else:
+            yield from _find_metric_problems(f"--stop-when {text}", condition.metric, config)
+    ranking = find_ranking(run)
+    if run.best_metric is not None and ranking is not None:
+        yield from _find_metric_problems(f"--best-metric {run.best_metric}", ranking.metric, config)
+
+
+def _find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
+    known = list_metrics(config)
+    if metric not in known:
+        close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        yield f"{what}: unknown metric {metric}; {hint}"
+    elif metric.startswith("eval/") and config.run.eval_interval == 0:
+        yield f"{what}: needs evaluations; give --eval-interval too, such as --eval-interval 50"
