@@ -18,6 +18,7 @@ PROCESS = (
     "cli/test_commands.py",
     "cli/test_scaling.py",
     "cli/test_tasks.py",
+    "evaluation/test_evaluation.py",
     "exporting/test_deploy.py",
     "exporting/test_deploy_lift.py",
     "exporting/test_deploy_vision.py",

@@ -118,6 +118,8 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> Tra
         path, problems = find_valid_checkpoint(run_dir)
         if path is None:
             raise RequestError(f"{run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+    elif checkpoint == BEST:
+        path, problems = find_best(run_dir, "--checkpoint best"), []
     else:
         within = run_dir / checkpoint
         path, problems = _check_file(within if within.is_file() else Path(checkpoint).absolute()), []

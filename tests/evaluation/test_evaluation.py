@@ -1,0 +1,226 @@
+"""Policies are measured while they train, as play would measure them, and the training does not notice."""
+
+import json
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import TaskConfig
+from mjtrain.errors import RequestError
+from mjtrain.evaluation.evaluator import SEED, Evaluator
+from mjtrain.learners import make_learner
+from mjtrain.metric_names import list_metrics
+from mjtrain.rank import RankContext
+from mjtrain.training import make_env
+from support import noisy_task
+from support.jobs import Job
+from support.resuming import assert_same
+from support.vision import make_vision_task
+
+NOISY = f"{noisy_task.__file__}:make"
+ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1, seed=3)
+TWO = replace(ONE, num_workers=2)
+TIMES = ("time", "second", "slowest", "by_rank")
+
+
+def train(task: str | TaskConfig, log_root: Path, launch: mjtrain.LaunchConfig = ONE, **options: Any) -> Path:
+    return mjtrain.train(task, log_root=str(log_root), launch=launch, logger="none", **options).run_dir
+
+
+def read_rows(run_dir: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "event" not in row]
+
+
+def without_evaluation(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in row if not key.startswith("eval/") and not any(word in key for word in TIMES)}
+
+
+def evaluated(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith("eval/")}
+
+
+def as_metrics(report: dict[str, Any]) -> dict[str, float]:
+    """What play reports, by the names that an evaluation has."""
+    means = {"return": report["reward"], "length": report["length"]}
+    for kind, name in (("reward", "reward_terms"), ("error", "errors"), ("estimate", "estimates"), ("success",) * 2):
+        field = {"success": "successes"}.get(name, name)
+        means |= {f"{kind}/{term}": spread for term, spread in report[field].items()}
+    causes = {name: cause["fraction"] for name, cause in report["terminations"].items()}
+    ends = {f"termination/{name}": causes.get(name, 0.0) for name in {*causes, "not_finite", "unfinished"}}
+    return {"episodes": report["episodes"], **{name: spread["mean"] for name, spread in means.items()}, **ends}
+
+
+@pytest.mark.parametrize("launch", [ONE, TWO], ids=["one rank", "two ranks"])
+def test_the_training_is_the_same_to_the_bit(launch: mjtrain.LaunchConfig, tmp_path: Path) -> None:
+    """Also where terms draw from global generators and count in global variables."""
+    plain = train(NOISY, tmp_path / "plain", launch)
+    watched = train(NOISY, tmp_path / "watched", launch, eval_interval=1, eval_episodes=5)
+    rows = read_rows(watched)
+    assert [without_evaluation(row) for row in rows] == read_plain(plain)
+    assert_same(*(without_paths(load_checkpoint(run_dir / "model_4.pt", "cpu")) for run_dir in (plain, watched)))
+    returns = [row["eval/return"] for row in rows]
+    assert len(set(returns)) == 4
+    own = [key for key in rows[-1] if key != "eval_time_s" and not any(word in key for word in ("_min_s", "_max_s"))]
+    assert set(own) - {"slowest_rank", "busy_time_by_rank_s"} == set(list_metrics(make_train_config(NOISY)))
+
+
+def read_plain(run_dir: Path) -> list[dict[str, Any]]:
+    rows = read_rows(run_dir)
+    assert all(not evaluated(row) for row in rows)
+    return [without_evaluation(row) for row in rows]
+
+
+def without_paths(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != "infos"}
+
+
+@pytest.mark.parametrize("task", ["quadruped", "vision", "recurrent"])
+def test_it_measures_what_play_measures(task: str, tmp_path: Path) -> None:
+    """The same worlds with the same policy: the numbers of play are those of the evaluation, to the bit."""
+    options: dict[str, Any] = {"num_envs": 4, "max_iterations": 2}
+    if task == "quadruped":
+        trained: Any = mjtrain.api.load_task("Quadruped-Velocity-Flat")
+        options["env"] = replace(trained.env, episode_length_s=0.5)
+    elif task == "vision":
+        trained = make_vision_task()
+    else:
+        trained = mjtrain.api.load_task("Cartpole-Balance")
+        small = {"class_name": "RNNModel", "rnn_hidden_dim": 8, "hidden_dims": (8,)}
+        options["agent"] = replace(trained.agent, actor=replace(trained.agent.actor, **small), num_steps_per_env=8)
+    run_dir = train(trained, tmp_path, eval_interval=1, eval_episodes=3, **options)
+    first, last = read_rows(run_dir)
+    assert first["eval/return"] != last["eval/return"]
+    report = mjtrain.play(run_dir, checkpoint="model_2.pt", episodes=3, seed=SEED, num_threads=1)
+    expected = {f"eval/{name}": value for name, value in as_metrics(report).items()}
+    measured = {key: value for key, value in evaluated(last).items() if value is not None}
+    assert measured == pytest.approx(expected, abs=1e-12)
+    if task == "quadruped":
+        assert measured["eval/error/velocity/planar"] > 0
+
+
+def test_ranks_share_the_episodes(tmp_path: Path) -> None:
+    """Of five episodes the first rank plays three and the second two, with seeds of their own."""
+    run_dir = train("Cartpole-Balance", tmp_path, TWO, num_envs=8, max_iterations=1, eval_interval=9, eval_episodes=5)
+    (row,) = read_rows(run_dir)
+    shares = [
+        mjtrain.play(run_dir, episodes=episodes, seed=SEED + rank, num_threads=1)
+        for rank, episodes in enumerate((3, 2))
+    ]
+    for name, value in evaluated(row).items():
+        of_ranks = [as_metrics(share)[name.removeprefix("eval/")] for share in shares]
+        assert value == pytest.approx((3 * of_ranks[0] + 2 * of_ranks[1]) / (5 if "episodes" not in name else 2.6))
+    assert row["eval/episodes"] == 5
+
+
+def test_every_evaluation_begins_in_the_same_worlds() -> None:
+    context = RankContext(seed=1)
+    config = make_train_config("Quadruped-Velocity-Flat", num_envs=2, eval_interval=1, eval_episodes=4)
+    config = replace(config, env=replace(config.env, episode_length_s=0.4))
+    env = make_env(context, config)
+    learner = make_learner(context, env, config.agent)
+    evaluator = Evaluator(context, config)
+    one, again = (evaluator.evaluate(learner.policy_weights()) for _ in range(2))
+    assert one == again
+    assert one is not None
+    next(learner.iterate(1))
+    other = evaluator.evaluate(learner.policy_weights())
+    assert other is not None
+    assert other["eval/return"] != one["eval/return"]
+    fresh = Evaluator(context, config)
+    assert fresh.evaluate(learner.policy_weights()) == other
+    for each in (evaluator, fresh, env):
+        each.close()
+
+
+def test_more_ranks_than_episodes(tmp_path: Path) -> None:
+    run_dir = train("Cartpole-Balance", tmp_path, TWO, num_envs=4, max_iterations=1, eval_interval=1, eval_episodes=1)
+    (row,) = read_rows(run_dir)
+    assert row["eval/episodes"] == 1
+    assert sum(value for key, value in row.items() if key.startswith("eval/termination/")) >= 1
+
+
+def test_a_stop_ends_an_evaluation_and_saves(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "train"), f"{noisy_task.__file__}:make_slow", "--gpu-ids", "None"]
+    command += ["--num-workers", "2", "--num-threads", "1", "--log-root", "logs", "--logger", "none"]
+    command += ["--eval-interval", "1", "--eval-episodes", str(2 * noisy_task.EVALUATED)]
+    job = Job(command, tmp_path)
+    job.wait_for_file(tmp_path / noisy_task.MARKER)
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 128 + signal.SIGTERM
+    assert outcome.noticed_s < 10.0
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    (row,) = read_rows(run_dir)
+    assert not evaluated(row)
+    assert load_checkpoint(run_dir / "model_1.pt", "cpu")["iter"] == 1
+
+
+def test_a_run_ends_early_and_its_best_checkpoint_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Only the newest one is kept, and the best; a resumption knows how good that was."""
+    options: dict[str, Any] = {
+        "agent": replace(mjtrain.api.load_task(NOISY).agent, save_interval=1),
+        "keep_checkpoints": 1,
+        "eval_interval": 1,
+        "eval_episodes": 4,
+        "best_metric": "-eval/length",
+    }
+    result = mjtrain.train(
+        NOISY, stop_when=("mean_reward>1e9", "iteration>=3"), log_root=str(tmp_path), launch=ONE, logger="none",
+        **options,
+    )  # fmt: skip
+    run_dir = result.run_dir
+    assert result.ended_by == "--stop-when iteration>=3: 3 after 3 iterations"
+    assert result.checkpoint.name == "model_3.pt"
+    assert "ends as planned by --stop-when iteration>=3" in capfd.readouterr().out
+    (*_, end) = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert (end["how"], end["because"]) == ("done", result.ended_by)
+    check_best(run_dir, {3})
+
+    best = json.loads((run_dir / "best.json").read_text())
+    (run_dir / "best.json").write_text(json.dumps({**best, "value": -1.0}))  # better than any that follows
+    train(NOISY, tmp_path, resume=str(run_dir), max_iterations=5, **options)
+    assert json.loads((run_dir / "best.json").read_text())["value"] == -1.0
+    assert {path.name for path in run_dir.glob("*.pt")} == {f"model_{best['iteration']}.pt", "model_5.pt"}
+
+    found = mjtrain.Run(run_dir).best_checkpoint
+    assert found is not None
+    assert found.name == f"model_{best['iteration']}.pt"
+    assert mjtrain.play(run_dir, checkpoint="best", episodes=1)["iteration"] == best["iteration"]
+    assert mjtrain.load_policy(run_dir, checkpoint="best").iteration == best["iteration"]
+    task_of = mjtrain.play(NOISY, checkpoint="best", log_root=str(tmp_path), episodes=1)
+    assert task_of["checkpoint"] == str(found)
+    assert mjtrain.load_policy(NOISY, checkpoint=f"{run_dir}/best").checkpoint == found
+    other = train(NOISY, tmp_path / "other", load=f"{run_dir}/best", max_iterations=1)
+    assert str(found) in (other / "params" / "launch.yaml").read_text()
+    with pytest.raises(RequestError, match=r"--checkpoint best: no best checkpoint is recorded in .*--eval-interval"):
+        mjtrain.play(other, checkpoint="best")
+    with pytest.raises(RequestError, match=r"--load .*/best: no best checkpoint is recorded"):
+        train(NOISY, tmp_path, load=f"{other}/best")
+
+
+def check_best(run_dir: Path, others: set[int]) -> None:
+    rows = read_rows(run_dir)
+    best = min(rows, key=lambda row: row["eval/length"])  # of equal ones the first
+    expected = {"metric": "eval/length", "value": best["eval/length"], "iteration": best["iteration"]}
+    assert json.loads((run_dir / "best.json").read_text()) == expected
+    kept = {int(path.stem.removeprefix("model_")) for path in run_dir.glob("*.pt")}
+    assert kept == {best["iteration"], *others}
+
+
+def test_threads_and_generators_are_as_before() -> None:
+    context = RankContext(num_threads=1)
+    config = make_train_config(NOISY, eval_interval=1, eval_episodes=2)
+    learner = make_learner(context, make_env(context, config), config.agent)
+    states = torch.get_rng_state(), torch.get_num_threads(), noisy_task.CALLS
+    evaluator = Evaluator(context, config)
+    assert evaluator.evaluate(learner.policy_weights()) is not None
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1:] == (torch.get_num_threads(), noisy_task.CALLS)
