@@ -47,6 +47,13 @@ def test_the_status_says_how_far_how_long_how_good_and_who_is_slow() -> None:
     ]
 
 
+def test_the_last_evaluation_stays() -> None:
+    status = RunStatus(20)
+    status.update(row(1, 1.0, **{"eval/return": 14.123, "eval/length": 500.0, "eval/success/there": 0.5}), 1.0, 2.0)
+    status.update(row(2, 1.0), 1.0, 2.0)
+    assert render(status, 90)[5] == "evaluation      return 14.12, length 500.00, success/there 0.50 (iteration 1)"
+
+
 @pytest.mark.parametrize("width", [10, 20, 34, 60, 200])
 def test_every_terminal_is_wide_enough(width: int) -> None:
     status = RunStatus(1000)

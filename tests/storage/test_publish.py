@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from mjtrain.best_checkpoint import BestCheckpoint, read_best, write_best
 from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
 from mjtrain.storage.publish import NewerThereError, publish, read_latest
-from mjtrain.storage.record import LATEST, newest_first
+from mjtrain.storage.record import LATEST, newest_first, object_iteration
 from mjtrain.storage.store import Storage
 from support.storage import Proxy
 
@@ -50,6 +51,24 @@ def test_what_is_stored_comes_back_with_its_params(any_url: str, tmp_path: Path)
     assert fetch(any_url, tmp_path / "there") == (4, [])
     assert (tmp_path / "there" / "model_4.pt").read_bytes() == (tmp_path / "run" / "model_4.pt").read_bytes()
     assert (tmp_path / "there" / "params" / "env.yaml").read_text() == "physics: real\n"
+
+
+def test_the_best_one_is_kept_and_comes_back(any_url: str, tmp_path: Path) -> None:
+    storage = Storage(any_url)
+    best = BestCheckpoint(metric="eval/return", value=3.5, iteration=4)
+    for iteration in (2, 4, 6, 8):
+        path = save(tmp_path / "run", iteration)
+        if iteration == 4:
+            write_best(tmp_path / "run", best)
+        put(storage, path, keep=1)
+    assert [object_iteration(name) for name in object_names(storage)] == [8, 4]
+    assert fetch(any_url, tmp_path / "there") == (8, [])
+    assert read_best(tmp_path / "there") == best
+    assert (tmp_path / "there" / "model_4.pt").read_bytes() == (tmp_path / "run" / "model_4.pt").read_bytes()
+    storage.delete([name for name in object_names(storage) if object_iteration(name) == 4])
+    lines = [f"the best checkpoint, model_4.pt, is not stored at {storage.url}"]
+    assert fetch(any_url, tmp_path / "without") == (8, lines)
+    assert read_best(tmp_path / "without") is None
 
 
 def test_the_robot_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> None:

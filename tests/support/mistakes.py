@@ -213,6 +213,29 @@ MISTAKES = (
         says=("--num-envs 0: must be at least 1",),
     ),
     Mistake(
+        what="evaluations of nothing",
+        words="--eval-interval 10 --eval-episodes 0",
+        says=("--eval-episodes 0: must be at least 1",),
+    ),
+    Mistake(
+        what="a condition that compares nothing",
+        words="--stop-when mean_reward=14",
+        says=("--stop-when mean_reward=14: give a metric, one of >= > <= <, and a number, as in eval/return>=14",),
+    ),
+    Mistake(
+        what="a misspelt metric in a condition",
+        words="--eval-interval 10 --stop-when eval/sucess/there>0.9",
+        says=(
+            "--stop-when eval/sucess/there>0.9: unknown metric eval/sucess/there; did you mean eval/success/there or "
+            "success/there or eval/length?",
+        ),
+    ),
+    Mistake(
+        what="the best of evaluations that never happen",
+        words="--best-metric eval/return",
+        says=("--best-metric eval/return: needs evaluations; give --eval-interval too, such as --eval-interval 50",),
+    ),
+    Mistake(
         what="no physics steps in an env step",
         words="--env.decimation 0",
         says=("--env.decimation 0: must be at least 1",),

@@ -1,0 +1,59 @@
+"""When a run ends early, and which checkpoint is the best."""
+
+import math
+
+import pytest
+
+from mjtrain.config import RunConfig
+from mjtrain.errors import RequestError
+from mjtrain.metric_rules import Ranking, find_ranking, parse_stop_condition
+
+
+@pytest.mark.parametrize(
+    ("text", "met", "not_met"),
+    [
+        ("kl>=0.5", (0.5, 0.6), (0.4, None, math.nan)),
+        ("kl > 5e-1", (0.6, math.inf), (0.5, None, math.nan)),
+        (" kl<=-2", (-2, -3.0), (-1.0, None, math.nan)),
+        ("kl<0", (-1,), (0, None, math.nan)),
+    ],
+)
+def test_a_condition_is_met_or_not(text: str, met: tuple[float, ...], not_met: tuple[float | None, ...]) -> None:
+    condition = parse_stop_condition(text)
+    assert all(condition.is_met({"kl": value}) for value in met)
+    assert not any(condition.is_met({"kl": value}) for value in not_met)
+    assert not condition.is_met({"iteration": 3})
+
+
+@pytest.mark.parametrize("text", ["kl", "kl=3", "kl==3", ">3", "kl>", "kl>three", "kl>nan", "kl>=3>=2", ""])
+def test_anything_else_is_no_condition(text: str) -> None:
+    with pytest.raises(RequestError, match="give a metric, one of >= > <= <, and a number"):
+        parse_stop_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("run", "ranking"),
+    [
+        (RunConfig(), None),
+        (RunConfig(eval_interval=5), Ranking(metric="eval/return")),
+        (RunConfig(best_metric="mean_reward"), Ranking(metric="mean_reward")),
+        (RunConfig(eval_interval=5, best_metric="-eval/length"), Ranking(metric="eval/length", smaller_is_better=True)),
+        (RunConfig(best_metric="loss/value"), Ranking(metric="loss/value", smaller_is_better=True)),
+        (RunConfig(best_metric="+loss/value"), Ranking(metric="loss/value")),
+        (RunConfig(best_metric="eval/error/aim/miss"), Ranking(metric="eval/error/aim/miss", smaller_is_better=True)),
+    ],
+)
+def test_what_ranks_checkpoints(run: RunConfig, ranking: Ranking | None) -> None:
+    assert find_ranking(run) == ranking
+
+
+def test_only_what_is_better_is_better() -> None:
+    larger, smaller = Ranking(metric="kl"), Ranking(metric="kl", smaller_is_better=True)
+    assert larger.is_better(-1.0, None)
+    assert larger.is_better(2.0, 1.0)
+    assert smaller.is_better(1.0, 2.0)
+    for ranking in (larger, smaller):
+        assert not ranking.is_better(1.0, 1.0)
+        assert not ranking.is_better(None, None)
+        assert not ranking.is_better(math.nan, None)
+    assert not larger.is_better(1.0, 2.0)
