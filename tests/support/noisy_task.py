@@ -14,8 +14,8 @@ from mjtrain.catalog import load_task
 
 CALLS = 0
 HISTORY: list[float] = []
-EVALUATED = 3
-"""Worlds that each rank evaluates, and no training has."""
+EVALUATED = 1
+"""Worlds that are evaluated, and as many as no training has."""
 
 MARKER = Path("evaluating")
 

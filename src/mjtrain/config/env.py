@@ -126,7 +126,7 @@ class CommandTerm(Term):
     """Keyword arguments of refine."""
 
     errors: dict[str, ErrorTerm] = field(default_factory=dict)
-    """Errors by name; only `play` computes them."""
+    """Errors by name; only `play` and evaluations compute them."""
 
     controls: dict[str, tuple[float, float]] = field(default_factory=dict)
     """What can be set by hand in a viewer: bounds by name."""
