@@ -39,6 +39,8 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
     if algorithm.auxiliary_cfg.group:
         group = algorithm.auxiliary_cfg.group
         yield f"--agent.algorithm.auxiliary-cfg.group {group}: {library} has no convolutions here"
+    if algorithm.symmetry_cfg.is_used:
+        yield f"--agent.algorithm.symmetry-cfg: {library} mirrors nothing here; use --learner rsl_rl"
     if agent.torch_compile_mode is not None:
         yield f"--agent.torch-compile-mode {agent.torch_compile_mode}: is not used with {library}; leave it out"
     for name, model in (("actor", agent.actor), ("critic", agent.critic)):

@@ -1,6 +1,6 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, AuxiliaryConfig, DistillationConfig, PpoConfig
+from mjtrain.config.agent import AgentConfig, AuxiliaryConfig, DistillationConfig, PpoConfig, SymmetryConfig
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -29,6 +29,7 @@ from mjtrain.config.robot_parts import (
     GeomConfig,
     KeyframeConfig,
     LightConfig,
+    MirrorConfig,
     MountedCameraConfig,
     NamesConfig,
     OptionConfig,
@@ -64,6 +65,7 @@ __all__ = [
     "LearnerConfig",
     "LightConfig",
     "LoggerName",
+    "MirrorConfig",
     "ModelConfig",
     "MountedCameraConfig",
     "NamesConfig",
@@ -81,6 +83,7 @@ __all__ = [
     "SiteConfig",
     "StreamName",
     "SuccessTerm",
+    "SymmetryConfig",
     "TaskConfig",
     "TerminationTerm",
     "TerrainConfig",

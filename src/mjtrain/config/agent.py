@@ -21,6 +21,25 @@ class AuxiliaryConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SymmetryConfig:
+    """Use of the robot's mirror symmetry (Mittal et al. 2024, arXiv:2403.04359), see `RobotConfig.mirror`."""
+
+    use_data_augmentation: bool = False
+    """Learn from every sample and from its mirror image, which doubles the mini-batches."""
+
+    use_mirror_loss: bool = False
+    """Add the squared difference between the mean action for a mirrored observation and the mirrored mean action."""
+
+    mirror_loss_coeff: float = 1.0
+    """Weight of that loss."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything is mirrored."""
+        return self.use_data_augmentation or self.use_mirror_loss
+
+
+@dataclass(frozen=True, kw_only=True)
 class PpoConfig:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
 
@@ -77,6 +96,9 @@ class PpoConfig:
 
     auxiliary_cfg: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
     """A group that the actor's convolutions learn to predict."""
+
+    symmetry_cfg: SymmetryConfig = field(default_factory=SymmetryConfig)
+    """Mirror symmetry of the robot. Left out: not used."""
 
 
 @dataclass(frozen=True, kw_only=True)

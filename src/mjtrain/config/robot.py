@@ -11,6 +11,7 @@ from mjtrain.config.robot_parts import (
     GeomConfig,
     KeyframeConfig,
     LightConfig,
+    MirrorConfig,
     MountedCameraConfig,
     NamesConfig,
     OptionConfig,
@@ -69,6 +70,9 @@ class RobotConfig:
 
     lights: dict[str, LightConfig] = field(default_factory=dict)
     """Lights that are added, by name."""
+
+    mirror: MirrorConfig = field(default_factory=MirrorConfig)
+    """Which parts are mirror images of each other. It changes nothing of the robot."""
 
     def __post_init__(self) -> None:
         given: Any = self.file

@@ -35,6 +35,23 @@ class NamesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MirrorConfig:
+    """Which parts of a robot are mirror images of each other; only a symmetry of the learning asks."""
+
+    plane: Literal["x", "y"] = "y"
+    """Axis of the world that the mirror reverses: y for the left and the right of a robot that looks along x."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    """Regular expressions that match whole names of parts on the left, and the names of their images on the right, with
+    groups as in re.sub: for example "FL_(.*)" and "FR_\\1". They hold for joints, actuators, sensors, bodies and sites.
+    What none matches is its own image."""
+
+    tolerance: float = 0.1
+    """Largest difference between an acceleration of a joint and that of its image, as a fraction of the largest
+    acceleration of any joint. Robots are not quite even, and measured damping or friction may differ much."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptionConfig:
     """MuJoCo's <option>, by its names. None: as in the file."""
 

@@ -11,6 +11,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.engines import make_engine
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.env.mirror import find_mirror_problems
 from mjtrain.env.task_size import TaskSize, measure_task
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
@@ -24,7 +25,7 @@ NUM_LEVELS = 2
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
-def check_task(config: EnvConfig) -> TaskSize:
+def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     """Step two worlds of a task once, on the CPU and the native engine, and check what every term returns.
 
     The random numbers of this process are as before, and so are the global variables of the modules that define the
@@ -32,6 +33,7 @@ def check_task(config: EnvConfig) -> TaskSize:
 
     Args:
         config: The MDP.
+        mirrored: Observation groups that the training mirrors, together with the actions.
 
     Returns:
         What one environment observes, and how much memory it takes.
@@ -42,20 +44,23 @@ def check_task(config: EnvConfig) -> TaskSize:
     """
     check_terms(config)
     problems: dict[str, str] = {}
+    uneven: list[str] = []
     size = None
     with undisturbed(config):
         try:
-            size = _step_once(_guard_all(_shrink(config), problems), problems)
+            size = _step_once(_guard_all(_shrink(config), problems), problems, mirrored, uneven)
         except Exception:  # what follows from a term that is wrong; the term says more
             if not problems:
                 raise
     if problems:
         raise RequestError.of([f"--env.{name}: {problem}" for name, problem in _without_consequences(problems).items()])
+    if uneven:
+        raise RequestError.of(uneven)
     assert size is not None
     return size
 
 
-def _step_once(config: EnvConfig, problems: dict[str, str]) -> TaskSize:
+def _step_once(config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], uneven: list[str]) -> TaskSize:
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     env = None
     try:
@@ -70,6 +75,8 @@ def _step_once(config: EnvConfig, problems: dict[str, str]) -> TaskSize:
                 problems.setdefault(f"commands.{name}.is_pose", problem)
         for group in config.observations:
             _compare_estimates(env, group, problems)
+        if mirrored:
+            uneven += find_mirror_problems(env, mirrored)
         return measure_task(env)
     finally:
         (env or engine).close()

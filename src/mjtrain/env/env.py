@@ -16,6 +16,7 @@ from mjtrain.env.core import EnvCore
 from mjtrain.env.curriculum import Curriculum
 from mjtrain.env.events import Events
 from mjtrain.env.ground import Ground
+from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
 from mjtrain.env.rewards import Rewards
@@ -217,6 +218,14 @@ class Env:
         """Give the threads and buffers of the cameras and the engine back."""
         self.cameras.close()
         self.engine.close()
+
+    def make_mirror(self) -> Mirror:
+        """Return what a left-right mirror makes of observations and actions.
+
+        Raises:
+            RequestError: The robot is not its own mirror image.
+        """
+        return Mirror(self)
 
     @property
     def num_actions(self) -> int:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
+@mirrors.mirrored(mirrors.half_stride)
 def clock(env: "Env", *, frequency_hz: float, command: str) -> torch.Tensor:
     """Sine and cosine of the phase of the stride, zero while the command is to stand.
 
@@ -48,6 +50,7 @@ def swing(env: "Env", *, frequency_hz: float, offsets: tuple[float, ...], duty: 
     return ((phase - duty) / (1 - duty)).clamp_min(0.0) * moving(env, command)[:, None]
 
 
+@mirrors.mirrored(mirrors.one_per_sensor)
 def foot_heights(env: "Env", *, sensors: tuple[str, ...], radius_m: float = 0.0) -> torch.Tensor:
     """Heights of feet above the ground under them, in m.
 

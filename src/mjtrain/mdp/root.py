@@ -11,6 +11,7 @@ import torch
 
 from mjtrain import rotations
 from mjtrain.errors import RequestError
+from mjtrain.mdp import mirrors
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -19,6 +20,7 @@ _FREE = 7
 """Columns of a free joint in qpos."""
 
 
+@mirrors.mirrored(mirrors.polar_vector)
 def base_lin_vel(env: "Env", *, joint: str) -> torch.Tensor:
     """Linear velocity of a free body in its own frame, in m/s, as a velocimeter at its origin reads it.
 
@@ -32,6 +34,7 @@ def base_lin_vel(env: "Env", *, joint: str) -> torch.Tensor:
     return rotations.rotate_inverse(_pose(env, joint)[:, 3:], env.qvel(joint)[:, :3])
 
 
+@mirrors.mirrored(mirrors.axial_vector)
 def base_ang_vel(env: "Env", *, joint: str) -> torch.Tensor:
     """Angular velocity of the base, in rad/s, as a gyro reads it.
 
@@ -45,6 +48,7 @@ def base_ang_vel(env: "Env", *, joint: str) -> torch.Tensor:
     return env.qvel(joint)[:, 3:] if _is_free(env, joint) else env.qvel(joint)
 
 
+@mirrors.mirrored(mirrors.polar_vector)
 def projected_gravity(env: "Env", *, joint: str) -> torch.Tensor:
     """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
 
@@ -78,6 +82,7 @@ def planar_lin_vel(env: "Env", *, x_joint: str, z_joint: str, pitch_joint: str) 
     return torch.cat([x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()], dim=1)
 
 
+@mirrors.mirrored(mirrors.unchanged)
 def base_height(env: "Env", *, joint: str) -> torch.Tensor:
     """Height of the base, in m.
 

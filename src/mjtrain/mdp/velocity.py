@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mjtrain import rotations
+from mjtrain.mdp import mirrors
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -64,6 +65,7 @@ def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
     return torch.cat([values, values.new_zeros(2)]).expand(env.num_envs, 5)
 
 
+@mirrors.mirrored(mirrors.planar_velocity)
 def approach(
     env: "Env",
     drawn: torch.Tensor,

@@ -10,10 +10,12 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
 from mjtrain.config import AgentConfig, DistillationConfig, merge_settings, to_plain
+from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.distillation import Distillation
 from mjtrain.rl.networks import OWN_MODELS, resolve_model
+from mjtrain.rl.symmetry import MirrorImages
 from mjtrain.rl.vec_env import VecEnvAdapter
 
 
@@ -45,9 +47,16 @@ def make_algorithm(
             "local_rank": context.local_rank,
             "world_size": context.world_size,
         }
-    wanted |= (
-        _describe_distillation(plain) if isinstance(config.algorithm, DistillationConfig) else _describe_ppo(plain)
-    )
+    if isinstance(config.algorithm, DistillationConfig):
+        wanted |= _describe_distillation(plain)
+    else:
+        wanted |= _describe_ppo(plain)
+        if config.algorithm.symmetry_cfg.is_used:
+            groups = {group for name in ("actor", "critic") for group in config.obs_groups[name]}
+            assert isinstance(env.env, Env), "others are refused before"
+            images = MirrorImages(env.env.make_mirror(), groups, env.device)
+            symmetry = plain["algorithm"]["symmetry_cfg"]
+            wanted["algorithm"]["symmetry_cfg"] = {**symmetry, "data_augmentation_func": images}
     wanted = merge_settings(wanted, settings)
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
     try:
@@ -67,6 +76,7 @@ def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
     networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
     algorithm = dict(plain["algorithm"])
     auxiliary = algorithm.pop("auxiliary_cfg")
+    del algorithm["symmetry_cfg"]
     if auxiliary["group"]:
         networks["actor"]["auxiliary_cfg"] = auxiliary
         algorithm["auxiliary_coef"] = auxiliary["coef"]

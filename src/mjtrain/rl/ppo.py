@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.moments import normalise
 from mjtrain.rl.auxiliary import AuxiliaryLoss
+from mjtrain.rl.symmetry import MirrorSymmetry
 
 
 class Ppo(PPO):
@@ -38,6 +39,8 @@ class Ppo(PPO):
         self._is_supervised = auxiliary_coef is not None
         if auxiliary_coef is not None:
             self.symmetry: Any = AuxiliaryLoss(auxiliary_coef)
+        elif self.symmetry is not None:
+            self.symmetry = MirrorSymmetry(**kwargs["symmetry_cfg"])
         self.collectives = Collectives(self.device)
         self._divergences: list[torch.Tensor] = []
         self._batch: RolloutStorage.Batch | None = None

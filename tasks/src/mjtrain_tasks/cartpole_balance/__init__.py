@@ -1,6 +1,16 @@
 """Cartpole-Balance: keep a pole upright by pushing the cart under it."""
 
-from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    DistributionConfig,
+    EnvConfig,
+    MirrorConfig,
+    ModelConfig,
+    PpoConfig,
+    RobotConfig,
+    TaskConfig,
+)
 from mjtrain.mdp import observation, reset_event, reward, termination, truncation
 from mjtrain.mdp.events import reset_joints_by_offset
 from mjtrain.mdp.observations import joint_pos, joint_vel
@@ -21,7 +31,7 @@ def make_task() -> TaskConfig:
 def make_env() -> EnvConfig:
     """The MDP: 50 env steps per second, 10 s per episode; it ends early when pole or cart go too far."""
     return EnvConfig(
-        robot=str(CARTPOLE),
+        robot=RobotConfig(file=str(CARTPOLE), mirror=MirrorConfig(plane="x")),
         decimation=5,
         episode_length_s=10.0,
         actions={"push": ActionTerm(actuators=("push",))},

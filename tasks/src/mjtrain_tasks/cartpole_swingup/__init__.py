@@ -1,6 +1,16 @@
 """Cartpole-Swingup: swing a hanging pole up by pushing the cart, and keep it there."""
 
-from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    DistributionConfig,
+    EnvConfig,
+    MirrorConfig,
+    ModelConfig,
+    PpoConfig,
+    RobotConfig,
+    TaskConfig,
+)
 from mjtrain.mdp import observation, reset_event, reward, truncation
 from mjtrain.mdp.events import reset_joints_by_offset
 from mjtrain.mdp.observations import joint_cos_sin, joint_pos, joint_vel
@@ -23,7 +33,7 @@ def make_task() -> TaskConfig:
 def make_env() -> EnvConfig:
     """The MDP: 50 env steps per second, 10 s per episode; only time ends it."""
     return EnvConfig(
-        robot=str(CARTPOLE),
+        robot=RobotConfig(file=str(CARTPOLE), mirror=MirrorConfig(plane="x")),
         decimation=5,
         episode_length_s=10.0,
         actions={"push": ActionTerm(actuators=("push",))},

@@ -80,6 +80,7 @@ def make_robot() -> RobotConfig:
                 body="trunk", pos=(0, -1.8, 0.7), xyaxes=(1, 0, 0, 0, 0.35, 0.94), mode="trackcom"
             )
         },
+        mirror=quadruped_velocity.MIRROR,
     )
 
 

@@ -9,8 +9,10 @@ from mjtrain import (
     CommandTerm,
     DistributionConfig,
     EnvConfig,
+    MirrorConfig,
     ModelConfig,
     PpoConfig,
+    RobotConfig,
     TaskConfig,
     TerrainConfig,
 )
@@ -44,6 +46,7 @@ FOOT_VELOCITIES = tuple(f"{leg}_foot_velocity" for leg in LEGS)
 FOOT_CONTACTS = tuple(f"{leg}_foot_contact" for leg in LEGS)
 FOOT_RADIUS_M = 0.02
 STANDING_HEIGHT_M = 0.28
+MIRROR = MirrorConfig(names={"(F|R)L_(.*)": r"\1R_\2"})
 SPEED = 1.0  # m/s
 TURN = 1.0  # rad/s
 
@@ -122,7 +125,7 @@ def make_env() -> EnvConfig:
         "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
     }
     return EnvConfig(
-        robot=str(QUADRUPED),
+        robot=RobotConfig(file=str(QUADRUPED), mirror=MIRROR),
         decimation=4,
         episode_length_s=20.0,
         terrain=TerrainConfig(kind="flat"),

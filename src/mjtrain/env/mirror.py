@@ -1,0 +1,174 @@
+"""What a mirror makes of observations and actions: a matrix for each observation group, put together from its terms."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mjtrain.config import ObservationTerm
+from mjtrain.engines.layout import Columns, match_names
+from mjtrain.engines.mirror import find_mirror
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+
+
+class Mirror:
+    """Matrices A by which a column vector x of an environment becomes its mirror image A x. float64.
+
+    What a term function returns is mirrored as the function declares (`mjtrain.mdp.mirrors`).
+    """
+
+    def __init__(self, env: "Env") -> None:
+        """Look at the robot.
+
+        Args:
+            env: The environment; it is not changed.
+
+        Raises:
+            RequestError: The robot is not its own mirror image.
+        """
+        self._env = env
+        self._layout = env.engine.layout
+        self._robot = find_mirror(env.engine.model, self._layout, env.config.robot.mirror)
+
+    def observations(self, group: str) -> torch.Tensor:
+        """Return the matrix of an observation group: its terms side by side, each with its history.
+
+        Shape (size, size).
+
+        Raises:
+            RequestError: The function of a term declares no mirror, or a term is not its own image.
+        """
+        blocks = []
+        for name, width in self._env.observation_widths(group).items():
+            term = self._env.config.observations[group][name]
+            try:
+                block = self._term(term, width // term.history)
+            except RequestError as error:
+                raise RequestError(f"--env.observations.{group}.{name}: {error}") from error
+            blocks.append(torch.block_diag(*[block] * term.history))
+        return torch.block_diag(*blocks)
+
+    def actions(self) -> torch.Tensor:
+        """Return the matrix of the policy's output. Shape (num_actions, num_actions).
+
+        Raises:
+            RequestError: An action term treats an actuator and its image differently.
+        """
+        table = self._env.action_table
+        columns = [self._layout.actuators[row["actuator"]] for row in table]
+        matrix = self._select(self._robot.ctrl, columns, [row["actuator"] for row in table], "--env.actions")
+        for one, image in zip(*matrix.nonzero(as_tuple=True), strict=True):
+            sign, row, other = float(matrix[one, image]), table[int(image)], table[int(one)]
+            clip = row["clip"] if sign > 0 else (-row["clip"][1], -row["clip"][0])
+            same = other["clip"] == tuple(clip) and abs(other["offset"] - sign * row["offset"]) < 1e-3
+            if not same or any(row[key] != other[key] for key in ("scale", "relative", "delay")):
+                raise RequestError(
+                    f"--env.actions: actuators {row['actuator']} and {other['actuator']} are images of each other and "
+                    "have another scale, offset, clip or delay"
+                )
+        return matrix
+
+    def positions(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Return the matrix of `Env.qpos(joints)`. Shape (size, size)."""
+        return self._part(self._robot.qpos, self._layout.qpos, joints)
+
+    def velocities(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Return the matrix of `Env.qvel(joints)`. Shape (size, size)."""
+        return self._part(self._robot.qvel, self._layout.qvel, joints)
+
+    def sensors(self, names: str | Sequence[str]) -> torch.Tensor:
+        """Return the matrix of `Env.sensor(names)`. Shape (size, size).
+
+        Raises:
+            RequestError: The mirror image of a sensor is not known, or not among them.
+        """
+        for name in _names(names, self._layout.sensors, "sensor"):
+            if name in self._robot.unknown:
+                raise RequestError(f"sensor {name} has no mirror image: {self._robot.unknown[name]}")
+        return self._part(self._robot.sensordata, self._layout.sensors, names)
+
+    def sensor_order(self, names: str | Sequence[str]) -> torch.Tensor:
+        """Return the matrix of one column for each sensor, which goes to the sensor's image. Shape (number, number)."""
+        matrix = self.sensors(names)
+        widths = [self._width(self._layout.sensors, name) for name in _names(names, self._layout.sensors, "sensor")]
+        rows = [row.split(widths, dim=1) for row in matrix.split(widths)]
+        return torch.tensor([[float(block.any()) for block in row] for row in rows], dtype=torch.float64)
+
+    def frame(self, joint: str) -> torch.Tensor:
+        """Return the matrix of a velocity or a force in the frame of a free body. Shape (3, 3).
+
+        That of an angular velocity or a torque is its negative.
+        """
+        if joint not in self._robot.frames:
+            raise RequestError(f"joint {joint} is no free joint, for whose frame a mirror is known")
+        return torch.from_numpy(self._robot.frames[joint])
+
+    def command(self, name: str) -> torch.Tensor:
+        """Return the matrix of a command, as the function that computes it declares. Shape (size, size)."""
+        term = self._env.config.commands[name]
+        if term.refine is not None:
+            return _declared(term.refine, term.refine_params, self)
+        return _declared(term.func, term.params, self)
+
+    def _term(self, term: ObservationTerm, width: int) -> torch.Tensor:
+        matrix = _declared(term.func, term.params, self)
+        if matrix.shape != (width, width):
+            raise RequestError(f"its mirror is of shape {tuple(matrix.shape)}; the term has {width} columns")
+        if (matrix @ matrix - torch.eye(width)).abs().max() > 1e-6:
+            raise RequestError("mirrored twice it is not what it was")
+        lopsided = term.clip is not None and term.clip[0] != -term.clip[1]
+        if lopsided and (matrix < 0).any():
+            raise RequestError(f"clip {term.clip[0]:g} {term.clip[1]:g}: a value that mirrors needs equal bounds")
+        return matrix
+
+    def _part(self, whole: np.ndarray, places: Columns, names: str | Sequence[str]) -> torch.Tensor:
+        found = _names(names, places, "part")
+        columns = [column for name in found for column in range(places[name].start, places[name].stop)]
+        labels = [name for name in found for _ in range(self._width(places, name))]
+        return self._select(whole, columns, labels, "")
+
+    @staticmethod
+    def _width(places: Columns, name: str) -> int:
+        return places[name].stop - places[name].start
+
+    @staticmethod
+    def _select(whole: np.ndarray, columns: list[int], labels: list[str], flag: str) -> torch.Tensor:
+        """Return the rows and columns of some parts, if they hold the image of each."""
+        for column, label in zip(columns, labels, strict=True):
+            if set(np.flatnonzero(whole[:, column])) - set(columns):
+                place = f"{flag}: " if flag else ""
+                raise RequestError(f"{place}has {label} and not its mirror image")
+        return torch.from_numpy(whole[np.ix_(columns, columns)])
+
+
+def find_mirror_problems(env: "Env", groups: Sequence[str]) -> list[str]:
+    """Return a line for each reason why observation groups and actions of an environment have no mirror image."""
+    problems = []
+    try:
+        mirror = Mirror(env)
+    except RequestError as error:
+        return [str(error)]
+    for compute, names in ((mirror.observations, groups), (lambda _: mirror.actions(), ("",))):
+        for name in names:
+            try:
+                compute(name)
+            except RequestError as error:
+                problems.append(str(error))
+    return problems
+
+
+def _declared(function: Callable[..., Any], params: dict[str, Any], mirror: Mirror) -> torch.Tensor:
+    by = getattr(function, "mirror", None)
+    if by is None:
+        name = getattr(function, "__name__", "its function")
+        raise RequestError(f"{name}() does not declare how it mirrors; see mjtrain.mdp.mirrors")
+    return by(mirror, **params)
+
+
+def _names(names: str | Sequence[str], places: Columns, kind: str) -> list[str]:
+    """Return the names that one name, or several regular expressions, stand for."""
+    return [names] if isinstance(names, str) else match_names(names, places, kind)

@@ -1,0 +1,73 @@
+"""Learning from mirror images, in the place where RSL-RL's update asks for a symmetry."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from rsl_rl.extensions import Symmetry
+from tensordict import TensorDict
+
+from mjtrain.env.mirror import Mirror
+
+
+class MirrorImages:
+    """Appends to a batch its mirror image: what RSL-RL calls a data augmentation function."""
+
+    def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
+        """Take over the matrices.
+
+        Args:
+            mirror: Of the environment.
+            groups: Observation groups that the networks read.
+            device: Where the batches are.
+
+        Raises:
+            RequestError: A term has no mirror image.
+        """
+        # Transposed, for the rows of a batch.
+        self._groups = {group: mirror.observations(group).T.to(device) for group in sorted(groups)}
+        self._actions = mirror.actions().T.to(device)
+
+    def __call__(
+        self,
+        env: Any,  # noqa: ARG002
+        obs: TensorDict | None,
+        actions: torch.Tensor | None,
+    ) -> tuple[TensorDict | None, torch.Tensor | None]:
+        """Return observations and actions, each followed by their mirror images.
+
+        Args:
+            env: Not needed.
+            obs: Observations by group, each of shape (batch, size), or None.
+            actions: Shape (batch, num_actions), or None.
+        """
+        if obs is not None:
+            obs = torch.cat([obs.select(*self._groups), self.mirror(obs)])  # pyright: ignore[reportArgumentType]
+        if actions is not None:
+            actions = torch.cat([actions, actions @ self._actions.to(actions.dtype)])
+        return obs, actions
+
+    def mirror(self, obs: TensorDict) -> TensorDict:
+        """Return the mirror images of observations alone."""
+        images = {group: obs[group] @ matrix.to(obs[group].dtype) for group, matrix in self._groups.items()}
+        return TensorDict(images, batch_size=obs.batch_size, device=obs.device)  # pyright: ignore[reportArgumentType]
+
+
+class MirrorSymmetry(Symmetry):
+    """RSL-RL's symmetry, with a loss that asks the actor for nothing that it has computed already."""
+
+    def compute_loss(self, actor: Any, batch: Any, original_batch_size: int) -> torch.Tensor:
+        """Return the mean squared difference of the action means for mirrored observations and the mirrored means.
+
+        The actor has just been asked for the distributions of the batch, mirror images included where they are learned
+        from. Only a mirror loss by itself asks it again, for the mirror images.
+        """
+        means = actor.output_mean
+        if self.use_data_augmentation:
+            for_images = means[original_batch_size:]
+        else:
+            for_images = actor(self.data_augmentation_func.mirror(batch.observations))
+        originals = means[:original_batch_size].detach()
+        _, both = self.data_augmentation_func(env=self.env, obs=None, actions=originals)
+        loss = torch.nn.functional.mse_loss(for_images, both[original_batch_size:])
+        return loss if self.use_mirror_loss else loss.detach()
