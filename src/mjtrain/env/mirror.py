@@ -120,8 +120,7 @@ class Mirror:
             raise RequestError(f"its mirror is of shape {tuple(matrix.shape)}; the term has {width} columns")
         if (matrix @ matrix - torch.eye(width)).abs().max() > 1e-6:
             raise RequestError("mirrored twice it is not what it was")
-        lopsided = term.clip is not None and term.clip[0] != -term.clip[1]
-        if lopsided and (matrix < 0).any():
+        if term.clip is not None and term.clip[0] != -term.clip[1] and (matrix < 0).any():
             raise RequestError(f"clip {term.clip[0]:g} {term.clip[1]:g}: a value that mirrors needs equal bounds")
         return matrix
 

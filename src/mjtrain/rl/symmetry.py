@@ -42,7 +42,8 @@ class MirrorImages:
             actions: Shape (batch, num_actions), or None.
         """
         if obs is not None:
-            obs = torch.cat([obs.select(*self._groups), self.mirror(obs)])  # pyright: ignore[reportArgumentType]
+            both: Any = [obs.select(*self._groups), self.mirror(obs)]
+            obs = TensorDict.cat(both)
         if actions is not None:
             actions = torch.cat([actions, actions @ self._actions.to(actions.dtype)])
         return obs, actions
@@ -55,6 +56,8 @@ class MirrorImages:
 
 class MirrorSymmetry(Symmetry):
     """RSL-RL's symmetry, with a loss that asks the actor for nothing that it has computed already."""
+
+    data_augmentation_func: MirrorImages
 
     def compute_loss(self, actor: Any, batch: Any, original_batch_size: int) -> torch.Tensor:
         """Return the mean squared difference of the action means for mirrored observations and the mirrored means.
