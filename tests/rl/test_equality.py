@@ -17,6 +17,7 @@ from mjtrain.config import (
     LaunchConfig,
     ModelConfig,
     PpoConfig,
+    SymmetryConfig,
 )
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
@@ -64,6 +65,13 @@ class RecordedEnv(Env):
 
     def stagger(self) -> None:
         pass
+
+    def make_mirror(self) -> Any:
+        """Columns in another order and with other signs."""
+        columns, signs = torch.tensor([1, 0, 2, 4, 3, 5, 6]), torch.tensor([1.0, 1, -1, -1, -1, 1, -1])
+        matrix = (torch.eye(OBS_SIZE) * signs)[columns].double()
+        actions = torch.tensor([[0.0, -1, 0], [-1, 0, 0], [0, 0, 1]]).double()
+        return SimpleNamespace(observations=lambda _: matrix, actions=lambda: actions)
 
 
 def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], list[dict]]:
@@ -189,6 +197,22 @@ def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
     assert {"actor.cnns.image.0.weight", "critic.cnns.image.0.weight"} <= set(apart)
     assert "critic.cnns.image.0.weight" not in shared
     assert int(apart["actor.auxiliary_head.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
+
+
+def test_ranks_that_learn_from_mirror_images_compute_what_one_would_and_one_what_rsl_rls_own_symmetry_does() -> None:
+    settings = [
+        SymmetryConfig(use_data_augmentation=augment, use_mirror_loss=loss, mirror_loss_coeff=0.3)
+        for augment, loss in ((True, False), (False, True), (True, True))
+    ]
+    runs = [(torch.float64, make_agent(symmetry_cfg=setting)) for setting in settings]
+    rsl_rls_own = [(torch.float64, make_agent(symmetry_cfg=setting, class_name="PPO")) for setting in settings]
+    plain = [(torch.float64, make_agent())]
+    keys = ("learning_rate", "kl", "loss/value", "loss/surrogate", "loss/symmetry")
+    *found, (without, _) = train(1, *runs, *rsl_rls_own, *plain)
+    alone, theirs = found[:3], found[3:]
+    assert_equal(alone, train(2, *runs), keys)
+    assert_equal(alone, theirs, ("learning_rate", "loss/value", "loss/surrogate", "loss/symmetry"))
+    assert all(relative_difference(weights, without) > 1e-3 for weights, _ in alone)
 
 
 def test_ranks_with_recurrent_networks_compute_what_one_would() -> None:

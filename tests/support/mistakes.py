@@ -315,6 +315,44 @@ MISTAKES = (
         ),
     ),
     Mistake(
+        what="a symmetry of recurrent networks",
+        words="--agent.actor.class-name RNNModel --agent.algorithm.symmetry-cfg.use-data-augmentation",
+        says=(
+            "--agent.algorithm.symmetry-cfg: RSL-RL mirrors no recurrent networks; --agent.actor.class-name is RNNModel, "
+            "give MLPModel",
+        ),
+    ),
+    Mistake(
+        what="a symmetry beside an auxiliary loss",
+        words="--agent.algorithm.auxiliary-cfg.group actor --agent.algorithm.symmetry-cfg.use-mirror-loss",
+        says=(
+            "--agent.algorithm.symmetry-cfg: cannot be combined with --agent.algorithm.auxiliary-cfg.group actor, whose "
+            "loss takes the place of a symmetry's; leave out one of them",
+        ),
+    ),
+    Mistake(
+        what="a mirror loss without a weight",
+        words="--agent.algorithm.symmetry-cfg.use-mirror-loss --agent.algorithm.symmetry-cfg.mirror-loss-coeff 0",
+        says=("--agent.algorithm.symmetry-cfg.mirror-loss-coeff 0: must be more than 0",),
+    ),
+    Mistake(
+        what="a symmetry of terms that do not say how they mirror",
+        words="--env.robot.mirror.plane x --agent.algorithm.symmetry-cfg.use-data-augmentation",
+        says=(
+            "--env.observations.actor.places: places() does not declare how it mirrors; see mjtrain.mdp.mirrors",
+            "--env.observations.actor.aim: aim() does not declare how it mirrors; see mjtrain.mdp.mirrors",
+        ),
+    ),
+    Mistake(
+        what="a symmetry of a robot that has none",
+        words="--env.robot.mirror.plane x --agent.algorithm.symmetry-cfg.use-data-augmentation",
+        robot={'range="-2 2"': 'range="-2 3"'},
+        says=(
+            "--env.robot.mirror: the robot is not its own mirror image (plane x): the range of joint rail is not the "
+            "image of its partner's",
+        ),
+    ),
+    Mistake(
         what="a memory of a kind that does not exist",
         words="--agent.actor.rnn-type transformer",
         says=("--agent.actor.rnn-type transformer: choose from lstm, gru",),
