@@ -1,6 +1,7 @@
 """What a mirror makes of observations and actions: a matrix for each observation group, put together from its terms."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,17 +41,22 @@ class Mirror:
         Shape (size, size).
 
         Raises:
-            RequestError: The function of a term declares no mirror, or a term is not its own image.
+            RequestError: See `term`.
         """
-        blocks = []
-        for name, width in self._env.observation_widths(group).items():
-            term = self._env.config.observations[group][name]
-            try:
-                block = self._term(term, width // term.history)
-            except RequestError as error:
-                raise RequestError(f"--env.observations.{group}.{name}: {error}") from error
-            blocks.append(torch.block_diag(*[block] * term.history))
-        return torch.block_diag(*blocks)
+        return torch.block_diag(*[self.term(group, name) for name in self._env.observation_widths(group)])
+
+    def term(self, group: str, name: str) -> torch.Tensor:
+        """Return the matrix of a term of an observation group, with its history. Shape (size, size).
+
+        Raises:
+            RequestError: Its function declares no mirror, or it is not its own image.
+        """
+        term = self._env.config.observations[group][name]
+        width = self._env.observation_widths(group)[name] // term.history
+        try:
+            return torch.block_diag(*[self._now(term, width)] * term.history)
+        except RequestError as error:
+            raise RequestError(f"--env.observations.{group}.{name}: {error}") from error
 
     def actions(self) -> torch.Tensor:
         """Return the matrix of the policy's output. Shape (num_actions, num_actions).
@@ -114,7 +120,7 @@ class Mirror:
             return _declared(term.refine, term.refine_params, self)
         return _declared(term.func, term.params, self)
 
-    def _term(self, term: ObservationTerm, width: int) -> torch.Tensor:
+    def _now(self, term: ObservationTerm, width: int) -> torch.Tensor:
         matrix = _declared(term.func, term.params, self)
         if matrix.shape != (width, width):
             raise RequestError(f"its mirror is of shape {tuple(matrix.shape)}; the term has {width} columns")
@@ -146,17 +152,17 @@ class Mirror:
 
 def find_mirror_problems(env: "Env", groups: Sequence[str]) -> list[str]:
     """Return a line for each reason why observation groups and actions of an environment have no mirror image."""
-    problems = []
     try:
         mirror = Mirror(env)
     except RequestError as error:
         return [str(error)]
-    for compute, names in ((mirror.observations, groups), (lambda _: mirror.actions(), ("",))):
-        for name in names:
-            try:
-                compute(name)
-            except RequestError as error:
-                problems.append(str(error))
+    parts = [partial(mirror.term, group, name) for group in groups for name in env.config.observations[group]]
+    problems = []
+    for part in (*parts, mirror.actions):
+        try:
+            part()
+        except RequestError as error:
+            problems.append(str(error))
     return problems
 
 
