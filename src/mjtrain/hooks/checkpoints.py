@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from mjtrain import heartbeat
-from mjtrain.best_checkpoint import BestCheckpoint, read_best, write_best
+from mjtrain.best_checkpoint import BEST_FILE, BestCheckpoint, read_best, write_best
 from mjtrain.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.hooks.base import Hook, Session
 from mjtrain.learner import IterationResult
 from mjtrain.metric_rules import find_ranking
+from mjtrain.reporting.report import RunReport
 from mjtrain.storage import Uploader, UploadEvent
 
 
@@ -63,26 +64,27 @@ class CheckpointHook(Hook):
     def _save(self, path: Path, result: IterationResult) -> None:
         try:
             self._learner.save(path, self._infos)
-            best = self._record_best(result)
         except OSError as error:
             self._handle_failed_save(path, error, is_last=result.is_last)
             return
         if self._report is not None:
             self._report.add_checkpoint(path)
-            prune_checkpoints(self._run_dir, self._keep, best)
+            self._record_best(result, self._report)
+            best = read_best(self._run_dir)
+            prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration)
         if self._uploader is not None:
             self._uploader.submit(path)
 
-    def _record_best(self, result: IterationResult) -> int | None:
-        """Record that a checkpoint which was just saved is the best, if it is; return the best one's iteration."""
-        if self._report is None:
-            return None
-        if result.is_best and self._ranking is not None:
-            metric = self._ranking.metric
-            best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
+    def _record_best(self, result: IterationResult, report: RunReport) -> None:
+        """Record that a checkpoint which was just saved is the best, if it is."""
+        if not result.is_best or self._ranking is None:
+            return
+        metric = self._ranking.metric
+        best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
+        try:
             write_best(self._run_dir, best)
-        known = read_best(self._run_dir)
-        return None if known is None else known.iteration
+        except OSError as error:
+            report.warn(f"{self._run_dir / BEST_FILE} could not be written ({error.strerror}); training continues")
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""

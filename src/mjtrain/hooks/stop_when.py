@@ -13,7 +13,9 @@ class StopWhenHook(Hook):
         self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Compare; all ranks have the same metrics, so all of them end."""
+        """Compare, unless the training ends here anyway; all ranks have the same metrics, so all of them end."""
+        if result.is_last:
+            return
         for condition in self._conditions:
             if condition.is_met(result.metrics):
                 result.is_last = True
