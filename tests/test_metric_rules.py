@@ -1,12 +1,14 @@
 """When a run ends early, and which checkpoint is the best."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from mjtrain.api import make_train_config
 from mjtrain.config import RunConfig
 from mjtrain.errors import RequestError
-from mjtrain.metric_rules import Ranking, find_ranking, parse_stop_condition
+from mjtrain.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,15 @@ def test_anything_else_is_no_condition(text: str) -> None:
 )
 def test_what_ranks_checkpoints(run: RunConfig, ranking: Ranking | None) -> None:
     assert find_ranking(run) == ranking
+
+
+def test_an_algorithm_of_ones_own_names_its_losses() -> None:
+    config = make_train_config("Cartpole-Balance", stop_when=("loss/mine<1", "loss/value<1"))
+    assert [line.partition(";")[0] for line in find_rule_problems(config)] == [
+        "--stop-when loss/mine<1: unknown metric loss/mine"
+    ]
+    algorithm = replace(config.agent.algorithm, class_name="my_robots.ppo:MyPpo")
+    assert not list(find_rule_problems(replace(config, agent=replace(config.agent, algorithm=algorithm))))
 
 
 def test_only_what_is_better_is_better() -> None:

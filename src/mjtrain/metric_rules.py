@@ -110,6 +110,8 @@ def find_rule_problems(config: TrainConfig) -> Iterator[str]:
 
 def _find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
     known = list_metrics(config)
+    if metric.startswith("loss/") and not config.agent.algorithm.class_name.startswith("mjtrain."):
+        return  # an algorithm of the user's own names its losses
     if metric not in known:
         close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
