@@ -42,16 +42,20 @@ class MirrorImages:
             actions: Shape (batch, num_actions), or None.
         """
         if obs is not None:
-            both: Any = [obs.select(*self._groups), self.mirror(obs)]
+            both: Any = [obs.select(*self._groups), self.mirror_observations(obs)]
             obs = TensorDict.cat(both)
         if actions is not None:
-            actions = torch.cat([actions, actions @ self._actions.to(actions.dtype)])
+            actions = torch.cat([actions, self.mirror_actions(actions)])
         return obs, actions
 
-    def mirror(self, obs: TensorDict) -> TensorDict:
+    def mirror_observations(self, obs: TensorDict) -> TensorDict:
         """Return the mirror images of observations alone."""
         images = {group: obs[group] @ matrix.to(obs[group].dtype) for group, matrix in self._groups.items()}
         return TensorDict(images, batch_size=obs.batch_size, device=obs.device)  # pyright: ignore[reportArgumentType]
+
+    def mirror_actions(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return the mirror images of actions alone. Shape (batch, num_actions)."""
+        return actions @ self._actions.to(actions.dtype)
 
 
 class MirrorSymmetry(Symmetry):
@@ -69,8 +73,7 @@ class MirrorSymmetry(Symmetry):
         if self.use_data_augmentation:
             for_images = means[original_batch_size:]
         else:
-            for_images = actor(self.data_augmentation_func.mirror(batch.observations))
-        originals = means[:original_batch_size].detach()
-        _, both = self.data_augmentation_func(env=self.env, obs=None, actions=originals)
-        loss = torch.nn.functional.mse_loss(for_images, both[original_batch_size:])
+            for_images = actor(self.data_augmentation_func.mirror_observations(batch.observations))
+        images = self.data_augmentation_func.mirror_actions(means[:original_batch_size].detach())
+        loss = torch.nn.functional.mse_loss(for_images, images)
         return loss if self.use_mirror_loss else loss.detach()
