@@ -1,0 +1,166 @@
+"""rl_games' agent, as the training loop calls it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rl_games.algos_torch.torch_ext import mean_list
+
+from mjtrain.errors import RequestError
+from mjtrain.learning.algorithm import Observations
+from mjtrain.learning.collectives import Collectives
+from mjtrain_learners.rl_games_agent.agent import JobAgent
+
+
+class RlGamesAlgorithm:
+    """`learning.algorithm.Algorithm` with rl_games' PPO."""
+
+    def __init__(
+        self,
+        agent: JobAgent,
+        collectives: Collectives,
+        groups: Mapping[str, tuple[str, ...]],
+        widths: Mapping[str, int],
+    ) -> None:
+        """Take an agent.
+
+        Args:
+            agent: rl_games' agent.
+            collectives: What the ranks sum while they learn.
+            groups: Observation groups of actor and critic.
+            widths: Size of each flat group.
+        """
+        self.collectives = collectives
+        """What the ranks sum while they learn."""
+        self._agent = agent
+        self._groups = {"obs": groups["actor"]}
+        self._networks: dict[str, torch.nn.Module] = {"model": agent.model}
+        self._optimizers = {"optimizer": agent.optimizer}
+        if agent.has_central_value:
+            self._groups["states"] = groups["critic"]
+            self._networks["central_value"] = agent.central_value_net.model
+            self._optimizers["central_value_optimizer"] = agent.central_value_net.optimizer
+        self._widths = widths
+        self._kl: torch.Tensor | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size of the optimiser now; that of a central value is another one."""
+        return self._agent.last_lr
+
+    def begin(self) -> None:
+        """Do nothing: an agent is ready."""
+
+    def broadcast(self) -> None:
+        """Give all ranks the networks and normalisers of rank 0."""
+        with self.collectives.waiting():
+            for network in self._networks.values():
+                for tensor in network.state_dict().values():
+                    dist.broadcast(tensor, 0)
+
+    def act(self, observations: Observations) -> torch.Tensor:
+        """Sample actions; see `Algorithm`."""
+        return self._agent.act(self._gather(observations))
+
+    def _gather(self, observations: Observations) -> dict[str, torch.Tensor]:
+        """Return what rl_games calls obs and states: what actor and critic read."""
+        return {
+            name: torch.cat([observations[group] for group in groups], dim=1) for name, groups in self._groups.items()
+        }
+
+    def process_env_step(
+        self,
+        observations: Observations,  # noqa: ARG002
+        rewards: torch.Tensor,
+        terminated: torch.Tensor,
+        truncated: torch.Tensor,
+    ) -> None:
+        """Keep what came of the actions; see `Algorithm`."""
+        self._agent.keep(rewards, terminated, truncated)
+
+    def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:
+        """Compute the returns; see `Algorithm`."""
+        returns = self._agent.finish(self._gather(observations))
+        return {"rewards or values": returns, "actions": self._kept["actions"]}
+
+    @property
+    def _kept(self) -> dict[str, torch.Tensor]:
+        return self._agent.experience_buffer.tensor_dict
+
+    def rollout_observations(self) -> Mapping[str, torch.Tensor]:
+        """Return the observations of the rollout by group, shape (num_steps, num_envs, size)."""
+        found = {}
+        for name, stored in (("obs", "obses"), ("states", "states")):
+            if name in self._groups:
+                groups = self._groups[name]
+                found |= zip(groups, self._kept[stored].split([self._widths[g] for g in groups], dim=-1), strict=True)
+        return found
+
+    def update(self) -> dict[str, float]:
+        """Learn from the rollout, and return the losses, without their weights in the sum."""
+        agent = self._agent
+        agent.update_epoch()
+        *_, actor, critic, bounds, entropies, kls, _, _ = agent.train_epoch()
+        agent.dataset.update_values_dict(None)
+        self._kl = mean_list(kls)
+        parts = {"surrogate": mean_list(actor), "value": mean_list(critic), "entropy": mean_list(entropies)}
+        if agent.bounds_loss_coef:
+            parts["bounds"] = mean_list(bounds)
+        losses = dict(zip(parts, torch.stack(list(parts.values())).tolist(), strict=True))
+        if agent.central_value_loss is not None:
+            agent.central_value_net.dataset.update_values_dict(None)
+            losses["value"] = agent.central_value_loss
+        return losses
+
+    def pop_means(self) -> dict[str, torch.Tensor | float | None]:
+        """Return the KL divergence over the last update's mini-batches, and the standard deviation of actions.
+
+        The divergence is between a mini-batch's policies in two epochs that follow each other, as rl_games has it.
+        """
+        return {"kl": self._kl, "action_std": self._agent.model.a2c_network.sigma.detach().exp().mean()}
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield all parameters by name."""
+        for name, network in self._networks.items():
+            for part, parameter in network.named_parameters():
+                yield f"the {name.replace('_', ' ')}'s {part}", parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks with their normalisers, optimisers and what scales the gradients of mixed precision."""
+        parts = {**self._networks, **self._optimizers, "scaler": self._agent.scaler}
+        return {name: part.state_dict() for name, part in parts.items()}
+
+    def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
+        """Continue from a checkpoint; see `Algorithm`."""
+        self.load_weights(content, path)
+        for name, part in {**self._optimizers, "scaler": self._agent.scaler}.items():
+            part.load_state_dict(content[name])
+        self._agent.last_lr = content["learning_rate"]
+        self._agent.epoch_num = content["iter"]  # of the linear schedule
+        if self._agent.has_central_value:
+            self._agent.central_value_net.epoch_num = content["iter"]
+
+    def load_weights(self, content: dict[str, Any], path: Path) -> None:
+        """Take the networks and normalisers of a checkpoint; nothing changes if they do not fit."""
+        for part, network in self._networks.items():
+            if part not in content:
+                raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
+            theirs = {name: tuple(value.shape) for name, value in content[part].items()}
+            ours = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+            for name in [*ours, *theirs]:
+                if theirs.get(name) != ours.get(name):
+                    raise RequestError(
+                        f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
+                        f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                    )
+        for part, network in self._networks.items():
+            network.load_state_dict(content[part])
+
+    def rank_state(self) -> dict[str, Any]:
+        """Return nothing: a rank has nothing of its own between two iterations."""
+        return {}
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Do nothing, see `rank_state`."""
