@@ -1,0 +1,70 @@
+"""skrl's PPO on JAX."""
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.config import AgentConfig, PpoConfig, TrainConfig
+from mjtrain.errors import RequestError
+from mjtrain.rank import RankContext
+from mjtrain_learners.agent_check import check_agent, check_settings
+from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_ranks
+
+if TYPE_CHECKING:
+    import torch
+
+    from mjtrain.env.env import Env
+    from mjtrain.learner import Learner, Policy
+
+_SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
+
+_CUDA = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+"""Modules of which one is there if JAX can use NVIDIA GPUs."""
+
+
+class SkrlOnJax:
+    """`learners.library.Library` for skrl on JAX."""
+
+    modules = ("skrl", "jax", "flax", "optax")
+    install = "mjtrain-learners[skrl-jax]"
+
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
+        """Refuse what skrl on JAX has no counterpart for."""
+        check_agent(config.agent, "skrl")
+        check_settings(config.learner.settings, _SETTINGS, "skrl on JAX")
+        check_ranks(config.learner.settings, world_size)
+        algorithm = config.agent.algorithm
+        if isinstance(algorithm, PpoConfig) and algorithm.use_mixed_precision:
+            raise RequestError("--agent.algorithm.use-mixed-precision: skrl on JAX has single precision; use skrl")
+        if device != "cpu" and not any(importlib.util.find_spec(module) for module in _CUDA):
+            raise RequestError(
+                '--learner skrl_jax: JAX has no CUDA here; pip install "jax[cuda13]", or use --gpu-ids None'
+            )
+        return ()
+
+    def make_learner(
+        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+    ) -> "Learner":
+        """Build what learns."""
+        from mjtrain_learners.skrl_on_jax.start import start_skrl
+
+        start_skrl(context)
+        from mjtrain_learners.skrl_on_jax.learner import make_learner  # imports skrl
+
+        return make_learner(context, env, agent, settings)
+
+    def make_policy(
+        self,
+        agent: AgentConfig,
+        settings: Mapping[str, Any],  # noqa: ARG002
+        observations: "Mapping[str, torch.Tensor]",
+        num_actions: int,
+    ) -> "Policy":
+        """Build what was learned, with layers of torch; JAX is not imported."""
+        from mjtrain_learners.policy import MlpPolicy
+        from mjtrain_learners.skrl_on_jax.weights import read_weights
+
+        return MlpPolicy(agent, observations, num_actions, read_weights)
+
+
+LIBRARY = SkrlOnJax()

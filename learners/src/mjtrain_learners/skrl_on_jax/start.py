@@ -1,0 +1,56 @@
+"""The start of JAX and skrl in a rank."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mjtrain.rank import RankContext
+
+_OF_A_JOB = ("WORLD_SIZE", "JAX_WORLD_SIZE")
+"""Where skrl sees more than one rank here, its import starts a process group over NCCL, or JAX's own."""
+
+_XLA_THREADS = "PJRT_NPROC"
+"""How many threads XLA gives each of its pools on a CPU; by default as many as there are cores."""
+
+
+def start_skrl(context: RankContext) -> None:
+    """Start JAX on the rank's device with the rank's threads, and import skrl, which takes the rank for the only one.
+
+    The ranks sum over the process group that they have: see `ppo.JobPpo`.
+
+    Args:
+        context: This rank.
+    """
+    import jax
+
+    with _environment({_XLA_THREADS: str(context.num_threads), **dict.fromkeys(_OF_A_JOB)}):
+        if context.device == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+            device = jax.devices()[0]
+        else:
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the engine and torch need memory too
+            device = jax.devices("cuda")[int(context.device.removeprefix("cuda:"))]
+        import skrl
+    skrl.logger.setLevel(logging.WARNING)
+    skrl.config.jax.device = device
+    skrl.config.jax.key = context.seed
+
+
+@contextmanager
+def _environment(variables: dict[str, str | None]) -> Iterator[None]:
+    """Set environment variables, or unset those that are None, for the length of a with block."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
