@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judges import GOALS
-from learning import NUM_EPISODES, judge, read_rows
 
+from learning import NUM_EPISODES, judge, read_rows
 from mjtrain import LaunchConfig, launch
 from mjtrain.machine import installed_packages
 
