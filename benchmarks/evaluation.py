@@ -38,7 +38,7 @@ def main() -> None:
     context = mjtrain.RankContext(seed=1, num_threads=len(os.sched_getaffinity(0)))
     config = make_train_config(args.task)
     with rank_scope(context, None):
-        learner = make_learner(context, make_env(context, config), config.agent)
+        learner = make_learner(context, make_env(context, config), config.agent, config.learner)
         if args.load is not None:
             learner.load_weights(Path(args.load))
         times, before = [], now()

@@ -126,7 +126,7 @@ def test_every_evaluation_begins_in_the_same_worlds() -> None:
     config = make_train_config("Quadruped-Velocity-Flat", num_envs=2, eval_interval=1, eval_episodes=4)
     config = replace(config, env=replace(config.env, episode_length_s=0.4))
     env = make_env(context, config)
-    learner = make_learner(context, env, config.agent)
+    learner = make_learner(context, env, config.agent, config.learner)
     evaluator = Evaluator(context, config)
     one, again = (evaluator.evaluate(learner.policy_weights()) for _ in range(2))
     assert one == again
@@ -212,7 +212,7 @@ def check_best(run_dir: Path, others: set[int]) -> None:
 def test_threads_and_generators_are_as_before() -> None:
     context = RankContext(num_threads=1)
     config = make_train_config(NOISY, eval_interval=1, eval_episodes=2)
-    learner = make_learner(context, make_env(context, config), config.agent)
+    learner = make_learner(context, make_env(context, config), config.agent, config.learner)
     states = torch.get_rng_state(), torch.get_num_threads(), noisy_task.CALLS
     evaluator = Evaluator(context, config)
     assert evaluator.evaluate(learner.policy_weights()) is not None

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from mjtrain.rl.divergence import find_broken_terms
 
 import mjtrain
 from mjtrain.catalog import folder_name, is_same_task, load_task
@@ -16,6 +15,7 @@ from mjtrain.config import GymnasiumConfig, VecEnvConfig
 from mjtrain.errors import RequestError
 from mjtrain.foreign.env import ForeignEnv
 from mjtrain.foreign.make import check_agent, check_before_training, make_foreign_env
+from mjtrain.learning.divergence import find_broken_terms
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
