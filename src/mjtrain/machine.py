@@ -20,6 +20,7 @@ PACKAGES = (
     "numpy",
     "cloudpickle",
     "mjtrain-learners",
+    "rl-games",
     "skrl",
 )
 """Packages on which a run depends. They must be the same on every host of a job, and are recorded with each run."""

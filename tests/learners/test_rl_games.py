@@ -1,0 +1,210 @@
+"""rl_games under the training loop: what it trains, that ranks learn as one, that it resumes, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.cli.train import main as train
+from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
+from mjtrain.learners import make_learner
+from mjtrain.rank import RankContext
+from mjtrain.training import make_env
+from mjtrain_learners.rl_games_agent.translation import has_central_value, translate
+from support.resuming import assert_same, without_times
+
+CPU = LaunchConfig(gpu_ids=None)
+SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
+RL_GAMES = LearnerConfig(name="rl_games")
+CENTRAL = {"config": {"normalize_value": True, "bounds_loss_coef": 0.1, "central_value_config": {"mini_epochs": 2}}}
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [without_times(row) for row in lines if "event" not in row]
+
+
+@pytest.mark.parametrize(("num_workers", "settings"), [(1, {}), (2, CENTRAL)])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int, settings: dict[str, Any]) -> None:
+    """Bit for bit, with one rank and with two; the ranks are compared after each iteration."""
+    launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(settings))
+
+    def go(name: str, iterations: int, **more: Any) -> Path:
+        return mjtrain.train(
+            "Cartpole-Balance", num_envs=8, logger="none", learner="rl_games", learner_config=str(own),
+            drift_check_interval=1, log_root=str(tmp_path / name), max_iterations=iterations, launch=launch, **more,
+        ).run_dir  # fmt: skip
+
+    straight, stopped = go("straight", 4), go("stopped", 2)
+    go("stopped", 4, resume=str(stopped))
+    assert rows(straight) == rows(stopped)
+    ends = [load_checkpoint(run_dir / "model_4.pt", "cpu") for run_dir in (straight, stopped)]
+    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
+    assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(rows(straight)[-1])
+    assert rows(straight)[-1]["kl"] > 0
+    assert ("central_value" in ends[0]) == bool(settings)
+
+
+def test_what_was_trained_is_played_exported_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the policy is the agent's own mean action, with its normaliser. What rl_games prints is not shown."""
+    done = mjtrain.train(
+        "Cartpole-Balance", num_envs=8, learner="rl_games", logger="none", log_root=str(tmp_path), max_iterations=2,
+        launch=CPU,
+    )  # fmt: skip
+    printed = "".join(capsys.readouterr())
+    assert "std-type scalar does not count" in printed
+    assert not [word for word in ("seq_length", "RunningMeanStd", "build mlp", "Warning") if word in printed]
+    assert not Path("runs").exists()
+    assert mjtrain.play(done, episodes=2, gpu_ids=None)["iteration"] == 2
+    assert max(mjtrain.export(done, observations=20).differences.values()) < 1e-5
+    train([*SMALL, "--learner", "rl_games", "--max-iterations", "1", "--load", str(done.checkpoint), "--log-root",
+           str(tmp_path / "loaded")])  # fmt: skip
+    (loaded,) = tmp_path.glob("loaded/*/*")
+    before, after = (load_checkpoint(path, "cpu")["model"] for path in (done.checkpoint, loaded / "model_1.pt"))
+    name, samples = "running_mean_std.count", 5 * 8 * 24  # rl_games counts them in every epoch
+    assert after[name] == before[name] + samples == 1 + 3 * samples
+
+    def mean_actions(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
+        config = make_train_config("Cartpole-Balance", num_envs=8)
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, config.agent, RL_GAMES)
+        learner.load_weights(done.checkpoint)
+        observations = env.observe()["actor"]
+        return observations, learner._algorithm._agent.get_action_values({"obs": observations})["mus"]
+
+    observations, expected = mjtrain.launch(mean_actions, launch=CPU)
+    assert torch.equal(mjtrain.load_policy(done)({"actor": observations}), expected)
+
+
+def test_what_follows_a_truncation_is_the_value_before_it() -> None:
+    """And no return runs on into the next episode."""
+    config = make_train_config("Cartpole-Balance", num_envs=4)
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=2))
+
+    def step(context: RankContext) -> dict[str, torch.Tensor]:
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, config.agent, RL_GAMES)
+        algorithm = learner._algorithm
+        none = torch.zeros(4, dtype=torch.bool)
+        terminated, truncated = (torch.tensor(mask, dtype=torch.bool) for mask in ([0, 1, 0, 0], [0, 0, 1, 1]))
+        with torch.inference_mode():
+            for masks in ((terminated, truncated), (none, none)):
+                algorithm.act(env.observe())
+                algorithm.process_env_step(env.observe(), torch.ones(4), *masks)
+            algorithm.finish_rollout(env.observe())
+        agent = algorithm._agent
+        return {"returns": agent._returns[0, :, 0].clone(), "values": agent.get_values({"obs": env.observe()["actor"]})}
+
+    seen = mjtrain.launch(step, launch=CPU)
+    assert isinstance(config.agent.algorithm, PpoConfig)
+    expected = torch.ones(4)
+    expected[2:] += config.agent.algorithm.gamma * seen["values"][2:, 0]
+    torch.testing.assert_close(seen["returns"][1:], expected[1:])
+    assert seen["values"].abs().min() > 0
+    assert seen["returns"][0] > 1.5  # this episode goes on
+
+
+def test_two_ranks_learn_what_one_learns_from_all_samples() -> None:
+    """Normalisers, advantages, gradients, divergence and learning rate, with a central value beside."""
+
+    def learn(context: RankContext) -> list[dict[str, Any]]:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        algorithm = PpoConfig(num_mini_batches=1, num_learning_epochs=3, desired_kl=1e-4)
+        agent = replace(config.agent, num_steps_per_env=8, algorithm=algorithm)
+        half: Any = make_learner(context, make_env(context, config), agent, replace(RL_GAMES, settings=CENTRAL))
+        alone, config = replace(context, rank=0, world_size=1), make_train_config("Cartpole-Balance", num_envs=8)
+        whole: Any = make_learner(alone, make_env(alone, config), agent, replace(RL_GAMES, settings=CENTRAL))
+        begin = {**half._algorithm.state_dict(), "learning_rate": 1e-3, "iter": 0}
+        whole._algorithm.load_state_dict(begin, Path())
+        random = torch.Generator().manual_seed(1)
+        kept = {name: torch.randn(8, 8, 4, generator=random) for name in ("obses", "states")}
+        kept |= {name: torch.randn(8, 8, 1, generator=random) for name in ("values", "returns", "actions")}
+        kept |= {"mus": torch.zeros(8, 8, 1), "sigmas": torch.ones(8, 8, 1)}
+        kept["neglogpacs"] = -torch.distributions.Normal(0.0, 1.0).log_prob(kept["actions"])[..., 0]
+        found = []
+        for learner, worlds in ((half, slice(context.rank, None, 2)), (whole, slice(None))):
+            theirs = learner._algorithm._agent
+            for name, value in kept.items():
+                (theirs._returns if name == "returns" else learner._algorithm._kept[name]).copy_(value[:, worlds])
+            learner._algorithm.update()
+            found.append({**learner._algorithm.state_dict(), "kl": learner._algorithm.pop_means()["kl"]})
+            found[-1]["learning_rate"] = learner._algorithm.learning_rate
+        return found
+
+    half, whole = mjtrain.launch(learn, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
+    for part in ("model", "central_value"):
+        for name, value in whole[part].items():
+            torch.testing.assert_close(half[part][name], value, rtol=1e-4, atol=1e-6, msg=lambda text, n=name: n + text)
+    assert half["learning_rate"] == whole["learning_rate"] != 1e-3
+    torch.testing.assert_close(half["kl"], whole["kl"], rtol=1e-4, atol=1e-6)
+
+
+def test_what_follows_from_the_agents_config() -> None:
+    agent = AgentConfig(
+        num_steps_per_env=6,
+        actor=ModelConfig(
+            hidden_dims=(7, 8), activation="swish", distribution_cfg=DistributionConfig(), obs_normalization=False
+        ),
+        critic=ModelConfig(hidden_dims=(9,), activation="identity"),
+        algorithm=PpoConfig(
+            num_learning_epochs=2, num_mini_batches=3, learning_rate=0.1, schedule="fixed", gamma=0.4, lam=0.5,
+            clip_param=0.6, use_clipped_value_loss=False, value_loss_coef=0.7, entropy_coef=0.8, max_grad_norm=0.9,
+        ),
+    )  # fmt: skip
+    params = translate(agent, {"config": {"tau": 0.55, "central_value_config": {"mini_epochs": 4}}}, 10)
+    config, central = params["config"], params["config"]["central_value_config"]
+    shared = {
+        "mini_epochs": 2, "minibatch_size": 20, "learning_rate": 0.1, "e_clip": 0.6, "clip_value": False,
+        "grad_norm": 0.9, "truncate_grads": True, "lr_schedule": "constant",
+    }  # fmt: skip
+    expected = {**shared, "gamma": 0.4, "tau": 0.55, "critic_coef": 1.4, "entropy_coef": 0.8, "horizon_length": 6}
+    assert {name: config[name] for name in expected} == expected
+    assert {name: central[name] for name in shared} == {**shared, "mini_epochs": 4}
+    assert (config["normalize_input"], central["normalize_input"]) == (False, True)
+    layers = [network["mlp"] for network in (params["network"], central["network"])]
+    assert [(mlp["units"], mlp["activation"]) for mlp in layers] == [([7, 8], "swish"), ([9], "None")]
+    alike = AgentConfig(algorithm=PpoConfig(desired_kl=0.03), obs_groups={"actor": ("a",), "critic": ("a",)})
+    adaptive = translate(alike, {}, 10)
+    assert (adaptive["config"]["lr_schedule"], adaptive["config"]["kl_threshold"]) == ("adaptive", 0.03)
+    assert adaptive["network"]["separate"]
+    assert not has_central_value(alike, {})
+    assert has_central_value(replace(alike, obs_groups={"actor": ("a",), "critic": ("a", "b")}), {})
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "says"),
+    [
+        ("--agent.actor.class-name RNNModel", "", "--agent.actor.class-name RNNModel: rl_games has MLPModel here"),
+        ("--agent.critic.activation mish", "", "--agent.critic.activation mish: rl_games has elu, "),
+        ("--agent.algorithm.num-mini-batches 5", "", "mini-batches of one size, and a rollout has 192 samples (8 env"),
+        ("--agent.algorithm.use-mixed-precision", "", "--agent.algorithm.use-mixed-precision: rl_games has it on GPUs"),
+        ("", "gamma: 0.9", "--learner-config gamma: rl_games takes network, config; the rest"),
+        ("", "config: {multi_gpu: true}", "--learner-config config.multi_gpu: rl_games takes learning_rate, "),
+        ("", "config: {minibatch_size: 7}", "--learner-config config.minibatch_size 7: must divide the 192 samples"),
+        ("", "config: {schedule_type: new}", "config.schedule_type new: choose from legacy, standard"),
+        ("", "config: {lr_schedule: linear}", "config.lr_schedule linear: needs config.max_epochs"),
+    ],
+)
+def test_what_has_no_counterpart_is_one_line(
+    words: str, settings: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(settings)
+    given = [*words.split(), "--learner-config", str(file), "--log-root", str(tmp_path / "logs")]
+    with pytest.raises(SystemExit) as stop:
+        train([*SMALL, "--learner", "rl_games", *given])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert stop.value.code == 2
+    assert not (tmp_path / "logs").exists()
