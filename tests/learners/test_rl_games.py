@@ -193,6 +193,16 @@ def test_what_follows_from_the_agents_config() -> None:
         ("", "config: {multi_gpu: true}", "--learner-config config.multi_gpu: rl_games takes learning_rate, "),
         ("", "config: {minibatch_size: 7}", "--learner-config config.minibatch_size 7: must divide the 192 samples"),
         ("", "config: {schedule_type: new}", "config.schedule_type new: choose from legacy, standard"),
+        (
+            "",
+            "config: {max_epochs: 9}",
+            "--learner-config config.max_epochs: has no effect, as no lr_schedule is linear",
+        ),
+        (
+            "--agent.critic.hidden-dims 9",
+            "network: {separate: true}",
+            "network.separate: has no effect, as the critic is",
+        ),
         ("", "config: {lr_schedule: linear}", "config.lr_schedule linear: needs config.max_epochs"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from mjtrain.config import AgentConfig, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
-from mjtrain_learners.rl_games_agent.translation import ACTIVATIONS, has_central_value
+from mjtrain_learners.rl_games_agent.translation import ACTIVATIONS, has_central_value, translate
 
 _CHOICES = {
     "lr_schedule": ("adaptive", "linear", "constant"),
@@ -25,6 +25,7 @@ def check_request(config: TrainConfig, device: str) -> None:
         RequestError: Something cannot be done. There is a note for each further problem.
     """
     problems = [*_find_problems(config, device), *_find_wrong_settings(config)]
+    problems = problems or list(_find_idle_settings(config))
     if problems:
         raise RequestError.of(problems)
 
@@ -65,6 +66,27 @@ def _find_wrong_settings(config: TrainConfig) -> Iterator[str]:
             yield f"--learner-config {prefix}minibatch_size {size}: must divide the {samples} samples of a rollout"
         if settings.get("lr_schedule") == "linear" and own.get("max_epochs", 0) < 1:
             yield f"--learner-config {prefix}lr_schedule linear: needs config.max_epochs, its last iteration"
+
+
+def _find_idle_settings(config: TrainConfig) -> Iterator[str]:
+    """Yield a line for each setting of rl_games that is fine in itself and has no effect."""
+    settings = config.learner.settings
+    used = translate(config.agent, settings, config.num_envs)["config"]
+    central = used.get("central_value_config", {})
+    is_linear = "linear" in (used["lr_schedule"], central.get("lr_schedule"))
+    is_central, is_adaptive = bool(central), used["lr_schedule"] == "adaptive"
+    conditions = (
+        ("config", "kl_threshold", not is_adaptive, f"lr_schedule is {used['lr_schedule']}"),
+        ("config", "schedule_type", not is_adaptive, f"lr_schedule is {used['lr_schedule']}"),
+        ("config", "max_epochs", not is_linear, "no lr_schedule is linear"),
+        ("config", "bound_loss_type", used["bounds_loss_coef"] == 0.0, "bounds_loss_coef is 0"),
+        ("config", "critic_coef", is_central, "the critic is a central value"),
+        ("config", "clip_value", is_central, "the critic is a central value"),
+        ("network", "separate", is_central, "the critic is a central value"),
+    )
+    for part, name, is_idle, reason in conditions:
+        if is_idle and name in settings.get(part, {}):
+            yield f"--learner-config {part}.{name}: has no effect, as {reason}"
 
 
 def find_notes(agent: AgentConfig, settings: Mapping[str, Any]) -> Iterator[str]:
