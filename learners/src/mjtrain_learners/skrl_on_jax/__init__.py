@@ -8,7 +8,7 @@ from mjtrain.config import AgentConfig, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_ranks
+from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +28,11 @@ class SkrlOnJax:
     modules = ("skrl", "jax", "flax", "optax")
     install = "mjtrain-learners[skrl-jax]"
 
-    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl on JAX has no counterpart for."""
         check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, _SETTINGS, "skrl on JAX")
-        check_ranks(config.learner.settings, world_size)
+        check_own(config.agent, config.learner.settings, world_size=1)  # divergences are those of all ranks
         algorithm = config.agent.algorithm
         if isinstance(algorithm, PpoConfig) and algorithm.use_mixed_precision:
             raise RequestError("--agent.algorithm.use-mixed-precision: skrl on JAX has single precision; use skrl")
