@@ -176,7 +176,7 @@ WALLS = {
     "rich": {"reporting"},
     "yaml": {"runs"},
     "onnx": {"exporting"},
-    "av": {"video/render_worker.py"},
+    "av": {"video/encode.py", "video/render_worker.py"},
     "PIL": {"video/render_worker.py"},
     "onnxruntime": {"exporting"},
     "matplotlib": {"plotting", "scaling.py"},

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mjtrain
+from mjtrain.cli import play as play_command
 from mjtrain.errors import RequestError
 
 TASK = Path(__file__).with_name("task.py")
@@ -76,6 +77,11 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
     assert max(exported.differences.values()) < 1e-5
     actions = mjtrain.load_policy(run)(np.zeros((2, 3), np.float32))
     assert actions.shape == (2, 1)
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        play_command.main([str(result.run_dir), "--viewer", "web"])
+    assert stop.value.code == 2
+    assert "viewers, videos and replays show worlds of mjtrain's own" in capfd.readouterr().err
     with pytest.raises(RequestError, match="--engine warp: gymnasium:Pendulum-v1 brings its own physics"):
         mjtrain.play(run, engine="warp")
     with pytest.raises(RequestError, match="make_env and make_vec make mjtrain's"):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from mjtrain.config.foreign import ForeignEnvConfig
@@ -29,6 +30,10 @@ class ForeignWorlds(Protocol):
 
     def stagger(self) -> bool:
         """Let the running episodes end at different times; return whether that is possible."""
+        ...
+
+    def picture(self) -> np.ndarray | None:
+        """Return a picture of the first environment, uint8 of shape (height, width, 3); None if it draws none."""
         ...
 
     def close(self) -> None:

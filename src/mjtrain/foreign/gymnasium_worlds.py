@@ -111,6 +111,11 @@ class GymnasiumWorlds:
         """Their clocks cannot be set."""
         return False
 
+    def picture(self) -> np.ndarray | None:
+        """Return a picture of the first environment; None unless its render mode is rgb_array."""
+        pictures = self._envs.render() if self._envs.render_mode == "rgb_array" else None
+        return None if pictures is None else np.asarray(pictures[0])
+
     def close(self) -> None:
         """Close them."""
         self._envs.close()

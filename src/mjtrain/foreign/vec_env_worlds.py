@@ -69,6 +69,10 @@ class VecEnvWorlds:
         self._envs.episode_length_buf = torch.randint_like(clocks, high=max(1, self.max_episode_steps))
         return True
 
+    def picture(self) -> None:
+        """The contract has none."""
+        return None
+
     def close(self) -> None:
         """Close the object, if it can be."""
         if callable(getattr(self._envs, "close", None)):

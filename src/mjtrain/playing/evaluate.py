@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.catalog import CUSTOM
-from mjtrain.config import EnvConfig, PlayConfig, TaskConfig
+from mjtrain.config import EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
 from mjtrain.engines import resolve_engine
 from mjtrain.errors import RequestError
 from mjtrain.evaluation.eval_config import to_eval_config
@@ -48,9 +48,12 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
     if not isinstance(run.env, EnvConfig):
         if config.engine != "auto":
             raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
-        if config.video is not None or config.viewer != "none" or config.replay is not None:
+        drawn = config.video is not None and isinstance(run.env, GymnasiumConfig)
+        if config.viewer != "none" or config.replay is not None or (config.video is not None and not drawn):
             _ = run.own_env  # says that there is nothing to show
-        return run
+        return (
+            replace(run, env=replace(run.env, kwargs={**run.env.kwargs, "render_mode": "rgb_array"})) if drawn else run
+        )
     env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
     return replace(run, env=env)
 

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from mjtrain.config import PlayConfig
+from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.runs.trained_run import TrainedRun
@@ -12,6 +12,8 @@ from mjtrain.video.backend import drawing_environ
 
 SIZE = (480, 360)
 RENDER_TIMEOUT_S = 600.0
+FOREIGN_FPS = 25.0
+"""Frames per second where an environment does not say how long a step is."""
 
 
 def check_video(config: PlayConfig) -> None:
@@ -40,13 +42,14 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     Raises:
         RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
     """
+    if not isinstance(run.env, EnvConfig):
+        return _record_foreign(context, run, config)
     from mjtrain.engines.robot import save_model
     from mjtrain.playing.player import Player
     from mjtrain.video.recorder import make_recorder
     from mjtrain.video.renderer import RenderError, VideoRenderer
 
     assert config.video is not None
-    model = run.own_env
     out = Path(config.video).absolute()
     player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy)
     recorder = make_recorder(player.env, config.video_length_s)
@@ -58,7 +61,7 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     player.close()
     with tempfile.TemporaryDirectory() as folder:
         model_file = Path(folder) / "model.mjb"
-        save_model(model, model_file)
+        save_model(run.env, model_file)
         renderer = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
         try:
             renderer.submit(clip, out, gif=False, size=SIZE, shadows=True)
@@ -67,4 +70,32 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
             raise RequestError(f"--video {config.video}: {error}") from error
         finally:
             renderer.close()
+    return out
+
+
+def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
+    """Run a policy in one environment that draws itself."""
+    from mjtrain.playing.player import Player
+    from mjtrain.video.encode import write_video
+
+    assert config.video is not None
+    os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
+    player = Player(context, run, num_envs=1, policy=config.policy)
+    try:
+        fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
+        pictures = []
+        while len(pictures) < max(2, round(config.video_length_s * fps)):
+            picture = player.env.worlds.picture()
+            if picture is None or picture.ndim != 3:
+                raise RequestError(f"--video {config.video}: {run.task} draws no pictures (render_mode rgb_array)")
+            pictures.append(picture)
+            player.step()
+    except RequestError:
+        raise
+    except Exception as error:  # of whatever draws
+        raise RequestError(f"--video {config.video}: {run.task} cannot be drawn here ({error})") from error
+    finally:
+        player.close()
+    out = Path(config.video).absolute()
+    write_video(pictures, out, fps)
     return out

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mjtrain.best_checkpoint import BEST, find_best
 from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
@@ -23,8 +24,8 @@ class TrainedRun:
     task: str
     """Name of the registered task, or the path of its factory."""
 
-    env: AnyEnvConfig
-    """The MDP. The file of its robot is the run's own copy, an absolute path."""
+    env: EnvConfig | Any
+    """The MDP, whose robot's file is the run's own copy, an absolute path; or someone else's environment."""
 
     agent: AgentConfig
     """Networks and algorithm."""
