@@ -250,17 +250,24 @@ def run_program(code: str) -> str:
 
 
 @pytest.mark.process
-def test_pictures_are_of_each_world() -> None:
-    code = (
-        "import gymnasium, numpy as np\n"
-        f"env = gymnasium.make_vec('mjtrain.gymnasium:{ID}', num_envs=2, render_mode='rgb_array', num_threads=1)\n"
-        "env.reset(seed=1)\n"
-        "one, other = env.render()\n"
-        "assert one.shape == other.shape == (360, 480, 3) and one.dtype == np.uint8\n"
-        "assert one.std() > 10 and (one != other).any(), 'it is empty'\n"
-        "env.close()\n"
-    )
-    run_program(code)
+def test_pictures_are_of_each_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make(2, render_mode="rgb_array")
+    env.reset(seed=1)
+    one, other = env.render()
+    assert one.shape == other.shape == (360, 480, 3)
+    assert one.dtype == np.uint8
+    assert one.std() > 10, "it is empty"
+    assert (one != other).any()
+    np.testing.assert_array_equal(env.render()[0], one)
+    env.step(np.ones((2, 1), np.float32))
+    assert (env.render()[0] != one).any()
+    env.close()
+    monkeypatch.setenv("MUJOCO_GL", "glfw")  # there is no display
+    monkeypatch.delenv("DISPLAY", raising=False)
+    blind = make(2, render_mode="rgb_array")
+    with pytest.raises(RequestError, match="render_mode='rgb_array': MuJoCo cannot render here"):
+        blind.render()
+    blind.close()
 
 
 @pytest.mark.process

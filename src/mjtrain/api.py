@@ -195,10 +195,6 @@ def make_vec(
     Raises:
         RequestError: gymnasium is missing; or the task, the engine, the groups or a mode do not fit.
     """
-    from mjtrain.gymnasium.frames import choose_backend
-
-    if render_mode is not None:
-        choose_backend()  # before mujoco is imported
     from mjtrain.gymnasium.vector_env import TaskVectorEnv
 
     config = make_train_config(task, engine=engine)

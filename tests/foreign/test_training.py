@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -86,6 +87,29 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
         mjtrain.play(run, engine="warp")
     with pytest.raises(RequestError, match="make_env and make_vec make mjtrain's"):
         mjtrain.make_env("gymnasium:Pendulum-v1")
+
+
+def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
+    """In a process of its own: OpenGL's libraries and those of PyTorch's compiler clash."""
+    out = tmp_path / "a.mp4"
+    flags = [
+        "--policy",
+        "zero",
+        "--gpu-ids",
+        "None",
+        "--num-threads",
+        "1",
+        "--video-length-s",
+        "0.2",
+        "--video",
+        str(out),
+    ]
+    command = [sys.executable, "-m", "mjtrain.cli.play", "gymnasium:HalfCheetah-v5", *flags]
+    subprocess.run(command, timeout=200, check=True, env=ENVIRON, cwd=tmp_path)
+    with av.open(out) as file:
+        frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    assert len(frames) == 4  # 20 per second
+    assert frames[0].std() > 10, "it is empty"
 
 
 @pytest.mark.parametrize(

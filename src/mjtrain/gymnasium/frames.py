@@ -1,69 +1,85 @@
-"""Pictures of worlds, in this process."""
+"""Pictures of worlds."""
 
-import copy
 import os
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from mjtrain.config import EnvConfig
+from mjtrain.engines.robot import save_model
 from mjtrain.errors import RequestError
 from mjtrain.video.backend import has_library, resolve_backend
-
-if TYPE_CHECKING:
-    import mujoco
 
 SIZE = (480, 360)
 """Width and height of a picture, in pixels."""
 
 
-def choose_backend() -> None:
-    """Choose how MuJoCo renders here, which it decides when it is imported; `MUJOCO_GL` wins if it is set.
-
-    Raises:
-        RequestError: MuJoCo cannot render here.
-    """
-    if "mujoco" not in sys.modules:
-        os.environ.setdefault("MUJOCO_GL", resolve_backend(os.environ, has_library))
-
-
 class FrameRenderer:
-    """Draws worlds with MuJoCo's renderer, from the robot's first camera if it has one."""
+    """Draws worlds with MuJoCo's renderer in a process of its own, from the robot's first camera if it has one."""
 
-    def __init__(self, model: "mujoco.MjModel") -> None:
-        """Open a context of OpenGL.
+    def __init__(self, config: EnvConfig) -> None:
+        """Start the process.
+
+        Args:
+            config: Robot and ground.
 
         Raises:
             RequestError: MuJoCo cannot render here.
         """
-        import mujoco
-
-        self._model, self._data = copy.copy(model), mujoco.MjData(model)
-        self._model.vis.global_.offwidth = max(SIZE[0], model.vis.global_.offwidth)
-        self._model.vis.global_.offheight = max(SIZE[1], model.vis.global_.offheight)
-        try:
-            self._renderer = mujoco.Renderer(self._model, SIZE[1], SIZE[0])
-        except Exception as error:  # of the driver; MuJoCo raises what each backend raises
-            raise RequestError(
-                f"render_mode='rgb_array': MuJoCo cannot render here ({error}); without a display set MUJOCO_GL=egl "
-                "before mujoco is imported"
-            ) from error
+        backend = resolve_backend(os.environ, has_library)
+        handle, self._model_file = tempfile.mkstemp(suffix=".mjb")
+        os.close(handle)
+        save_model(config, Path(self._model_file))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        words = [self._model_file, *map(str, SIZE), str(os.getpid())]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mjtrain.gymnasium.frame_worker", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "MUJOCO_GL": backend},
+        )
 
     def render(self, qpos: torch.Tensor) -> tuple[np.ndarray, ...]:
-        """Return a picture of each world, uint8 of shape (height, width, 3). qpos has the shape (num_envs, nq)."""
-        import mujoco
+        """Return a picture of each world, uint8 of shape (height, width, 3).
 
-        pictures = []
-        for positions in qpos.cpu().numpy():
-            self._data.qpos[:] = positions
-            mujoco.mj_kinematics(self._model, self._data)
-            mujoco.mj_comPos(self._model, self._data)
-            mujoco.mj_camlight(self._model, self._data)
-            self._renderer.update_scene(self._data, 0 if self._model.ncam else -1)
-            pictures.append(self._renderer.render().copy())
-        return tuple(pictures)
+        Args:
+            qpos: Positions. Shape (num_envs, nq).
+
+        Raises:
+            RequestError: MuJoCo cannot render here.
+        """
+        width, height = SIZE
+        return tuple(
+            np.frombuffer(self._draw(row.tobytes(), 3 * width * height), np.uint8).reshape(height, width, 3).copy()
+            for row in qpos.double().cpu().numpy()
+        )
+
+    def _draw(self, positions: bytes, size: int) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(positions)
+            self._process.stdin.flush()
+            picture = self._process.stdout.read(size)
+        except BrokenPipeError:
+            picture = b""
+        if len(picture) < size:
+            self._process.wait()
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines() or ["it ended"]
+            raise RequestError(f"render_mode='rgb_array': MuJoCo cannot render here ({said[-1]})")
+        return picture
 
     def close(self) -> None:
-        """Close the context."""
-        self._renderer.close()
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+        Path(self._model_file).unlink(missing_ok=True)

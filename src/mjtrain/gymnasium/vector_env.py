@@ -155,7 +155,7 @@ class TaskVectorEnv(VectorEnv):
         if self.render_mode is None:
             raise RequestError("render(): the environment has no render mode; make it with render_mode='rgb_array'")
         if self._renderer is None:
-            self._renderer = FrameRenderer(self.env.engine.model)
+            self._renderer = FrameRenderer(self.env.config)
         return self._renderer.render(self.env.state.qpos)
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002 (VectorEnv.close passes on what it is given)
