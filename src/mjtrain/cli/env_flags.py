@@ -1,7 +1,6 @@
 """Flags that tyro alone cannot read: the short form of the robot's file, and parts and cameras under new names."""
 
 import ast
-import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
 
     So `--env.robot.sensors.imu.type gyro --env.robot.sensors.imu.object trunk` adds a sensor named imu,
     `--env.cameras.wrist.width 64` a camera named wrist, and `--env.cameras.wrist.classes.cube box` a class named cube.
+    An environment that someone else wrote gets keyword arguments: `--env.kwargs.forward-reward-weight 2.0`.
     """
     if not isinstance(env, EnvConfig):
         return dataclasses.replace(env, kwargs=_add_keywords(env.kwargs, args))
@@ -51,17 +51,21 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
 
 
 def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]:
-    """Return keyword arguments and those that flags name, `--env.kwargs.forward_reward_weight 2.0`, of their type."""
+    """Return keyword arguments and those that flags name, of the type of their value: a number, a truth or a word."""
     found = dict(kwargs)
     for arg, following in zip(args, (*args[1:], ""), strict=True):
         match = re.match(r"--env\.kwargs\.([^.=]+)(?:=(.*))?$", arg)
         if match and match[1].replace("-", "_") not in found:
-            word = following if match[2] is None else match[2]
-            with contextlib.suppress(ValueError, SyntaxError):
-                found[match[1].replace("-", "_")] = ast.literal_eval(word)
-                continue
-            found[match[1].replace("-", "_")] = word
+            found[match[1].replace("-", "_")] = _read_word(following if match[2] is None else match[2])
     return found
+
+
+def _read_word(word: str) -> bool | float | int | str:
+    try:
+        value = ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        return word
+    return value if isinstance(value, bool | float | int) else word
 
 
 def _add_names(
