@@ -82,9 +82,9 @@ def _print_help(prog: str, run: RunConfig) -> None:
             ["--help"],
             prog=prog,
             default=_Options(launch=LaunchConfig(), run=run),
-            description="Train a policy. TASK is a name from list-tasks, package.module:factory or "
-            "path/to/file.py:factory. Every setting of the task (--env.…) and of the algorithm (--agent.…) is a flag "
-            "too; `train TASK --help-all` lists them, and more about networks, videos and W&B.",
+            description="Train a policy. TASK is a name from list-tasks, package.module:factory, "
+            "path/to/file.py:factory or gymnasium:ID. Every setting of the task (--env.…) and of the algorithm "
+            "(--agent.…) is a flag too; `train TASK --help-all` lists them, and more about networks, videos and W&B.",
         )
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig
@@ -85,7 +86,7 @@ def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: i
         return
     import torch
 
-    env = make_foreign_env(config, 2, "cpu", seed=0)
+    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
     try:
         check_agent(env, agent, num_envs)
         env.step(torch.zeros(env.num_envs, env.num_actions))
