@@ -42,7 +42,7 @@ class Uploader:
 
         Args:
             url: As `check_url` returns it.
-            keep: How many iterations stay in the storage, the newest; None keeps all.
+            keep: How many iterations stay in the storage, the newest and the best; None keeps all.
         """
         self._url = url
         self._keep = keep
