@@ -21,6 +21,21 @@ HALF_STRIDE = 10
 """Env steps by which the mirror image of a trot is ahead."""
 HIPS = torch.tensor([-1.0, 1.0, 1.0])
 
+LEGS = (".*_(hip|thigh|calf)",)
+DECLARED = {
+    "base_lin_vel": observation(root.base_lin_vel, joint="base"),
+    "base_ang_vel": observation(root.base_ang_vel, joint="base"),
+    "projected_gravity": observation(root.projected_gravity, joint="base"),
+    "base_height": observation(root.base_height, joint="base"),
+    "turn": observation(observations.joint_vel, joint="base"),
+    "limits": observation(observations.joint_pos_limit_normalized, joints=LEGS),
+    "places": observation(observations.joint_positions, joints=LEGS),
+    "controls": observation(observations.ctrl_rel),
+    "torques": observation(observations.sensors, sensors=(".*_torque",)),
+    "foot_velocities": observation(observations.sensors, sensors=(".*_foot_velocity",)),
+}
+"""What the tasks themselves do not observe."""
+
 
 def swap_legs(joints: torch.Tensor) -> torch.Tensor:
     """Mirror image of the legs FR, FL, RR, RL, as a person would write it down: hips turn the other way."""
@@ -62,7 +77,8 @@ def make_config(task: str, folder: Path) -> EnvConfig:
         command = env.commands["velocity"].replace(resampling_s=(90.0, 90.0))
         # A pit: where x is far from its middle and y is not, the ground is a plane.
         ground = TerrainConfig(kind="generated", kinds=("slope_up",), num_levels=1) if "Rough" in task else env.terrain
-        env = replace(env, robot=robot, commands={"velocity": command}, terrain=ground)
+        groups = env.observations | {"declared": DECLARED}
+        env = replace(env, robot=robot, commands={"velocity": command}, terrain=ground, observations=groups)
     ends = {name: term for name, term in env.terminations.items() if name == "time_out"}
     return replace(env, observation_noise=False, events={}, curriculum={}, terminations=ends)
 
