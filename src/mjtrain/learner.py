@@ -1,6 +1,6 @@
 """What a training, `play` and `export` need of a learning library: two small protocols.
 
-`rl/` implements them with RSL-RL; `learners.py` chooses the implementation.
+`learning/` has the training loop that implements `Learner` for all libraries; `learners/` chooses the library.
 """
 
 from collections.abc import Callable, Iterator
