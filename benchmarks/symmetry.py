@@ -1,7 +1,7 @@
 """Measure what learning from mirror images costs, and after how many env steps runs are good enough.
 
     uv run benchmarks/symmetry.py                              # CPU time per iteration, by settings; a minute
-    uv run benchmarks/symmetry.py --runs logs/quadruped_velocity_flat/2026-*    # the first checkpoint that meets the bars
+    uv run benchmarks/symmetry.py --runs logs/quadruped_velocity_flat/2026-*    # the first checkpoint that is good
 
 CPU time is that of this process on one thread, so that other work on the machine hardly counts.
 """
