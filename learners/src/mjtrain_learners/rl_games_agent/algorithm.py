@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from rl_games.algos_torch.torch_ext import mean_list
 
-from mjtrain.errors import RequestError
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
+from mjtrain_learners.modules import broadcast_modules, load_modules
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 
 
@@ -55,10 +54,7 @@ class RlGamesAlgorithm:
 
     def broadcast(self) -> None:
         """Give all ranks the networks and normalisers of rank 0."""
-        with self.collectives.waiting():
-            for network in self._networks.values():
-                for tensor in network.state_dict().values():
-                    dist.broadcast(tensor, 0)
+        broadcast_modules(self._networks, self.collectives)
 
     def act(self, observations: Observations) -> torch.Tensor:
         """Sample actions; see `Algorithm`."""
@@ -144,19 +140,7 @@ class RlGamesAlgorithm:
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks and normalisers of a checkpoint; nothing changes if they do not fit."""
-        for part, network in self._networks.items():
-            if part not in content:
-                raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
-            theirs = {name: tuple(value.shape) for name, value in content[part].items()}
-            ours = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-            for name in [*ours, *theirs]:
-                if theirs.get(name) != ours.get(name):
-                    raise RequestError(
-                        f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
-                        f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                    )
-        for part, network in self._networks.items():
-            network.load_state_dict(content[part])
+        load_modules(self._networks, content, path)
 
     def rank_state(self) -> dict[str, Any]:
         """Return nothing: a rank has nothing of its own between two iterations."""

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from mjtrain.errors import RequestError
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
+from mjtrain_learners.modules import broadcast_modules, load_modules
 from mjtrain_learners.skrl_on_torch.ppo import JobPpo, NotedKlAdaptiveLr
 
 _NOW: Any = {"timestep": 0, "timesteps": 0}
@@ -57,9 +56,7 @@ class SkrlAlgorithm:
 
     def broadcast(self) -> None:
         """Give all ranks the models and normalisers of rank 0."""
-        for module in self._learned().values():
-            for tensor in module.state_dict().values():
-                dist.broadcast(tensor, 0)
+        broadcast_modules(self._learned(), self.collectives)
 
     def _learned(self) -> dict[str, torch.nn.Module]:
         return {name: module for name, module in self._ppo.checkpoint_modules.items() if name in _LEARNED}
@@ -168,20 +165,7 @@ class SkrlAlgorithm:
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the models and normalisers of a checkpoint; nothing changes if they do not fit."""
-        learned = self._learned()
-        for part, module in learned.items():
-            if part not in content:
-                raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
-            theirs = {name: tuple(value.shape) for name, value in content[part].items()}
-            ours = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-            for name in [*ours, *theirs]:
-                if theirs.get(name) != ours.get(name):
-                    raise RequestError(
-                        f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
-                        f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                    )
-        for part, module in learned.items():
-            module.load_state_dict(content[part])
+        load_modules(self._learned(), content, path)
 
     def rank_state(self) -> dict[str, Any]:
         """Return nothing: a rank has nothing of its own between two iterations."""
