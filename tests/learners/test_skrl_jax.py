@@ -1,0 +1,186 @@
+"""skrl on JAX under the training loop: it resumes bit for bit, ranks stay the same, torch gives the actions of flax."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.cli.train import main as train
+from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
+from mjtrain.learners import make_learner, make_policy
+from mjtrain.rank import RankContext
+from mjtrain.runs.run import Run
+from mjtrain.training import make_env
+from mjtrain_learners.mlp import ACTIVATIONS
+from support.resuming import assert_same, without_times
+
+CPU = LaunchConfig(gpu_ids=None)
+SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
+SKRL = LearnerConfig(name="skrl_jax")
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+
+def small_config() -> TrainConfig:
+    """Few steps, as XLA compiles each of them."""
+    config = make_train_config("Cartpole-Balance", num_envs=8)
+    assert isinstance(config.agent.algorithm, PpoConfig)
+    algorithm = replace(config.agent.algorithm, num_learning_epochs=2)
+    return replace(config, agent=replace(config.agent, num_steps_per_env=4, algorithm=algorithm))
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [without_times(row) for row in lines if "event" not in row]
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) -> None:
+    """Bit for bit, noise of the actions included, though XLA compiles again in between."""
+
+    def go(name: str, iterations: int, **more: Any) -> Run:
+        return mjtrain.train(
+            "Cartpole-Balance", num_envs=8, agent=small_config().agent, logger="none", learner="skrl_jax",
+            log_root=str(tmp_path / name), max_iterations=iterations, launch=CPU, **more,
+        )  # fmt: skip
+
+    straight, stopped = go("straight", 3), go("stopped", 1)
+    go("stopped", 3, resume=str(stopped.run_dir))
+    assert rows(straight.run_dir) == rows(stopped.run_dir)
+    ends = [load_checkpoint(done.run_dir / "model_3.pt", "cpu") for done in (straight, stopped)]
+    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
+    last = rows(straight.run_dir)[-1]
+    assert last["kl"] > 0
+    assert {"action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(last)
+    assert mjtrain.play(straight, episodes=2, gpu_ids=None)["iteration"] == 3
+    assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_torch_gives_the_actions_of_flax(activation: str) -> None:
+    config = small_config()
+    actor = ModelConfig(hidden_dims=(8, 8), activation=activation, distribution_cfg=DistributionConfig(std_type="log"))
+    agent = replace(config.agent, actor=actor)
+
+    def compare(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
+        from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
+
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, agent, SKRL)
+        algorithm = learner._algorithm
+        observations = {group: torch.randn_like(value) for group, value in env.observe().items()}
+        _, outputs = algorithm._ppo.act(*algorithm._split(observations), timestep=0, timesteps=0)
+        policy = make_policy(agent, SKRL, observations, env.num_actions)
+        named = algorithm.state_dict()
+        content = {"policy": {name: to_torch(to_jax(torch.tensor(leaf))) for name, leaf in named["policy"].items()}}
+        normaliser = {name: torch.tensor(leaf) for name, leaf in named["observation_preprocessor"].items()}
+        content |= {name: named[name] for name in named if name.endswith("_options")}
+        policy.load({**content, "observation_preprocessor": normaliser}, Path("here"))
+        return policy(observations), to_torch(outputs["mean_actions"])
+
+    actions, expected = mjtrain.launch(compare, launch=CPU)
+    assert expected.abs().max() > 1e-2
+    torch.testing.assert_close(actions, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_follows_a_truncation_is_the_value_before_it() -> None:
+    """And to skrl the episode is over, so that no return runs on into the next one."""
+    config = small_config()
+
+    def step(context: RankContext) -> dict[str, torch.Tensor]:
+        from mjtrain_learners.skrl_on_jax.arrays import to_torch
+
+        env = make_env(context, config)
+        learner: Any = make_learner(context, env, config.agent, SKRL)
+        algorithm = learner._algorithm
+        with torch.inference_mode():
+            algorithm.act(env.observe())
+            masks = (torch.tensor(mask, dtype=torch.bool) for mask in ([0, 1, 0, 0] * 2, [0, 0, 1, 1] * 2))
+            algorithm.process_env_step(env.observe(), torch.ones(8), *masks)
+        stored = algorithm._ppo.memory.tensors
+        return {name: to_torch(stored[name])[0, :, 0] for name in ("rewards", "values", "terminated")}
+
+    stored = mjtrain.launch(step, launch=CPU)
+    assert isinstance(config.agent.algorithm, PpoConfig)
+    is_cut_off = torch.tensor([0, 0, 1, 1] * 2)
+    torch.testing.assert_close(stored["rewards"], 1 + config.agent.algorithm.gamma * stored["values"] * is_cut_off)
+    assert stored["terminated"].tolist() == [0, 1, 1, 1] * 2
+    assert stored["values"].abs().min() > 0
+
+
+def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
+    config = small_config()
+    own = replace(SKRL, settings={"kl_threshold": 1e-5})  # which ends the epochs early, on all ranks at once
+    learner: Any = make_learner(context, make_env(context, config), config.agent, own)
+    ppo = learner._algorithm._ppo
+    divergences: list[float] = []
+    for _ in learner.iterate(1):
+        learner.check_drift()
+    for _ in range(3):
+        with torch.inference_mode():
+            learner._collect()
+        learner._algorithm.update()
+        divergences += ppo.divergences
+    learner.check_drift()
+
+    import jax
+    from skrl.resources.preprocessors.jax import RunningStandardScaler
+
+    from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
+    from mjtrain_learners.skrl_on_jax.normalization import JobScaler
+
+    mine = torch.cat([to_torch(ppo.memory.tensors["advantages"]).flatten(), torch.tensor(divergences)])
+    of_both = [torch.empty_like(mine) for _ in range(2)]
+    torch.distributed.all_gather(of_both, mine)
+    samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
+    whole = RunningStandardScaler(2)
+    shared = JobScaler(2, collectives=learner._algorithm.collectives, summed_on="cpu")
+    for batch in samples:
+        whole(to_jax(batch), train=True)
+        shared(to_jax(batch[context.rank :: 2]), train=True)
+    scalers = [{name: to_torch(value) for name, value in each.state_dict.params.items()} for each in (whole, shared)]
+    return {"of_both": of_both, "num": len(divergences), "scalers": scalers, "processes": jax.process_count()}
+
+
+def test_two_ranks_learn_from_all_samples() -> None:
+    """Parameters stay the same bit for bit, normalisers and advantages are those of one rank with all samples."""
+    seen = mjtrain.launch(_look_at_two_ranks, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
+    whole, shared = seen["scalers"]
+    for name, value in whole.items():
+        torch.testing.assert_close(shared[name], value, rtol=1e-5, atol=1e-5)
+    ours, theirs = (values[: -seen["num"]] for values in seen["of_both"])
+    both = torch.cat([ours, theirs])
+    assert abs(both.mean().item()) < 1e-5
+    assert abs(both.std().item() - 1.0) < 1e-5
+    assert abs(ours.mean().item()) > 1e-3
+    assert torch.equal(*(values[-seen["num"] :] for values in seen["of_both"]))
+    assert seen["num"] < 3 * 2 * 4
+    assert seen["processes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "says"),
+    [
+        ("--agent.actor.class-name CNNModel", "", "--agent.actor.class-name CNNModel: skrl has MLPModel here"),
+        ("--agent.algorithm.use-mixed-precision", "", "--agent.algorithm.use-mixed-precision: skrl on JAX has single"),
+        ("", "mixed_precision: true", "--learner-config mixed_precision: skrl on JAX takes learning_epochs, "),
+        ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
+    ],
+)
+def test_what_has_no_counterpart_is_one_line(
+    words: str, settings: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(settings)
+    given = ["--learner", "skrl_jax", *words.split(), "--learner-config", str(file)]
+    with pytest.raises(SystemExit) as stop:
+        train([*SMALL, *given, "--log-root", str(tmp_path / "logs")])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert stop.value.code == 2
+    assert not (tmp_path / "logs").exists()
