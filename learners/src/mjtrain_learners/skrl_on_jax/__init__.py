@@ -49,7 +49,7 @@ class SkrlOnJax:
         from mjtrain_learners.skrl_on_jax.start import start_skrl
 
         start_skrl(context)
-        from mjtrain_learners.skrl_on_jax.learner import make_learner  # imports skrl
+        from mjtrain_learners.skrl_on_jax.learner import make_learner
 
         return make_learner(context, env, agent, settings)
 

@@ -1,9 +1,12 @@
 """The start of JAX and skrl in a rank."""
 
+import importlib
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import numpy as np
 
 from mjtrain.rank import RankContext
 
@@ -17,11 +20,13 @@ _XLA_THREADS = "PJRT_NPROC"
 def start_skrl(context: RankContext) -> None:
     """Start JAX on the rank's device with the rank's threads, and import skrl, which takes the rank for the only one.
 
-    The ranks sum over the process group that they have: see `ppo.JobPpo`.
+    The ranks sum over the process group that they have: see `ppo.JobPpo`. Random numbers of numpy, which skrl shuffles
+    samples with, stay those of the seed: the first import of what skrl needs draws some.
 
     Args:
         context: This rank.
     """
+    random_state = np.random.get_state()
     import jax
 
     with _environment({_XLA_THREADS: str(context.num_threads), **dict.fromkeys(_OF_A_JOB)}):
@@ -32,6 +37,9 @@ def start_skrl(context: RankContext) -> None:
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the engine and torch need memory too
             device = jax.devices("cuda")[int(context.device.removeprefix("cuda:"))]
         import skrl
+
+        importlib.import_module("mjtrain_learners.skrl_on_jax.learner")
+    np.random.set_state(random_state)
     skrl.logger.setLevel(logging.WARNING)
     skrl.config.jax.device = device
     skrl.config.jax.key = context.seed
