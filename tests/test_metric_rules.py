@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mjtrain.api import make_train_config
-from mjtrain.config import RunConfig
+from mjtrain.config import LearnerConfig, RunConfig, SymmetryConfig
 from mjtrain.errors import RequestError
 from mjtrain.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
 
@@ -56,6 +56,21 @@ def test_an_algorithm_of_ones_own_names_its_losses() -> None:
     ]
     algorithm = replace(config.agent.algorithm, class_name="my_robots.ppo:MyPpo")
     assert not list(find_rule_problems(replace(config, agent=replace(config.agent, algorithm=algorithm))))
+
+
+def test_a_symmetry_has_a_loss() -> None:
+    config = make_train_config("Quadruped-Velocity-Flat", stop_when=("loss/symmetry<1",))
+    assert [str(problem).partition(";")[0] for problem in find_rule_problems(config)] == [
+        "--stop-when loss/symmetry<1: unknown metric loss/symmetry"
+    ]
+    symmetry = SymmetryConfig(use_mirror_loss=True)
+    agent = replace(config.agent, algorithm=replace(config.agent.algorithm, symmetry_cfg=symmetry))
+    assert list(find_rule_problems(replace(config, agent=agent))) == []
+
+
+def test_another_learner_names_its_losses() -> None:
+    config = make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",))
+    assert list(find_rule_problems(replace(config, learner=LearnerConfig(name="rl_games")))) == []
 
 
 def test_only_what_is_better_is_better() -> None:

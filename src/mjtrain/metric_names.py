@@ -39,4 +39,5 @@ def _list_losses(config: TrainConfig) -> tuple[str, ...]:
     algorithm = config.agent.algorithm
     if isinstance(algorithm, DistillationConfig):
         return ("behavior",)
-    return ("value", "surrogate", "entropy", *(["auxiliary"] if algorithm.auxiliary_cfg.group else []))
+    further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.is_used}
+    return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mjtrain.config import RunConfig, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, RunConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.metric_names import list_metrics
 
@@ -110,8 +110,11 @@ def find_rule_problems(config: TrainConfig) -> Iterator[str]:
 
 def _find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
     known = list_metrics(config)
-    if metric.startswith("loss/") and not config.agent.algorithm.class_name.startswith("mjtrain."):
-        return  # an algorithm of the user's own names its losses
+    has_own_losses = config.learner.name != DEFAULT_LEARNER or not config.agent.algorithm.class_name.startswith(
+        "mjtrain."
+    )
+    if metric.startswith("loss/") and has_own_losses:
+        return  # another learner, or an algorithm of the user's own, names its losses
     if metric not in known:
         close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
