@@ -13,11 +13,12 @@ from mjtrain.api import make_train_config
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.train import main as train
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
+from mjtrain.errors import RequestError
 from mjtrain.learners import make_learner, make_policy
 from mjtrain.rank import RankContext
-from mjtrain.runs.run import Run
-from mjtrain.training import make_env
+from mjtrain.training import TrainResult, make_env
 from mjtrain_learners.mlp import ACTIVATIONS
+from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -43,7 +44,7 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) -> None:
     """Bit for bit, noise of the actions included, though XLA compiles again in between."""
 
-    def go(name: str, iterations: int, **more: Any) -> Run:
+    def go(name: str, iterations: int, **more: Any) -> TrainResult:
         return mjtrain.train(
             "Cartpole-Balance", num_envs=8, agent=small_config().agent, logger="none", learner="skrl_jax",
             log_root=str(tmp_path / name), max_iterations=iterations, launch=CPU, **more,
@@ -138,8 +139,8 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     of_both = [torch.empty_like(mine) for _ in range(2)]
     torch.distributed.all_gather(of_both, mine)
     samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
-    whole = RunningStandardScaler(2)
-    shared = JobScaler(2, collectives=learner._algorithm.collectives, summed_on="cpu")
+    whole: Any = RunningStandardScaler(2)
+    shared: Any = JobScaler(2, collectives=learner._algorithm.collectives, summed_on="cpu")
     for batch in samples:
         whole(to_jax(batch), train=True)
         shared(to_jax(batch[context.rank :: 2]), train=True)
@@ -184,3 +185,9 @@ def test_what_has_no_counterpart_is_one_line(
     assert says in line
     assert stop.value.code == 2
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.skipif(has_cuda(), reason="JAX has its CUDA plugin here")
+def test_a_gpu_that_jax_cannot_use_is_refused() -> None:
+    with pytest.raises(RequestError, match=r'--learner skrl_jax: JAX has no CUDA here; pip install "jax\[cuda13\]"'):
+        LIBRARY.check(small_config(), 1, "cuda:0")

@@ -22,6 +22,11 @@ _CUDA = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Modules of which one is there if JAX can use NVIDIA GPUs."""
 
 
+def has_cuda() -> bool:
+    """Return whether a plugin of JAX for NVIDIA GPUs is installed."""
+    return any(importlib.util.find_spec(module) for module in _CUDA)
+
+
 class SkrlOnJax:
     """`learners.library.Library` for skrl on JAX."""
 
@@ -36,7 +41,7 @@ class SkrlOnJax:
         algorithm = config.agent.algorithm
         if isinstance(algorithm, PpoConfig) and algorithm.use_mixed_precision:
             raise RequestError("--agent.algorithm.use-mixed-precision: skrl on JAX has single precision; use skrl")
-        if device != "cpu" and not any(importlib.util.find_spec(module) for module in _CUDA):
+        if device != "cpu" and not has_cuda():
             raise RequestError(
                 '--learner skrl_jax: JAX has no CUDA here; pip install "jax[cuda13]", or use --gpu-ids None'
             )
