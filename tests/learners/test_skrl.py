@@ -19,7 +19,7 @@ from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, Learne
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.training import make_env
-from mjtrain_learners.skrl_on_torch.translation import translate
+from mjtrain_learners.skrl_settings import translate
 from support.jobs import BIN, Job
 from support.resuming import assert_same, without_times
 

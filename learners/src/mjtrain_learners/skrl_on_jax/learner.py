@@ -21,7 +21,7 @@ from mjtrain_learners.skrl_on_jax.algorithm import SkrlJaxAlgorithm
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic
 from mjtrain_learners.skrl_on_jax.normalization import JobScaler
 from mjtrain_learners.skrl_on_jax.ppo import JobPpo
-from mjtrain_learners.skrl_on_torch.translation import translate
+from mjtrain_learners.skrl_settings import translate
 
 
 def make_learner(context: RankContext, env: Env, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import AgentConfig, TrainConfig
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.skrl_on_torch.translation import OWN_SETTINGS, check_own
+from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from mjtrain_learners.skrl_on_torch.algorithm import SkrlAlgorithm
 from mjtrain_learners.skrl_on_torch.models import Actor, Critic
 from mjtrain_learners.skrl_on_torch.normalization import JobScaler
 from mjtrain_learners.skrl_on_torch.ppo import JobPpo, NotedKlAdaptiveLr
-from mjtrain_learners.skrl_on_torch.translation import translate
+from mjtrain_learners.skrl_settings import translate
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
