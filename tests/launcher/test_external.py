@@ -28,6 +28,14 @@ SRUN = {
     "SLURM_STEP_TASKS_PER_NODE": "2,1",
 }
 
+JAX = {
+    "JAX_RANK": "1",
+    "JAX_LOCAL_RANK": "1",
+    "JAX_WORLD_SIZE": "2",
+    "JAX_COORDINATOR_ADDR": "127.0.0.1",
+    "JAX_COORDINATOR_PORT": "5000",
+}
+
 # environment -> rank, local_rank, world_size, local_world_size, node_rank, master
 RANKS = [
     ("torchrun", TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
@@ -38,6 +46,7 @@ RANKS = [
     ),
     ("srun", SRUN, (2, 0, 3, 1, 1, "gpu07:24242")),
     ("srun with a master of one's own", SRUN | {"MASTER_ADDR": "ib7", "MASTER_PORT": "5"}, (2, 0, 3, 1, 1, "ib7:5")),
+    ("skrl's launcher for JAX", JAX, (1, 1, 2, 2, 0, "127.0.0.1:5000")),
     ("torchrun below srun", SRUN | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
 ]
 
@@ -45,6 +54,7 @@ NONE = [
     ("nothing", {}),
     ("a batch script", {"SLURM_JOB_ID": "42", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}),
     ("srun of one task", SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}),
+    ("skrl's launcher with one rank", JAX | {"JAX_RANK": "0", "JAX_LOCAL_RANK": "0", "JAX_WORLD_SIZE": "1"}),
     ("within one of our own ranks", TORCHRUN | {"MJTRAIN_JOB": "x"}),
 ]
 
@@ -58,6 +68,8 @@ ERRORS = [
     ("one is empty", TORCHRUN | {"WORLD_SIZE": ""}, ["WORLD_SIZE is not", "train on this machine alone"]),
     ("not a number", TORCHRUN | {"RANK": "two"}, ["RANK=two", "number"]),
     ("beyond the end", TORCHRUN | {"RANK": "4"}, ["RANK=4", "less than WORLD_SIZE"]),
+    ("skrl's launcher on the second host", JAX | {"JAX_LOCAL_RANK": "0"}, ["JAX_RANK=1, JAX_LOCAL_RANK=0", "torchrun"]),
+    ("half of skrl's launcher", {"JAX_LOCAL_RANK": "0"}, ["JAX_RANK, JAX_WORLD_SIZE"]),
     ("half a node", {"RANK": "0", "WORLD_SIZE": "2"}, ["RANK is set", "MASTER_ADDR, MASTER_PORT are not"]),
     ("a stale address", {"MASTER_ADDR": "zeta"}, ["MASTER_ADDR is set", "RANK, WORLD_SIZE, MASTER_PORT are not"]),
     ("half of srun", {k: v for k, v in SRUN.items() if k != "SLURM_NODEID"}, ["SLURM_NODEID is not"]),

@@ -1,7 +1,7 @@
 """Whether something else has started this job, and which place this process has in it; pure.
 
-torchrun and srun start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one process per node and set RANK
-and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
+torchrun, srun and skrl's launcher for JAX start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one
+process per node and set RANK and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,18 @@ _STEP_VARIABLES = (
     "SLURM_STEP_TASKS_PER_NODE",
 )
 
+_JAX_VARIABLES = ("JAX_RANK", "JAX_LOCAL_RANK", "JAX_WORLD_SIZE", "JAX_COORDINATOR_ADDR", "JAX_COORDINATOR_PORT")
+
 _FIRST_PORT, _NUM_PORTS = 20000, 10000
 """Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalRank:
-    """This process is one rank of a job that torchrun or srun has started."""
+    """This process is one rank of a job that torchrun, srun or skrl's launcher for JAX has started."""
 
     source: str
-    """Who started it: torchrun or srun."""
+    """Who started it: torchrun, srun or skrl.utils.distributed.jax."""
 
     rank: int
     local_rank: int
@@ -76,6 +78,8 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
         return _read_rank(environ)
     if _count_step_tasks(environ) > 1:
         return _read_step(environ)
+    if "JAX_LOCAL_RANK" in environ:
+        return _read_jax(environ)
     if any(name in environ for name in _NODE_VARIABLES):
         return _read_node(environ)
     return None
@@ -119,6 +123,28 @@ def _read_step(environ: Mapping[str, str]) -> ExternalRank:
         node_rank=node_rank,
         master_addr=environ.get("MASTER_ADDR") or expand_hosts(environ["SLURM_STEP_NODELIST"])[0],
         master_port=_read(environ, "MASTER_PORT") if environ.get("MASTER_PORT") else port,
+    )
+
+
+def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
+    _require(environ, _JAX_VARIABLES, "JAX_LOCAL_RANK is set, as in one rank of a job that skrl's launcher has started")
+    rank, world_size = _read_place(environ, "JAX_RANK", "JAX_WORLD_SIZE")
+    if world_size == 1:
+        return None
+    if _read(environ, "JAX_LOCAL_RANK") != rank:
+        raise RequestError(
+            f"JAX_RANK={rank}, JAX_LOCAL_RANK={environ['JAX_LOCAL_RANK']}: skrl's launcher does not say how many ranks "
+            "a host has, so start them on several hosts with torchrun, or with --hostnames"
+        )
+    return ExternalRank(
+        source="skrl.utils.distributed.jax",
+        rank=rank,
+        local_rank=rank,
+        world_size=world_size,
+        local_world_size=world_size,
+        node_rank=0,
+        master_addr=environ["JAX_COORDINATOR_ADDR"],
+        master_port=_read(environ, "JAX_COORDINATOR_PORT"),
     )
 
 
