@@ -10,7 +10,7 @@ TESTS = Path(__file__).parent
 PROCESS = (
     "deploy",
     "faults",
-    "foreign/test_training.py",
+    "foreign/test_foreign_training.py",
     "multinode",
     "learners",
     "learning",

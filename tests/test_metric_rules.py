@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from mjtrain.api import make_train_config
-from mjtrain.config import LearnerConfig, RunConfig, SymmetryConfig
+from mjtrain.config import LaunchConfig, RunConfig, SymmetryConfig
 from mjtrain.errors import RequestError
 from mjtrain.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
+from mjtrain.request import resolve_training
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,11 @@ def test_a_symmetry_has_a_loss() -> None:
 
 
 def test_another_learner_names_its_losses() -> None:
-    config = make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",))
-    assert list(find_rule_problems(replace(config, learner=LearnerConfig(name="rl_games")))) == []
+    on_cpu = LaunchConfig(gpu_ids=None)
+    with pytest.raises(RequestError, match="unknown metric loss/bounds"):
+        resolve_training(make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",)), on_cpu)
+    config = make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",), learner="rl_games")
+    assert resolve_training(config, on_cpu).config.run.stop_when == ("loss/bounds<1",)
 
 
 def test_only_what_is_better_is_better() -> None:

@@ -81,6 +81,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             return stack.enter_context(open_run(request, last)).to_plain()
 
         run = TrainingRun.from_plain(group.agree(decide))
+        _check_same_learner(request, run)
         keep_functions(run.record, request.config.env)
         end = stack.enter_context(end_recorded(run.run_dir)) if group.leads else {}
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
@@ -98,6 +99,15 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         if result.ended_by is not None:
             end["because"] = result.ended_by
         return result
+
+
+def _check_same_learner(request: "TrainRequest", run: TrainingRun) -> None:
+    """Refuse to join ranks with another learner: a host that does not see the resumed run took the default."""
+    mine, theirs = request.config.learner.name, run.record["run"]["learner"]
+    if mine != theirs:
+        raise RequestError(
+            f"--learner {mine}: the first rank learns with {theirs}; give --learner {theirs} on all hosts"
+        )
 
 
 def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
@@ -149,14 +159,14 @@ def make_env(
 
 
 def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_threads: int | None, seed: int) -> "Env":
-    from mjtrain.training import make_env as make_rank_env
+    from mjtrain.training import make_env as make_worlds
 
     size = default_num_envs(config, device) if num_envs is None else num_envs
     if size < 1:
         raise RequestError(f"num_envs {size}: must be at least 1")
     config = replace(config, run=replace(config.run, num_envs=size))
     threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
-    return make_rank_env(RankContext(device=device, seed=seed, num_threads=threads), config)
+    return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
 
 
 def make_vec(

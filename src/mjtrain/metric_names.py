@@ -1,6 +1,6 @@
 """Which metrics a training writes; pure."""
 
-from mjtrain.config import DistillationConfig, TrainConfig
+from mjtrain.config import DistillationConfig, EnvConfig, TrainConfig
 from mjtrain.evaluation.names import list_eval_metrics
 
 _ITERATION = (
@@ -31,7 +31,7 @@ def list_metrics(config: TrainConfig) -> list[str]:
         *(f"termination/{name}" for name in env.terminations),
         *(f"success/{name}" for name in env.successes),
         *(f"curriculum/{name}" for name in env.curriculum),
-        *list_eval_metrics(env, config.agent),
+        *(list_eval_metrics(env, config.agent) if isinstance(env, EnvConfig) else ()),
     ]
 
 

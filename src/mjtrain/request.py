@@ -103,6 +103,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     _check_config(config, launch)
     config = resolve_learner(config)
     find_library(config.learner.name)  # raises if it is not installed
+    problems = list(find_rule_problems(config))  # which losses there are depends on the learner
+    if problems:
+        raise RequestError.of(problems)
     config = resolve_teacher(config)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
@@ -169,7 +172,6 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
     problems = problems or list(_find_unfit_networks(config.agent))
-    problems = problems or list(find_rule_problems(config))
     problems = problems or list(_find_symmetry_problems(config.agent))
     if problems:
         raise RequestError.of(problems)

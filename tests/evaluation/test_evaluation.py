@@ -200,6 +200,12 @@ def test_a_run_ends_early_and_its_best_checkpoint_stays(tmp_path: Path, capfd: p
         train(NOISY, tmp_path, load=f"{other}/best")
 
 
+def test_an_early_end_is_evaluated(tmp_path: Path) -> None:
+    run_dir = train(NOISY, tmp_path, eval_interval=100, eval_episodes=2, stop_when=("iteration>=2",))
+    assert [bool(evaluated(row)) for row in read_rows(run_dir)] == [False, True]
+    assert json.loads((run_dir / "best.json").read_text())["iteration"] == 2
+
+
 def check_best(run_dir: Path, others: set[int]) -> None:
     rows = read_rows(run_dir)
     best = min(rows, key=lambda row: row["eval/length"])  # of equal ones the first

@@ -14,6 +14,7 @@ from mjtrain.api import make_train_config
 from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
+from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.training import make_env
@@ -60,13 +61,14 @@ def test_what_was_trained_is_played_exported_and_loaded(tmp_path: Path, capsys: 
     """And the policy is the agent's own mean action, with its normaliser. What rl_games prints is not shown."""
     done = mjtrain.train(
         "Cartpole-Balance", num_envs=8, learner="rl_games", logger="none", log_root=str(tmp_path), max_iterations=2,
-        launch=CPU,
+        eval_interval=2, eval_episodes=2, launch=CPU,
     )  # fmt: skip
     printed = "".join(capsys.readouterr())
     assert "std-type scalar does not count" in printed
     assert not [word for word in ("seq_length", "RunningMeanStd", "build mlp", "Warning") if word in printed]
     assert not Path("runs").exists()
-    assert mjtrain.play(done, episodes=2, gpu_ids=None)["iteration"] == 2
+    played = mjtrain.play(done, episodes=2, gpu_ids=None, seed=EVALUATION_SEED)
+    assert (played["iteration"], played["length"]["mean"]) == (2, done.metrics["eval/length"])
     assert max(mjtrain.export(done, observations=20).differences.values()) < 1e-5
     train([*SMALL, "--learner", "rl_games", "--max-iterations", "1", "--load", str(done.checkpoint), "--log-root",
            str(tmp_path / "loaded")])  # fmt: skip

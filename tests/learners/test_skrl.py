@@ -16,6 +16,7 @@ from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.cli.plot import main as plot
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
+from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.training import make_env
@@ -69,9 +70,10 @@ def test_a_signal_saves_after_the_iteration(tmp_path: Path) -> None:
 def test_what_was_trained_is_played_exported_loaded_recorded_and_plotted(tmp_path: Path) -> None:
     task = mjtrain.train(
         "Cartpole-Balance", num_envs=8, learner="skrl", log_root=str(tmp_path), max_iterations=2, launch=CPU,
-        video=True, video_interval=1, video_length_s=0.2,
+        video=True, video_interval=1, video_length_s=0.2, eval_interval=2, eval_episodes=2,
     )  # fmt: skip
-    assert mjtrain.play(task, episodes=2, gpu_ids=None)["iteration"] == 2
+    played = mjtrain.play(task, episodes=2, gpu_ids=None, seed=EVALUATION_SEED)
+    assert (played["iteration"], played["length"]["mean"]) == (2, task.metrics["eval/length"])
     assert max(mjtrain.export(task, observations=20).differences.values()) < 1e-5
     assert list((task.run_dir / "videos").glob("*.mp4"))
     plot([str(tmp_path), "--out", str(tmp_path / "curves.png")])

@@ -17,6 +17,7 @@ from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.train import main as train
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
+from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
 from mjtrain.learners import make_learner, make_policy
 from mjtrain.rank import RankContext
 from mjtrain.training import TrainResult, make_env
@@ -54,15 +55,17 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) 
             log_root=str(tmp_path / name), max_iterations=iterations, launch=CPU, **more,
         )  # fmt: skip
 
-    straight, stopped = go("straight", 3), go("stopped", 1)
+    straight, stopped = go("straight", 3, eval_interval=3, eval_episodes=2), go("stopped", 1)
     go("stopped", 3, resume=str(stopped.run_dir))
-    assert rows(straight.run_dir) == rows(stopped.run_dir)
+    evaluated = rows(straight.run_dir)
+    assert [{key: row[key] for key in row if not key.startswith("eval")} for row in evaluated] == rows(stopped.run_dir)
     ends = [load_checkpoint(done.run_dir / "model_3.pt", "cpu") for done in (straight, stopped)]
     assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
     last = rows(straight.run_dir)[-1]
     assert last["kl"] > 0
     assert {"action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(last)
-    assert mjtrain.play(straight, episodes=2, gpu_ids=None)["iteration"] == 3
+    played = mjtrain.play(straight, episodes=2, gpu_ids=None, seed=EVALUATION_SEED)
+    assert (played["iteration"], played["length"]["mean"]) == (3, straight.metrics["eval/length"])
     assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
 
 

@@ -16,9 +16,9 @@ from mjtrain.errors import RequestError
 USAGE = "play TASK [options]"
 DESCRIPTION = (
     "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, or record a video. TASK is "
-    "a name from list-tasks, package.module:factory or path/to/file.py:factory, whose newest run is played; or it is "
-    "a run directory. Environment and networks are those that the run recorded. Every setting of the environment "
-    "(--env.…) is a flag too; `play TASK --help-all` lists them."
+    "a name from list-tasks, package.module:factory, path/to/file.py:factory or gymnasium:ID, whose newest run is "
+    "played; or it is a run directory. Environment and networks are those that the run recorded. Every setting of the "
+    "environment (--env.…) is a flag too; `play TASK --help-all` lists them."
 )
 
 

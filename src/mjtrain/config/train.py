@@ -62,7 +62,7 @@ class RunConfig:
 
     learner: str | None = None
     """Learning library: rsl_rl, or another one that is installed, such as skrl (pip install "mjtrain-learners[skrl]").
-    Default: rsl_rl, or that of the run that is resumed."""
+    Default: rsl_rl, or that of the run that --resume names, if it is on this machine."""
 
     learner_config: str | None = field(default=None, metadata=RARE)
     """YAML file with settings of the learning library by its own names, which are put over those that follow from

@@ -6,6 +6,7 @@ from mjtrain import heartbeat
 from mjtrain.evaluation.evaluator import Evaluator
 from mjtrain.hooks.base import Hook, Session
 from mjtrain.learner import IterationResult
+from mjtrain.metric_rules import parse_stop_condition
 
 
 class EvaluationHook(Hook):
@@ -19,6 +20,7 @@ class EvaluationHook(Hook):
         self._learner = session.learner
         self._interval = session.config.run.eval_interval
         self._last_iteration = session.last_iteration
+        self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
         self._evaluator = Evaluator(session.context, session.config)
         self._warming_up = True
 
@@ -40,5 +42,6 @@ class EvaluationHook(Hook):
 
     def _is_due(self, result: IterationResult) -> bool:
         """Decide by what all ranks know alike; a training that was asked to stop is not evaluated any more."""
-        is_planned_end = result.iteration >= self._last_iteration
+        is_early_end = any(condition.is_met(result.metrics) for condition in self._conditions)
+        is_planned_end = result.iteration >= self._last_iteration or is_early_end
         return is_planned_end or (not result.is_last and result.iteration % self._interval == 0)

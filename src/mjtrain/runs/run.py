@@ -10,7 +10,7 @@ import numpy as np
 from mjtrain.best_checkpoint import read_best
 from mjtrain.catalog import CUSTOM
 from mjtrain.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
-from mjtrain.config import AgentConfig, EnvConfig
+from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
 from mjtrain.errors import RequestError
 from mjtrain.runs.metrics import parse_metrics, to_arrays
 from mjtrain.runs.run_dir import load_params
@@ -27,6 +27,9 @@ class RecordedConfig:
 
     agent: AgentConfig
     """Networks, algorithm and rollout."""
+
+    learner: LearnerConfig
+    """Which library learned, and its own settings."""
 
     launch: dict[str, Any]
     """Content of params/launch.yaml: task, run, launch, plan, package versions."""
@@ -62,13 +65,15 @@ class Run:
 
     @cached_property
     def config(self) -> RecordedConfig:
-        """What it recorded: env, agent and launch.
+        """What it recorded: env, agent, learner and launch.
 
         Raises:
             RequestError: It cannot be read, or a function of its terms is not there.
         """
         found = read_run(self.path)
-        return RecordedConfig(env=found.env, agent=found.agent, launch=load_params(self.path, "launch"))
+        return RecordedConfig(
+            env=found.env, agent=found.agent, learner=found.learner, launch=load_params(self.path, "launch")
+        )
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:

@@ -201,7 +201,7 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: st
             because = f"; only the process that trained the run has it{because}"
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
     if not isinstance(env, EnvConfig):
-        return TrainedRun(task=task, env=env, agent=agent, run_dir=run_dir)
+        return TrainedRun(task=task, env=env, agent=agent, learner=read_learner(run_dir), run_dir=run_dir)
     robot, notices = find_robot(run_dir, env.robot), ()
     if robot is None:
         if defaults is None or not isinstance(defaults.env, EnvConfig):

@@ -12,7 +12,7 @@ from mjtrain_learners.rl_games_agent.translation import OWN_SETTINGS
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.env import Env
+    from mjtrain.env.base import TaskEnv
     from mjtrain.learner import Learner, Policy
 
 
@@ -30,7 +30,7 @@ class RlGames:
         return tuple(find_notes(config.agent, config.learner.settings))
 
     def make_learner(
-        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
         """Build what learns."""
         from mjtrain_learners.rl_games_agent.start import import_rl_games

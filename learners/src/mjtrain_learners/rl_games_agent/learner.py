@@ -14,7 +14,7 @@ from rl_games.common.ivecenv import IVecEnv
 from rl_games.common.tr_helpers import DefaultRewardsShaper
 
 from mjtrain.config import AgentConfig
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
@@ -23,7 +23,7 @@ from mjtrain_learners.rl_games_agent.algorithm import RlGamesAlgorithm
 from mjtrain_learners.rl_games_agent.translation import translate
 
 
-def make_learner(context: RankContext, env: Env, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
+def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
     """Build rl_games' PPO in the training loop.
 
     Args:

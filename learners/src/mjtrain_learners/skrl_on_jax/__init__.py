@@ -13,7 +13,7 @@ from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.env import Env
+    from mjtrain.env.base import TaskEnv
     from mjtrain.learner import Learner, Policy
 
 _SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
@@ -48,7 +48,7 @@ class SkrlOnJax:
         return ()
 
     def make_learner(
-        self, context: RankContext, env: "Env", agent: AgentConfig, settings: Mapping[str, Any]
+        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
         """Build what learns."""
         from mjtrain_learners.skrl_on_jax.start import start_skrl

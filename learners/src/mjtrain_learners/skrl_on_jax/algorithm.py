@@ -69,8 +69,9 @@ class SkrlJaxAlgorithm:
         for name, tree in self._learned().items():
             leaves, structure = jax.tree.flatten(tree)
             tensors = [to_torch(leaf) for leaf in leaves]
-            for tensor in tensors:
-                dist.broadcast(tensor, 0)
+            with self.collectives.waiting():
+                for tensor in tensors:
+                    dist.broadcast(tensor, 0)
             self._set(name, jax.tree.unflatten(structure, [to_jax(tensor) for tensor in tensors]))
 
     def _learned(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from skrl.resources.preprocessors.jax import RunningStandardScaler
 from skrl.resources.schedulers.jax import KLAdaptiveLR
 
 from mjtrain.config import AgentConfig
-from mjtrain.env.env import Env
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
@@ -24,7 +24,7 @@ from mjtrain_learners.skrl_on_jax.ppo import JobPpo
 from mjtrain_learners.skrl_settings import translate
 
 
-def make_learner(context: RankContext, env: Env, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
+def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
     """Build skrl's PPO on JAX in the training loop.
 
     Args:

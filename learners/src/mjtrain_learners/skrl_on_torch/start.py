@@ -5,14 +5,14 @@ import os
 
 from mjtrain.rank import RankContext
 
-_HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
+_HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
 
 
 def start_skrl(context: RankContext) -> None:
     """Import skrl, and tell it which rank this is.
 
-    With these variables skrl would start a process group over NCCL when it is imported. The ranks have theirs already,
-    over any backend.
+    With these variables skrl would start a process group over NCCL when it is imported, and one of JAX where its own
+    launcher has started the ranks. They have theirs already, over any backend.
 
     Args:
         context: This rank. With several ranks, the process group must be up.

@@ -56,7 +56,15 @@ def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path
 
 def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cpu = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
-    options = {"num_envs": 8, "logger": "none", "log_root": str(tmp_path), "launch": cpu}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("actor: {activation: relu}")
+    options = {
+        "num_envs": 8,
+        "logger": "none",
+        "log_root": str(tmp_path),
+        "launch": cpu,
+        "learner_config": str(settings),
+    }
     mjtrain.train("gymnasium:Pendulum-v1", max_iterations=4, **options)
     capfd.readouterr()
     result = mjtrain.train("gymnasium:Pendulum-v1", max_iterations=5, resume=True, **options)
@@ -67,6 +75,7 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
     assert result.metrics["termination/truncated"] == 1.0
     run = mjtrain.Run(result.run_dir)
     assert (run.task, run.config.env) == ("gymnasium:Pendulum-v1", mjtrain.GymnasiumConfig(id="Pendulum-v1"))
+    assert run.config.learner.settings == {"actor": {"activation": "relu"}}
     table = mjtrain.play(run, episodes=3, seed=2, num_threads=1)
     assert table == mjtrain.play(run, episodes=3, seed=2, num_threads=1)
     assert (table["episodes"], table["length"]["mean"], table["engine"]) == (3, 200, "its own")
@@ -118,6 +127,7 @@ def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
         ("gymnasium:Pendulu-v1", (), "gymnasium:Pendulu-v1: Environment `Pendulu` doesn't exist. Did you mean"),
         ("gymnasium:CartPole-v1", (), "its actions are Discrete(2); a policy gives numbers, a Box of one axis"),
         ("gymnasium:Pendulum-v1", ("--video",), "--video: gymnasium:Pendulum-v1 has no worlds that mjtrain could draw"),
+        ("gymnasium:Pendulum-v1", ("--eval-interval", "5"), "--eval-interval 5: evaluates in worlds of mjtrain's own"),
         ("gymnasium:Pendulum-v1", ("--engine", "native"), "--engine native: gymnasium:Pendulum-v1 brings its own"),
         ("gymnasium:Pendulum-v1", ("--env.kwargs.colour", "1"), "got an unexpected keyword argument 'colour'"),
         (f"{TASK}", ("--agent.obs-groups.actor", "image"), "actor image: the environment observes policy, critic"),
