@@ -59,6 +59,15 @@ def rank_scope(
             dist.destroy_process_group()
 
 
+def leave_group() -> None:
+    """Close the connections of this rank's process group, so that what waits for it in a collective gets an error.
+
+    Nothing happens without a group, or with one over NCCL, where a collective in progress would not notice.
+    """
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
+
+
 def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -140,6 +140,18 @@ def _sleep_in_build() -> None:
     time.sleep(1000)
 
 
+def wait_apart(context: mjtrain.RankContext, *_: object) -> None:
+    """Never ask and never end; rank 1 waits in a collective for rank 0."""
+    try:
+        Path(f"at_work_{context.rank}").write_text("")
+        if context.rank == 1:
+            dist.recv(torch.ones(1), src=0)
+        while True:
+            time.sleep(0.01)
+    finally:
+        Path(f"cleaned_up_{context.rank}").write_text("")
+
+
 def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
     """Work until a stop is asked for; rank 0 then saves."""
     step = 0
@@ -183,7 +195,7 @@ def main() -> None:
         stop_grace_s=float(os.environ.get("FAULT_GRACE", "60")),
         torchrunx_log_dir="torchrunx",
     )
-    fn = {"save_when_asked": save_when_asked, "build": build}.get(name, work)
+    fn = {"save_when_asked": save_when_asked, "build": build, "wait_apart": wait_apart}.get(name, work)
     bombs = [Bomb(int(args[0]))] if name == "bomb" else []
     print(mjtrain.launch(fn, name, *args, *bombs, launch=launch))
 

@@ -194,3 +194,17 @@ def test_a_function_that_never_asks_is_interrupted(tmp_path: Path, record: Recor
     assert outcome.status == 143
     assert (tmp_path / "cleaned_up").exists()
     record("SIGTERM", "launcher, in the middle of a function that never asks", outcome, last_words="")
+
+
+def test_a_rank_that_waits_for_an_interrupted_one_is_interrupted_too(tmp_path: Path, record: Record) -> None:
+    """It is in native code, where no signal reaches Python, until the other one gives its connections up."""
+    job = function(tmp_path, "wait_apart")
+    for rank in range(2):
+        job.wait_for_file(tmp_path / f"at_work_{rank}")
+    time.sleep(0.5)  # rank 1 enters the collective
+    since = job.kill(signal.SIGTERM)
+    assert job.wait_until_alone() - since < QUICK_S
+    outcome = job.finish(since)
+    assert outcome.status == 143
+    assert all((tmp_path / f"cleaned_up_{rank}").exists() for rank in range(2))
+    record("SIGTERM", "launcher, while a rank waits for another in a collective", outcome, last_words="")

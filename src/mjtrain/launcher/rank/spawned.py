@@ -32,6 +32,8 @@ RENDEZVOUS_NAME = "rendezvous"
 
 _BEAT_INTERVAL_S = 1.0
 _REPORT_PATIENCE_S = 30.0
+_HEARING_S = 0.5
+"""Time in which a request to stop reaches all ranks of a job."""
 
 
 def stack_file(scratch: Path, rank: int) -> Path:
@@ -111,7 +113,9 @@ class SupervisorClient:
     def fail(self, error: BaseException) -> NoReturn:
         """Report why this rank fails, and wait for the end.
 
-        It keeps its connections until then, so that no other rank reports a lost peer before the cause is known.
+        It keeps its connections until then, so that no other rank reports a lost peer before the cause is known. Only
+        where it was interrupted as asked, it gives up those to other ranks: one that waits for it in a collective could
+        not be interrupted. By then they all know of the request.
         """
         interrupted = self._interrupted and isinstance(error, KeyboardInterrupt)
         text = "".join(traceback.format_exception(error))
@@ -130,6 +134,11 @@ class SupervisorClient:
             retry=not isinstance(error, RequestError),
             time_s=time.monotonic(),
         )
+        if interrupted:
+            from mjtrain.worker import leave_group
+
+            time.sleep(_HEARING_S)
+            leave_group()
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)
 
