@@ -22,13 +22,14 @@ from typing import Any
 import torch
 import yaml
 from judges import GOALS, Goal
-from tensordict import TensorDict
 
 from mjtrain import LaunchConfig, RankContext, launch
 from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint, recorded_learner
+from mjtrain.config import LearnerConfig
+from mjtrain.learners import make_policy
 from mjtrain.plotting.curves import Group, RunCurves, elapsed_s
 from mjtrain.plotting.draw import draw_curves
-from mjtrain.rl.runner import Runner
 from mjtrain.runs.metrics import Rows
 from mjtrain.training import make_env
 
@@ -69,13 +70,13 @@ def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any
     quiet = replace(config.env, observation_noise=False)
     config = replace(config, env=quiet if goal.adapt is None else goal.adapt(quiet, last))
     env = make_env(context, config)
-    runner = Runner(context, env, config.agent)
-    runner.load_weights(checkpoint)
-    runner.alg.eval_mode()
-    policy = runner.alg.get_policy()
+    content = load_checkpoint(checkpoint, context.device)
+    learner = LearnerConfig(name=recorded_learner(content))
+    policy = make_policy(config.agent, learner, env.observe(), env.num_actions)
+    policy.load(content, checkpoint)
     env.reset(torch.ones(NUM_EPISODES, dtype=torch.bool))
     with torch.inference_mode():
-        figures = goal.judge(env, lambda seen: policy(TensorDict(seen, batch_size=[NUM_EPISODES])))  # pyright: ignore[reportArgumentType]
+        figures = goal.judge(env, policy)
     return figures, env.max_episode_steps
 
 

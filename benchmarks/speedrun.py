@@ -53,9 +53,9 @@ class Finish:
     """What the judge measured, in the order of the goal's measures."""
 
 
-def train(task: str, seed: int, folder: Path) -> tuple[Path, float]:
+def train(task: str, seed: int, folder: Path, *flags: str) -> tuple[Path, float]:
     """Run the default command to its end; return the run directory and the time of Enter, in s since the epoch."""
-    command = [str(Path(sys.executable).parent / "train"), task, "--seed", str(seed)]
+    command = [str(Path(sys.executable).parent / "train"), task, "--seed", str(seed), *flags]
     command += ["--agent.save-interval", str(SAVE_INTERVAL)]
     begin = time.time()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
