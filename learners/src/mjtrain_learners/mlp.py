@@ -32,5 +32,12 @@ def make_layers(num_inputs: int, hidden_dims: "Sequence[int]", num_outputs: int,
     widths = [num_inputs, *hidden_dims]
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), getattr(nn, ACTIVATIONS[activation])()]
+        layers += [nn.Linear(inputs, outputs), make_activation(activation)]
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_outputs))
+
+
+def make_activation(activation: str) -> "nn.Module":
+    """Build an activation from a name of `ACTIVATIONS`."""
+    from torch import nn
+
+    return getattr(nn, ACTIVATIONS[activation])()

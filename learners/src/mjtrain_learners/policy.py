@@ -12,7 +12,7 @@ from torch import nn
 from mjtrain.checkpoint import CheckpointError
 from mjtrain.config import AgentConfig
 from mjtrain.errors import RequestError
-from mjtrain_learners.mlp import make_layers
+from mjtrain_learners.mlp import make_activation, make_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class MlpPolicy:
         observations: Mapping[str, torch.Tensor],
         num_actions: int,
         read: Callable[[Mapping[str, Any]], Weights],
+        output_activation: str = "identity",
     ) -> None:
         """Build the network.
 
@@ -52,6 +53,7 @@ class MlpPolicy:
             observations: What the environment observes, by group; shape (num_envs, size) each.
             num_actions: Size of an action.
             read: Finds the weights in a checkpoint; raises a KeyError if they are not there.
+            output_activation: What the last layer's outputs go through.
 
         Raises:
             RequestError: The network asks for an observation group that the environment does not have.
@@ -70,7 +72,9 @@ class MlpPolicy:
         """Iteration of the training at which the weights were saved."""
         size = sum(shape[0] for shape in self.inputs.values())
         layers = make_layers(size, agent.actor.hidden_dims, num_actions, agent.actor.activation)
-        self._network = _Actor(layers, size).to(observations[groups[0]].device).eval()
+        self._network = (
+            _Actor(layers, size, make_activation(output_activation)).to(observations[groups[0]].device).eval()
+        )
         self._read = read
 
     def load(self, content: dict[str, Any], path: Path) -> None:
@@ -119,11 +123,12 @@ class MlpPolicy:
 
 
 class _Actor(nn.Module):
-    """A normaliser, which may do nothing, and layers."""
+    """A normaliser, which may do nothing, layers, and what their outputs go through."""
 
-    def __init__(self, layers: nn.Sequential, size: int) -> None:
+    def __init__(self, layers: nn.Sequential, size: int, bound: nn.Module) -> None:
         super().__init__()
         self.layers = layers
+        self.bound = bound
         self.mean = nn.Buffer(torch.zeros(size))
         self.scale = nn.Buffer(torch.ones(size))
         self.clip = float("inf")
@@ -138,4 +143,4 @@ class _Actor(nn.Module):
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Return the mean actions, shape (batch, num_actions)."""
         normalised = (observations - self.mean) / self.scale
-        return self.layers(torch.clamp(normalised, min=-self.clip, max=self.clip))
+        return self.bound(self.layers(torch.clamp(normalised, min=-self.clip, max=self.clip)))

@@ -9,7 +9,8 @@ from mjtrain.errors import RequestError
 SCALER = "RunningStandardScaler"
 """skrl's normaliser."""
 
-_SCALER_SETTINGS = {"epsilon": 1e-8, "clip_threshold": 5.0}
+SCALER_SETTINGS = {"epsilon": 1e-8, "clip_threshold": 5.0}
+"""What may be set of it."""
 
 OWN_SETTINGS: dict[str, Any] = {
     "learning_epochs": 1,
@@ -24,10 +25,10 @@ OWN_SETTINGS: dict[str, Any] = {
         "kl_factor": 1.0,
         "lr_factor": 1.0,
     },
-    "observation_preprocessor_kwargs": _SCALER_SETTINGS,
-    "state_preprocessor_kwargs": _SCALER_SETTINGS,
+    "observation_preprocessor_kwargs": SCALER_SETTINGS,
+    "state_preprocessor_kwargs": SCALER_SETTINGS,
     "value_preprocessor": SCALER,
-    "value_preprocessor_kwargs": _SCALER_SETTINGS,
+    "value_preprocessor_kwargs": SCALER_SETTINGS,
     "grad_norm_clip": 1.0,
     "ratio_clip": 1.0,
     "value_clip": 1.0,

@@ -76,6 +76,6 @@ class Elsewhere:
 
 ELSEWHERE = tuple(
     Elsewhere(name=name, install=f"mjtrain-learners[{extra}]")
-    for name, extra in (("skrl", "skrl"), ("skrl_jax", "skrl-jax"), ("rl_games", "rl-games"))
+    for name, extra in (("skrl", "skrl"), ("skrl_sac", "skrl"), ("skrl_jax", "skrl-jax"), ("rl_games", "rl-games"))
 )
 """Learners of the distribution mjtrain-learners."""

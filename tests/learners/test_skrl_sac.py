@@ -1,0 +1,167 @@
+"""skrl's SAC under the training loop: ranks stay the same, it resumes with its memory, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.cli.train import main as train
+from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
+from mjtrain.learners import make_learner
+from mjtrain.rank import RankContext
+from mjtrain.training import make_env
+from mjtrain_learners.skrl_sac.translation import translate
+from support.resuming import assert_same, without_times
+
+CPU = LaunchConfig(gpu_ids=None)
+SAC = LearnerConfig(name="skrl_sac", settings={"gradient_steps": 4, "batch_size": 32, "memory_size": 40})
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> str:
+    """A memory of 40 env steps, so that rollouts of 24 begin to replace the oldest transitions."""
+    file = tmp_path / "own.yaml"
+    file.write_text("{gradient_steps: 4, batch_size: 32, memory_size: 40}")
+    return str(file)
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [without_times(row) for row in lines if "event" not in row]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, num_workers: int) -> None:
+    """Bit for bit, with what it remembers of earlier rollouts; the ranks are compared after each iteration."""
+    launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
+
+    def go(name: str, iterations: int, **more: Any) -> Path:
+        return mjtrain.train(
+            "Cartpole-Balance", num_envs=8, logger="none", learner="skrl_sac", learner_config=settings,
+            drift_check_interval=1, log_root=str(tmp_path / name), max_iterations=iterations, launch=launch, **more,
+        ).run_dir  # fmt: skip
+
+    straight, stopped = go("straight", 4), go("stopped", 2)
+    go("stopped", 4, resume=str(stopped))
+    assert rows(straight) == rows(stopped)
+    ends = [load_checkpoint(run_dir / "model_4.pt", "cpu") for run_dir in (straight, stopped)]
+    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
+    memory = ends[0]["ranks"][-1]["memory"]
+    assert (memory["index"], memory["is_filled"]) == (4 * 24 % 40, True)
+    assert {"action_std", "loss/policy", "loss/critic", "loss/entropy"} <= set(rows(straight)[-1])
+    played = mjtrain.play(straight, episodes=2, gpu_ids=None)
+    assert played["iteration"] == 4
+    assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
+
+
+def make(context: RankContext) -> tuple[Any, Any]:
+    config = make_train_config("Cartpole-Balance", num_envs=4)
+    env = make_env(context, config)
+    learner: Any = make_learner(context, env, config.agent, SAC)
+    return env, learner
+
+
+def test_what_follows_a_truncation_is_valued_before_it() -> None:
+    """A terminated episode is not, and one that goes on is valued by what it comes to."""
+
+    def step(context: RankContext) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+        env, learner = make(context)
+        before, algorithm = env.observe()["actor"].clone(), learner._algorithm
+        with torch.inference_mode():
+            after, *_ = env.step(algorithm.act(env.observe()))
+            masks = (torch.tensor(mask, dtype=torch.bool) for mask in ([0, 1, 0, 0], [0, 0, 1, 1]))
+            algorithm.process_env_step(after, torch.ones(4), *masks)
+        stored = algorithm._sac.memory.tensors
+        return before, after["actor"].clone(), {name: value[0].clone() for name, value in stored.items()}
+
+    before, after, stored = mjtrain.launch(step, launch=CPU)
+    assert not torch.equal(before, after)
+    assert torch.equal(stored["next_observations"], torch.cat([after[:2], before[2:]]))
+    assert stored["terminated"].flatten().tolist() == [False, True, False, False]
+    assert stored["rewards"].flatten().tolist() == [1.0] * 4
+
+
+def test_the_policy_that_is_played_is_the_one_that_was_trained(tmp_path: Path, settings: str) -> None:
+    """The mean action of skrl's own agent, between -1 and 1, with its normaliser."""
+    done = mjtrain.train(
+        "Cartpole-Balance", num_envs=8, learner="skrl_sac", learner_config=settings, log_root=str(tmp_path),
+        max_iterations=2, launch=CPU, logger="none",
+    )  # fmt: skip
+
+    def mean_actions(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
+        env, learner = make(context)
+        learner.load_weights(done.checkpoint)
+        sac, observations = learner._algorithm._sac, 30 * env.observe()["actor"]
+        _, outputs = sac.policy.act({"observations": sac._observation_preprocessor(observations)}, role="policy")
+        return observations, outputs["mean_actions"].detach()
+
+    observations, expected = mjtrain.launch(mean_actions, launch=CPU)
+    assert torch.equal(mjtrain.load_policy(done)({"actor": observations}), expected)
+    assert 0.0 < expected.abs().max() <= 1.0
+
+
+def _learn_apart(context: RankContext) -> tuple[float, float, int]:
+    _, learner = make(context)
+    sac = learner._algorithm._sac
+    mine = torch.tensor([float(context.rank)])
+    (sac.log_entropy_coefficient * mine).sum().backward()
+    gradient = sac.log_entropy_coefficient.grad.item()
+    list(learner.iterate(2))
+    rewards = sac.memory.tensors["rewards"].sum().item()
+    return gradient, rewards, len(sac.memory)
+
+
+def test_each_rank_remembers_its_own_and_all_learn_the_same() -> None:
+    """The gradient of the entropy's coefficient is averaged as well, which skrl leaves to each rank."""
+    gradient, _, remembered = mjtrain.launch(_learn_apart, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
+    assert gradient == 0.5
+    assert remembered == 4 * 40
+
+
+def test_what_follows_from_the_agents_config() -> None:
+    agent = AgentConfig(
+        num_steps_per_env=10,
+        algorithm=PpoConfig(num_learning_epochs=3, learning_rate=0.1, gamma=0.4, max_grad_norm=0.9),
+    )
+    translated = translate(agent, {"polyak": 0.1, "policy": {"max_log_std": 1.0}}, 512)
+    expected = {
+        "batch_size": 512, "gradient_steps": 30, "memory_size": 256, "discount_factor": 0.4, "polyak": 0.1,
+        "learning_rate": 0.1, "grad_norm_clip": 0.9, "policy": {"max_log_std": 1.0},
+    }  # fmt: skip
+    assert {name: translated[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "says"),
+    [
+        ("--agent.actor.class-name RNNModel", "", "--agent.actor.class-name RNNModel: skrl's SAC has MLPModel here"),
+        ("", "mini_batches: 4", "--learner-config mini_batches: skrl's SAC takes gradient_steps, batch_size, "),
+        ("", "batch_size: 0", "--learner-config batch_size 0: must be at least 1"),
+        ("", "memory_size: 23", "--learner-config memory_size 23: must be at least the env steps of a rollout, 24"),
+        (
+            "--agent.actor.no-obs-normalization",
+            "observation_preprocessor_kwargs: {epsilon: 0.1}",
+            "--learner-config observation_preprocessor_kwargs: has no effect",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_is_one_line(
+    words: str, given: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(given)
+    small = ["Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--learner", "skrl_sac", *words.split()]
+    with pytest.raises(SystemExit) as stop:
+        train([*small, "--learner-config", str(file), "--log-root", str(tmp_path / "logs")])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert stop.value.code == 2
+    assert not (tmp_path / "logs").exists()
