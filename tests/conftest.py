@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support.collected import COLLECTED, is_whole
+
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
 TESTS = Path(__file__).parent
 PROCESS = (
@@ -51,8 +53,9 @@ sys.dont_write_bytecode = False
 BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->\n"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Give each of pytest-xdist's workers a core, as far as there are: two trainings on one wait for each other."""
+    config.stash[COLLECTED] = []
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         cores = sorted(os.sched_getaffinity(0))
@@ -81,12 +84,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     Tests that share a trained run stay on one worker, so that it is trained once.
     """
+    item.config.stash[COLLECTED].append(item)
     if _is_process_only(item.path):
         item.add_marker(pytest.mark.process)
     if "log_root" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.xdist_group("trained run"))
     if "gpu" in item.keywords and not _has_gpu():
         item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """With WRITE_SUPPORT_TABLE=1, write the tables of docs/support.md from the marks of all tests."""
+    if os.environ.get("WRITE_SUPPORT_TABLE") != "1" or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        return
+    from support.claims import Names, claims_of, list_measured
+    from support.support_page import Tables, write_tables
+
+    if not is_whole(session.config):
+        raise pytest.UsageError("WRITE_SUPPORT_TABLE=1 needs the marks of all tests: name no file and no -m")
+    claims = [claim for item in session.config.stash[COLLECTED] for claim in claims_of(item)] + list_measured()
+    write_tables(Tables(claims, Names()).write())
 
 
 def _has_gpu() -> bool:

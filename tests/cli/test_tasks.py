@@ -66,6 +66,7 @@ def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None
     assert metrics["nan_resets"] == 0
 
 
+@pytest.mark.supports("training", task="{task}")
 @pytest.mark.parametrize("task", ["Quadruped-Velocity-Rough", "Arm-Reach"])
 def test_the_same_seed_gives_the_same_metrics(task: str, tmp_path: Path) -> None:
     def metrics(seed: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ SCRIPT = DEPLOY / "pai-dlc" / "train.sh"
 SMALL = ["--num-envs", "4", "--num-threads", "1", "--max-iterations", "2", "--logger", "none"]
 
 
+@pytest.mark.supports("template", start="PAI-DLC", hosts="2")
 @pytest.mark.parametrize("launcher", ["mjtrain", "torchrun"])
 def test_two_nodes_are_one_job(launcher: str, tmp_path: Path, no_gpu: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

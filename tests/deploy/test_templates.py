@@ -58,6 +58,7 @@ def run_apart(package: str, *command: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.supports("template", start="Kubernetes", hosts="2")
 def test_kubernetes_takes_its_files() -> None:
     said = run_apart("kubernetes-validate", "kubernetes-validate", "--strict", str(DEPLOY / "kubernetes" / "job.yaml"))
     assert said.count("passed for resource") == 2
@@ -86,6 +87,7 @@ compare(given, taken, "")
 """
 
 
+@pytest.mark.supports("template", start="Kubeflow Trainer 2", hosts="2")
 def test_kubeflow_knows_every_key_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "check.py").write_text(TRAINJOB)
     check = ["python", str(tmp_path / "check.py")]
@@ -96,6 +98,7 @@ def test_kubeflow_knows_every_key_of_its_file(tmp_path: Path) -> None:
         run_apart("kubeflow-trainer-api,pyyaml", *check, str(tmp_path / "wrong.yaml"))
 
 
+@pytest.mark.supports("template", start="SkyPilot", hosts="2")
 def test_skypilot_takes_its_file() -> None:
     code = "import sky, sys; task = sky.Task.from_yaml(sys.argv[1]); print(task.num_nodes, task.resources)"
     said = run_apart("skypilot", "python", "-c", code, str(DEPLOY / "skypilot" / "train.yaml"))
@@ -136,6 +139,7 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
+@pytest.mark.supports("template", start="OSMO", hosts="2")
 def test_osmo_trains_and_goes_on_after_a_reschedule(tmp_path: Path, no_gpu: None) -> None:
     """Two nodes on this machine run the scripts that OSMO would give them; then both start again, elsewhere."""
     url = f"file://{tmp_path}/stored"
@@ -187,6 +191,7 @@ def test_train_takes_the_command(
     assert json.loads(capsys.readouterr().out)["config"]["run"]["resume"] == "auto"
 
 
+@pytest.mark.supports("template", start="Docker", hosts="1")
 def test_the_dockerfile_builds_what_it_says(tmp_path: Path) -> None:
     """No container can be built here: its COPY and its installation are done in a folder instead of an image."""
     text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text())

@@ -151,6 +151,7 @@ def test_a_broken_model_is_the_users_error(tmp_path) -> None:
         make_engine("native", config, 1, "cpu", 1)
 
 
+@pytest.mark.supports("parity", engine="warp")
 @pytest.mark.gpu
 def test_the_cuda_graph_follows_the_cpu() -> None:
     model = mujoco.MjModel.from_xml_string(ALL["contact_rich"])

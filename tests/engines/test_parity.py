@@ -81,6 +81,7 @@ def follow(engine: Engine, model: mujoco.MjModel, num_physics_steps: int, decima
     return state, sensors
 
 
+@pytest.mark.supports("parity", engine="native")
 @pytest.mark.parametrize("decimation", [1, 4])
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("name", ALL)
@@ -93,6 +94,7 @@ def test_native_follows_mj_step(name: str, num_threads: int, decimation: int) ->
     engine.close()
 
 
+@pytest.mark.supports("parity", engine="warp")
 # Bounds of qpos in m or rad, and of sensors relative to max(1, |reading|). Single precision stops the elliptic solver
 # earlier. Capsules on a plane are left out with pyramidal cones: mujoco-warp 4.0 lays the pyramid's edges along the
 # world's axes where MuJoCo follows the capsule, so the friction really is another one.

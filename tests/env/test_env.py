@@ -49,6 +49,7 @@ def trajectory(env: Env, num_steps: int = 12) -> list[torch.Tensor]:
     return out
 
 
+@pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_shapes_types_and_finite_values(config: EnvConfig, engine: str) -> None:
     env = make_env(config, engine=engine)
     sizes = {name: value.shape for name, value in env.observe().items()}
@@ -67,6 +68,7 @@ def test_shapes_types_and_finite_values(config: EnvConfig, engine: str) -> None:
         assert not (terminated & truncated).any()
 
 
+@pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_the_same_seed_gives_the_same_trajectory(config: EnvConfig, engine: str) -> None:
     first, again = (trajectory(make_env(config, engine=engine, seed=7)) for _ in range(2))
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
@@ -78,6 +80,7 @@ def test_different_seeds_and_different_worlds_start_differently(config: EnvConfi
     assert one.state.qpos.unique(dim=0).shape[0] == NUM_ENVS
 
 
+@pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_every_episode_ends_in_time(config: EnvConfig, engine: str) -> None:
     env = make_env(replace(config, episode_length_s=0.2), engine=engine)
     assert env.max_episode_steps == round(0.2 / env.step_dt)
@@ -107,6 +110,7 @@ def test_a_terminated_world_starts_anew_within_the_step(engine: str) -> None:
     pytest.fail("no pole fell")
 
 
+@pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_a_masked_reset_leaves_the_other_worlds_untouched(config: EnvConfig, engine: str) -> None:
     env = make_env(config, engine=engine)
     for action in actions_for(env, 3):
@@ -120,6 +124,7 @@ def test_a_masked_reset_leaves_the_other_worlds_untouched(config: EnvConfig, eng
     assert (env.episode_step == torch.where(mask, 0, 3)).all()
 
 
+@pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_a_state_taken_and_given_back_continues_the_same(config: EnvConfig, engine: str, tmp_path: Path) -> None:
     first = make_env(replace(config, episode_length_s=0.5), engine=engine, seed=5)
     first.stagger()
@@ -191,6 +196,7 @@ def test_a_state_that_does_not_fit_changes_nothing(engine: str) -> None:
 PARTING = ("Hand-Reorient-Cube", "Hand-Reorient-Cube-Vision", "Quadruped-Velocity-Rough")
 
 
+@pytest.mark.supports("parity", task="{variant[0]}", engine="warp")
 @pytest.mark.process
 @pytest.mark.parametrize("variant", [variant for variant in variants() if variant[0] not in PARTING])
 def test_both_engines_see_the_same_task(variant: tuple[str, bool]) -> None:
@@ -223,6 +229,7 @@ def share_of_equal_pixels(image: torch.Tensor, other: torch.Tensor) -> float:
     return ((image.float() - other.float()).abs() <= limit).float().mean().item()
 
 
+@pytest.mark.supports("parity", task="Quadruped-Velocity-Rough", engine="warp")
 @pytest.mark.process
 def test_both_engines_see_the_same_rough_ground() -> None:
     """Trajectories part at the first touch; what robots feel does not.

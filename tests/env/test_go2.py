@@ -34,6 +34,7 @@ def test_a_policy_of_the_one_fits_the_other(env: Env) -> None:
         assert env.observation_widths(group) == other.observation_widths(group)
 
 
+@pytest.mark.supports("invariants", task="Go2-Velocity-Flat")
 def test_it_stands_on_its_feet_with_its_default_controls(env: Env) -> None:
     for _ in range(50):
         env.step(torch.zeros(env.num_envs, 12))
@@ -46,6 +47,7 @@ def test_it_stands_on_its_feet_with_its_default_controls(env: Env) -> None:
     assert feet[:, 2].tolist() == pytest.approx([0.022] * env.num_envs, abs=0.004)  # the radius of a foot
 
 
+@pytest.mark.supports("invariants", task="Go2-Velocity-Flat", engine="warp")
 @pytest.mark.process
 def test_it_does_the_task_on_warp() -> None:
     env = make_env(GO2.env, engine="warp", num_envs=2)

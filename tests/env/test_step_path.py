@@ -128,6 +128,7 @@ def test_terms_that_no_task_uses_do_not_wait_either(monkeypatch: pytest.MonkeyPa
             env.step(action)
 
 
+@pytest.mark.supports("invariants", task="{task}", engine="warp")
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_waits_for_a_gpu(task: str) -> None:

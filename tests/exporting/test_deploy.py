@@ -32,6 +32,7 @@ def test_it_needs_no_mjtrain() -> None:
     assert names - set(sys.stdlib_module_names) - {"pathlib"} == {"mujoco", "numpy", "onnxruntime"}
 
 
+@pytest.mark.supports("deployment", task="Cartpole-Balance")
 def test_a_briefly_trained_policy_balances_the_pole(tmp_path: Path) -> None:
     result = mjtrain.train(
         "Cartpole-Balance",

@@ -112,6 +112,7 @@ def test_it_runs_from_images_alone_and_from_images_beside_the_state(
     assert report["hinge"] > 0
 
 
+@pytest.mark.supports("deployment", task="Cartpole-Balance-Vision")
 @needs_drawing
 def test_a_policy_that_learned_from_the_ray_caster_balances_in_plain_mujoco(tmp_path: Path) -> None:
     shutil.copy(LEARNED, tmp_path)

@@ -30,6 +30,8 @@ def train(task: str, log_root: Path) -> Path:
     return result.run_dir
 
 
+@pytest.mark.supports("training", task="{task}")
+@pytest.mark.supports("export", task="{task}")
 @pytest.mark.process
 @pytest.mark.parametrize("task", TASKS)
 def test_files_agree_with_the_policy_and_describe_it(

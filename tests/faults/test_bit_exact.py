@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from support.jobs import BIN, Job
@@ -59,6 +60,8 @@ def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, An
     return iterations, [row for row in rows if row.get("event") == "restart"]
 
 
+@pytest.mark.supports("training", start="several ranks on this host")
+@pytest.mark.supports("resume", start="several ranks on this host")
 def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path: Path) -> None:
     """Every tensor of it, bit for bit: networks, optimizer, normalizers, and each rank's random numbers and worlds."""
     jobs = {name: train(tmp_path / name, kills) for name, kills in (("undisturbed", ()), ("killed", KILLS))}

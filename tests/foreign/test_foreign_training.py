@@ -33,6 +33,7 @@ def read_lines(log_root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.supports("training", task="VecEnvConfig", start="several ranks on this host")
 def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path) -> None:
     """Rank 1, whose seed is 6, is killed in its third iteration, and the job goes on from the second."""
     file = tmp_path / "kill"
@@ -54,6 +55,8 @@ def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path
     assert not file.exists()
 
 
+@pytest.mark.supports("training", task="gymnasium:ID")
+@pytest.mark.supports("export", task="gymnasium:ID")
 def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cpu = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     settings = tmp_path / "settings.yaml"

@@ -54,6 +54,7 @@ def test_native_is_a_loop_of_mj_step(model: mujoco.MjModel) -> None:
     assert np.array_equal(engine.state.sensordata.numpy(), np.stack([data.sensordata for data in worlds]))
 
 
+@pytest.mark.supports("parity", task="Hand-Reorient-Cube", engine="warp")
 def test_warp_moves_as_native_in_each_env_step(model: mujoco.MjModel) -> None:
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
     native = NativeEngine(model, NUM_ENVS, num_threads=2)

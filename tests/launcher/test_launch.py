@@ -185,6 +185,7 @@ def test_gpu_ids_of_another_kind_are_named(gpu_ids: Any) -> None:
         mjtrain.launch(lambda context: None, launch=LaunchConfig(gpu_ids=gpu_ids))
 
 
+@pytest.mark.supports("launch")
 @pytest.mark.gpu
 def test_a_gpu_rank_is_pinned() -> None:
     def look(context: RankContext) -> tuple[str, int]:
@@ -193,6 +194,7 @@ def test_a_gpu_rank_is_pinned() -> None:
     assert mjtrain.launch(look, launch=LaunchConfig(gpu_ids=(0,))) == ("cuda:0", 0)
 
 
+@pytest.mark.supports("launch")
 @pytest.mark.gpu
 def test_a_spawned_gpu_rank_sees_one_gpu() -> None:
     def look(context: RankContext) -> tuple[str, int, int]:

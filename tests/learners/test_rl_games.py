@@ -27,6 +27,7 @@ RL_GAMES = LearnerConfig(name="rl_games")
 CENTRAL = {"config": {"normalize_value": True, "bounds_loss_coef": 0.1, "central_value_config": {"mini_epochs": 2}}}
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
+SEVERAL = pytest.mark.supports("training", learner="rl_games", start="several ranks on this host")
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -34,7 +35,8 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
     return [without_times(row) for row in lines if "event" not in row]
 
 
-@pytest.mark.parametrize(("num_workers", "settings"), [(1, {}), (2, CENTRAL)])
+@pytest.mark.supports("resume", task="Cartpole-Balance", learner="rl_games")
+@pytest.mark.parametrize(("num_workers", "settings"), [(1, {}), pytest.param(2, CENTRAL, marks=SEVERAL)])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int, settings: dict[str, Any]) -> None:
     """Bit for bit, with one rank and with two; the ranks are compared after each iteration."""
     launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
@@ -57,6 +59,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int
     assert ("central_value" in ends[0]) == bool(settings)
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", learner="rl_games")
+@pytest.mark.supports("export", learner="rl_games")
 def test_what_was_trained_is_played_exported_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And the policy is the agent's own mean action, with its normaliser. What rl_games prints is not shown."""
     done = mjtrain.train(

@@ -29,6 +29,7 @@ SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger",
 SKRL = LearnerConfig(name="skrl")
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
+SEVERAL = pytest.mark.supports("training", learner="skrl", start="several ranks on this host")
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -36,7 +37,8 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
     return [without_times(row) for row in lines if "event" not in row]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.supports("resume", task="Cartpole-Balance", learner="skrl")
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=SEVERAL)])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int) -> None:
     """Bit for bit, with one rank and with two; the ranks are compared after each iteration."""
     launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
@@ -67,6 +69,8 @@ def test_a_signal_saves_after_the_iteration(tmp_path: Path) -> None:
     assert checkpoint == run_dir / f"model_{rows(run_dir)[-1]['iteration']}.pt"
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", learner="skrl")
+@pytest.mark.supports("export", learner="skrl")
 def test_what_was_trained_is_played_exported_loaded_recorded_and_plotted(tmp_path: Path) -> None:
     task = mjtrain.train(
         "Cartpole-Balance", num_envs=8, learner="skrl", log_root=str(tmp_path), max_iterations=2, launch=CPU,

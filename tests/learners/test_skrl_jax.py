@@ -46,6 +46,9 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
     return [without_times(row) for row in lines if "event" not in row]
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", learner="skrl_jax")
+@pytest.mark.supports("resume", task="Cartpole-Balance", learner="skrl_jax")
+@pytest.mark.supports("export", learner="skrl_jax")
 def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) -> None:
     """Bit for bit, noise of the actions included, though XLA compiles again in between."""
 
@@ -155,6 +158,7 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     return {"of_both": of_both, "num": len(divergences), "scalers": scalers, "processes": jax.process_count()}
 
 
+@pytest.mark.supports("training", learner="skrl_jax", start="several ranks on this host")
 def test_two_ranks_learn_from_all_samples() -> None:
     """Parameters stay the same bit for bit, normalisers and advantages are those of one rank with all samples."""
     seen = mjtrain.launch(_look_at_two_ranks, launch=replace(CPU, num_workers=2, torchrunx_log_dir=""))
@@ -171,6 +175,7 @@ def test_two_ranks_learn_from_all_samples() -> None:
     assert seen["processes"] == 1
 
 
+@pytest.mark.supports("training", learner="skrl_jax", start="skrl's launcher for JAX, on one host")
 def test_the_launcher_of_skrl_starts_the_ranks(tmp_path: Path) -> None:
     """They are the ranks of one job with one run, and meet in mjtrain's process group, at skrl's address."""
     with socket.socket() as found:

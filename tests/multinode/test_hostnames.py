@@ -8,6 +8,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
 from support.cluster import PYTHON, TASK, TRAIN, Cluster
@@ -20,6 +21,7 @@ def command(cluster: Cluster, *flags: str) -> list[str]:
     return [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", config, *flags]
 
 
+@pytest.mark.supports("training", start="several hosts over SSH", hosts="2")
 def test_two_hosts_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
     """From the first of them, by its own name. The second is an alias that only the SSH configuration has."""
     flags = ["--hostnames", "zeta", "box:2", "--num-workers", "2"]
@@ -148,6 +150,7 @@ def test_a_host_that_is_not_who_it_was(cluster: Cluster, tmp_path: Path) -> None
     assert line.startswith(f"train: --hostnames: host alpha: the working directory {folder} does not exist")
 
 
+@pytest.mark.supports("training", start="a launcher on every node (Kubeflow's PyTorchJob, PAI-DLC)", hosts="2")
 def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """As Kubeflow's PyTorchJob and PAI-DLC set them: each node starts its own ranks; a restart and a signal as well."""
     fault = {"MJTRAIN_TEST_FAULT": "1:3", "MJTRAIN_TEST_SLOW": "0.2"}

@@ -4,10 +4,13 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from support.cluster import PYTHON, TASK, TORCHRUN, Cluster
 from support.multinode_jobs import check_run, finish, start, train
 
 
+@pytest.mark.supports("training", start="torchrun, static", hosts="2")
 def test_static_two_nodes_with_two_ranks_each(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [
         start(
@@ -22,6 +25,7 @@ def test_static_two_nodes_with_two_ranks_each(cluster: Cluster, tmp_path: Path) 
     check_run(tmp_path, finish(jobs), ["zeta", "zeta", "alpha", "alpha"])
 
 
+@pytest.mark.supports("training", start="torchrun, c10d", hosts="2")
 def test_c10d_with_a_restart_resumes_the_run(cluster: Cluster, tmp_path: Path) -> None:
     """The host whose name sorts first is not node 0; rank 0 may be on either, and the run resumes after a failure."""
     jobs = [

@@ -9,6 +9,8 @@ from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster
 from support.multinode_jobs import FLAGS, check_run, finish, start, train
 
 Place = tuple[list[str], dict[str, str]]
+VARIABLES = "a launcher on every node (Kubeflow's PyTorchJob, PAI-DLC)"
+supports = pytest.mark.supports
 
 
 def static(index: int, nodes: int, ranks: int) -> Place:
@@ -34,7 +36,12 @@ def hostnames(cluster: Cluster, nodes: int, ranks: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("way", "nodes", "ranks"),
-    [(static, 1, 2), (c10d, 1, 2), (c10d, 2, 2), (variables, 2, 2)],
+    [
+        pytest.param(static, 1, 2, marks=supports("training", start="torchrun, static")),
+        pytest.param(c10d, 1, 2, marks=supports("training", start="torchrun, c10d")),
+        pytest.param(c10d, 2, 2, marks=supports("training", start="torchrun, c10d", hosts="2")),
+        pytest.param(variables, 2, 2, marks=supports("training", start=VARIABLES, hosts="2")),
+    ],
 )
 def test_nodes_that_are_started_one_by_one(
     cluster: Cluster, tmp_path: Path, way: Callable[[int, int, int], Place], nodes: int, ranks: int
@@ -52,6 +59,7 @@ def test_nodes_that_are_started_one_by_one(
     )
 
 
+@pytest.mark.supports("training", start="several hosts over SSH", hosts="{nodes}")
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 2), (2, 1)])
 def test_hostnames(cluster: Cluster, tmp_path: Path, nodes: int, ranks: int) -> None:
     outcome = start(cluster.nodes[0], tmp_path, *hostnames(cluster, nodes, ranks)).finish(since=0.0)

@@ -53,6 +53,7 @@ def check_run(folder: Path, job: str, shown: dict[str, str], said: str, iteratio
     assert {(note["RANK"], note["host"], note["seed"]) for note in notes(folder)} == {(0, "alpha", 0), (1, "zeta", 1)}
 
 
+@pytest.mark.supports("training", start="Slurm, one task per rank", hosts="2")
 def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
     """A signal as before the time limit: the run saves, is queued again, and resumes in the same run directory."""
     job = slurm.submit(write_script(tmp_path, "--max-iterations", "30", second_way=False))
@@ -72,6 +73,7 @@ def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
     check_run(tmp_path, job, shown, said, 30)
 
 
+@pytest.mark.supports("training", start="Slurm, one command", hosts="2")
 def test_one_command_for_all_nodes(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.submit(write_script(tmp_path, second_way=True))
     shown = slurm.wait_for(job, *ENDS)

@@ -114,6 +114,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pictur
     }
 
 
+@pytest.mark.supports("cameras", engine="native")
 @pytest.mark.parametrize("name", ["cartpole", "arm", "quadruped", "terrain", "go2", "ant", "humanoid", "fish"])
 def test_the_geometry_is_that_of_mujocos_renderer(pictures: dict[str, tuple[Pictures, Pictures]], name: str) -> None:
     ours, theirs = pictures[name]

@@ -24,6 +24,7 @@ ROBOTS = {
 """A camera for each robot: of a task, or of a file that others wrote."""
 
 
+@pytest.mark.supports("cameras", engine=("native", "warp"))
 @pytest.mark.process
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_native_and_warp_give_the_same_pictures_of_the_same_state(robot: str) -> None:

@@ -273,6 +273,7 @@ def test_images_outlive_the_renderer() -> None:
     assert renderer.images["side"]["rgb"].any()
 
 
+@pytest.mark.supports("cameras", engine="warp")
 @pytest.mark.gpu
 def test_a_gpu_renders_what_a_cpu_renders() -> None:
     """One captured graph, captured again when a field gets an axis of worlds."""

@@ -70,6 +70,7 @@ def _look_at_two_ranks(context: RankContext, config: TrainConfig, num_iterations
     return everybody
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", start="several ranks on this host")
 def test_two_ranks_stay_bit_identical_and_see_different_worlds() -> None:
     config = small()
     launch = LaunchConfig(gpu_ids=None, num_workers=2, seed=5)
@@ -215,6 +216,7 @@ def test_a_policy_that_is_not_finite_stops_the_run_before_it_acts() -> None:
         mjtrain.launch(_train, config, 4, launch=CPU)
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", engine="warp")
 @pytest.mark.gpu
 def test_a_resumed_optimiser_counts_its_steps_on_the_cpu(tmp_path: Path) -> None:
     """Else every step of Adam waits for the GPU twice per parameter; and ranks' states name no GPU."""

@@ -71,6 +71,8 @@ def _train_and_drift(context: RankContext, config: TrainConfig, path: Path) -> t
     return found, str(error.value)
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance-Vision", start="several ranks on this host")
+@pytest.mark.supports("resume", task="Cartpole-Balance-Vision", start="several ranks on this host")
 def test_two_ranks_resume_bit_exactly_and_find_a_bit_that_differs_in_a_kernel(tmp_path: Path) -> None:
     launch = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
     config = vision(share_cnn_encoders=True, **SUPERVISED)

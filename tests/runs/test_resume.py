@@ -59,6 +59,7 @@ def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("logs"), 4, logger="tensorboard")
 
 
+@pytest.mark.supports("resume", task="Cartpole-Balance")
 @pytest.mark.parametrize("launch", [ONE, TWO], ids=["one process", "two processes"])
 @pytest.mark.usefixtures("stopped_run")  # a training before: the first one in a process imports what draws numbers
 def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.LaunchConfig) -> None:
