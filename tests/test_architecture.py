@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "run_size": set(),
     "memory_need": {"env"},
     "network_check": set(),
-    "catalog": set(),
+    "catalog": {"foreign"},
     "warp_start": set(),
     "worker": {"warp_start"},
     "checkpoint_formats": set(),
@@ -167,6 +167,7 @@ WALLS = {
     "rsl_rl": {"rl"},
     "tensordict": {"rl"},
     "gymnasium": {"gymnasium", "foreign/gymnasium_worlds.py"},
+    "mjlab": {"foreign/mjlab_task.py", "foreign/mjlab_worlds.py"},
     "mujoco": {
         "engines",
         "gymnasium/frame_worker.py",

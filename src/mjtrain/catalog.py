@@ -24,6 +24,9 @@ GROUP = "mjtrain.tasks"
 GYMNASIUM = "gymnasium:"
 """Begins a task that is an environment of Gymnasium, followed by its id."""
 
+MJLAB = "mjlab:"
+"""Begins a task of mjlab's registry, followed by its id."""
+
 CUSTOM = "custom"
 """What a run records as its task if that was made in Python and has no name."""
 
@@ -157,6 +160,8 @@ def _identify(task: str) -> tuple[str, str]:
     place, _, name = task.rpartition(":")
     if task.startswith(GYMNASIUM):  # ids may have a namespace, a module and a version
         return GYMNASIUM[:-1], re.sub(r"[^\w.]", "_", task.removeprefix(GYMNASIUM)).lower()
+    if task.startswith(MJLAB):
+        return MJLAB[:-1], re.sub(r"\W", "_", task.removeprefix(MJLAB)).lower()
     file = task_file(task)
     if file is not None:
         place = file.absolute().parent.name if file.name == "__init__.py" else file.stem
@@ -168,13 +173,18 @@ def load_task(task: str) -> TaskConfig:
 
     Args:
         task: A name from `list_tasks` in any case, "package.module:factory", "path/to/file.py:factory",
-            "path/to/file.py" for the only factory in that file, or "gymnasium:ID" for an environment of Gymnasium.
+            "path/to/file.py" for the only factory in that file, "gymnasium:ID" for an environment of Gymnasium, or
+            "mjlab:ID" for a task of mjlab.
 
     Raises:
         RequestError: There is no such task, or its factory cannot be imported, fails, or returns no TaskConfig.
     """
     if task.startswith(GYMNASIUM):
         return gymnasium_task(task.removeprefix(GYMNASIUM))
+    if task.startswith(MJLAB):
+        from mjtrain.foreign.mjlab_task import load_mjlab_task  # imports mjlab
+
+        return load_mjlab_task(task.removeprefix(MJLAB))
     try:
         factory = _load_factory(task)
         config = factory()

@@ -32,7 +32,7 @@ SUBJECTS = {
 }
 """What is claimed."""
 
-FOREIGN = {"gymnasium:ID": "GymnasiumConfig", "VecEnvConfig": "VecEnvConfig"}
+FOREIGN = {"gymnasium:ID": "GymnasiumConfig", "mjlab:ID": "MjlabConfig", "VecEnvConfig": "VecEnvConfig"}
 """Kinds of environments of others, and their configs."""
 
 DEFAULTS = {"engine": "native", "learner": "rsl_rl", "device": "cpu", "start": "one process"}

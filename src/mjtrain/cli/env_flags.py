@@ -54,7 +54,7 @@ def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]
     """Return keyword arguments and those that flags name, of the type of their value: a number, a truth or a word."""
     found = dict(kwargs)
     for arg, following in zip(args, (*args[1:], ""), strict=True):
-        match = re.match(r"--env\.kwargs\.([^.=]+)(?:=(.*))?$", arg)
+        match = re.match(r"--env\.kwargs\.([^=]+)(?:=(.*))?$", arg)
         if match and match[1].replace("-", "_") not in found:
             found[match[1].replace("-", "_")] = _read_word(following if match[2] is None else match[2])
     return found

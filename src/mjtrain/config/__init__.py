@@ -17,7 +17,7 @@ from mjtrain.config.env import (
     TerrainConfig,
     WarpConfig,
 )
-from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig, VecEnvConfig
+from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig, MjlabConfig, VecEnvConfig
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.learner import DEFAULT_LEARNER, LearnerConfig, merge_settings
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
@@ -66,6 +66,7 @@ __all__ = [
     "LightConfig",
     "LoggerName",
     "MirrorConfig",
+    "MjlabConfig",
     "ModelConfig",
     "MountedCameraConfig",
     "NamesConfig",

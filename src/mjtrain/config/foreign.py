@@ -60,6 +60,26 @@ class VecEnvConfig(ForeignEnvConfig):
         return f"{self.make.__module__}:{self.make.__qualname__}"
 
 
-ForeignConfig = GymnasiumConfig | VecEnvConfig
-AnyEnvConfig = EnvConfig | GymnasiumConfig | VecEnvConfig
+@dataclass(frozen=True, kw_only=True)
+class MjlabConfig(ForeignEnvConfig):
+    """Environments of a task in mjlab's registry."""
+
+    task: str
+    """Id in the registry, such as Mjlab-Velocity-Flat-Unitree-Go1."""
+
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Fields of the task's `ManagerBasedRlEnvCfg` that are changed, by their path, such as episode_length_s or
+    commands.motion.motion_file."""
+
+    clip_actions: float | None = None
+    """Actions are clipped to plus and minus this. Default: the task's; None of a task of your own: not clipped."""
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"mjlab:{self.task}"
+
+
+ForeignConfig = GymnasiumConfig | VecEnvConfig | MjlabConfig
+AnyEnvConfig = EnvConfig | GymnasiumConfig | VecEnvConfig | MjlabConfig
 """The environment of a task: terms on worlds of ours, or someone else's."""

@@ -24,7 +24,7 @@ class TaskConfig(Generic[EnvT]):
     """What a task factory returns: the MDP, an agent that learns it, and the default size of a run."""
 
     env: EnvT
-    """The MDP; or someone else's environment, a `GymnasiumConfig` or a `VecEnvConfig`."""
+    """The MDP; or someone else's environment, a `GymnasiumConfig`, a `VecEnvConfig` or an `MjlabConfig`."""
 
     agent: AgentConfig
     """Networks, algorithm and rollout."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig
+from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig, MjlabConfig
 from mjtrain.errors import RequestError
 from mjtrain.foreign.env import ForeignEnv, ForeignWorlds
 from mjtrain.network_check import find_network_problems
@@ -38,6 +38,11 @@ def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -
         from mjtrain.foreign.gymnasium_worlds import GymnasiumWorlds, make_gymnasium
 
         return GymnasiumWorlds(make_gymnasium(config, num_envs), seed, device, config.label)
+    if isinstance(config, MjlabConfig):
+        from mjtrain.foreign.mjlab_worlds import make_mjlab
+        from mjtrain.foreign.vec_env_worlds import VecEnvWorlds
+
+        return VecEnvWorlds(make_mjlab(config, num_envs, device, seed), config.label)
     make: Callable[..., Any] = config.make
     envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
     gymnasium = sys.modules.get("gymnasium")  # it has been imported, if it has made them
@@ -75,13 +80,18 @@ def check_agent(env: ForeignEnv, agent: AgentConfig, num_envs: int) -> None:
 
 
 def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
-    """Step two environments of Gymnasium once, before anything is written.
+    """Step two environments of Gymnasium once, before anything is written; of mjlab, check what is changed.
 
-    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks.
+    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
+    environments of mjlab, which take long to make.
 
     Raises:
         RequestError: They cannot be made or trained on.
     """
+    if isinstance(config, MjlabConfig):
+        from mjtrain.foreign.mjlab_worlds import read_env_config
+
+        read_env_config(config)
     if not isinstance(config, GymnasiumConfig):
         return
     import torch
