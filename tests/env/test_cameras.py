@@ -212,6 +212,26 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
             {},
             "--env.observations.image.0.shift 16: give 0 to 15 pixels",
         ),
+        (
+            observation(camera, camera="front").replace(noise=float("nan")),
+            {},
+            "--env.observations.image.0.noise nan: must be at least 0, and finite",
+        ),
+        (
+            observation(camera, camera="front").replace(noise=-5.0),
+            {},
+            "--env.observations.image.0.noise -5: must be at least 0, and finite",
+        ),
+        (
+            observation(camera, camera="front").replace(scale=float("inf")),
+            {"streams": ("depth",)},
+            "--env.observations.image.0.scale inf: must be finite",
+        ),
+        (
+            observation(camera, camera="front").replace(clip=(1.0, 0.0)),
+            {"streams": ("depth",)},
+            "--env.observations.image.0.clip 1 0: give the least and the most, such as -1 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(term: ObservationTerm, settings: dict[str, Any], message: str) -> None:

@@ -1,5 +1,6 @@
 """What the policy sees: groups of named terms."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,14 +29,11 @@ class Observations:
             noise: Whether observations carry the noise of their terms.
 
         Raises:
-            RequestError: A history or a delay is out of range.
+            RequestError: A number of a term is out of range.
         """
         for name, terms in groups.items():
             for term_name, term in terms.items():
-                flag = f"--env.observations.{name}.{term_name}"
-                check_delay(f"{flag}.delay", term.delay)
-                if term.history < 1:
-                    raise RequestError(f"{flag}.history {term.history}: give at least 1")
+                _check_numbers(f"--env.observations.{name}.{term_name}", term)
         self._terms = groups
         self._core = core
         self._with_noise = noise
@@ -84,6 +82,20 @@ class Observations:
         return {
             f"{name}.{key}": tensor for name, group in self._groups.items() for key, tensor in group.buffers().items()
         }
+
+
+def _check_numbers(flag: str, term: ObservationTerm) -> None:
+    """Check what is done to the result of a term, whatever it returns."""
+    check_delay(f"{flag}.delay", term.delay)
+    if term.history < 1:
+        raise RequestError(f"{flag}.history {term.history}: give at least 1")
+    if not 0 <= term.noise < math.inf:
+        raise RequestError(f"{flag}.noise {term.noise:g}: must be at least 0, and finite")
+    if not math.isfinite(term.scale):
+        raise RequestError(f"{flag}.scale {term.scale:g}: must be finite")
+    if term.clip is not None and not term.clip[0] <= term.clip[1]:
+        low, high = term.clip
+        raise RequestError(f"{flag}.clip {low:g} {high:g}: give the least and the most, such as -1 1")
 
 
 class _FlatGroup:
