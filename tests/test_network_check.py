@@ -90,6 +90,19 @@ def test_a_group_to_predict_is_flat_and_the_actor_sees_images() -> None:
     assert line == f"{flag} actor: is predicted from images; --agent.actor.class-name is MLPModel, give CNNModel"
 
 
+def test_the_head_that_predicts_has_layers_and_its_loss_a_weight() -> None:
+    flag = "--agent.algorithm.auxiliary-cfg"
+
+    def find_for(**settings: Any) -> list[str]:
+        return find(cnn(), auxiliary_cfg=AuxiliaryConfig(group="actor", **settings))
+
+    assert find_for(coef=0.0, hidden_dims=(8, 4)) == []
+    assert find_for(coef=-1.0) == [f"{flag}.coef -1: must be at least 0, and finite"]
+    assert find_for(coef=float("nan")) == [f"{flag}.coef nan: must be at least 0, and finite"]
+    assert find_for(hidden_dims=(8, 0)) == [f"{flag}.hidden-dims 8 0: give at least 1 for each hidden layer"]
+    assert find_for(hidden_dims=()) == [f"{flag}.hidden-dims (none): give at least 1 for each hidden layer"]
+
+
 def test_a_recurrent_network_needs_an_environment_per_mini_batch() -> None:
     model = ModelConfig(class_name="RNNModel")
     (line,) = find(model, ("actor",), num_envs=3)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
+from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
 
 Shape = tuple[int, ...]
 
@@ -50,6 +50,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         yield from _find_sharing_problems(agent, shapes)
     if isinstance(algorithm, PpoConfig) and algorithm.auxiliary_cfg.group:
         yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
+        yield from _find_head_problems(algorithm.auxiliary_cfg)
 
 
 def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shape]) -> str | None:
@@ -106,6 +107,14 @@ def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: M
         yield f"{flag}: is predicted from images; --agent.actor.class-name is {actor.class_name}, give CNNModel"
     elif algorithm.class_name in ("PPO", "rsl_rl.algorithms:PPO"):
         yield f"{flag}: RSL-RL's own PPO has no such loss; leave out --agent.algorithm.class-name"
+
+
+def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
+    flag = "--agent.algorithm.auxiliary-cfg"
+    if not 0 <= config.coef < math.inf:
+        yield f"{flag}.coef {config.coef:g}: must be at least 0, and finite"
+    if not config.hidden_dims or min(config.hidden_dims) < 1:
+        yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
 
 
 def _find_cnn_problems(name: str, config: CnnConfig, groups: Mapping[str, Shape]) -> Iterator[str]:

@@ -49,6 +49,10 @@ CASES = [
         "--agent.torch-compile-mode max-autotune: keeps CUDA graphs",
     ),
     ("Cartpole-Balance --gpu-ids None --agent.torch-compile-mode fast", "give one of default, lite"),
+    (
+        "Cartpole-Balance --gpu-ids None --agent.critic.hidden-dims",
+        "--agent.critic.hidden-dims (none): RSL-RL's networks have at least one",
+    ),
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a complete checkpoint"),
     (

@@ -21,7 +21,10 @@ class RslRl:
     install = "mjtrain"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Check that the settings of --learner-config are for parts that there are."""
+        """Check that networks have hidden layers, and that --learner-config is for parts that there are."""
+        for name, model in (("actor", config.agent.actor), ("critic", config.agent.critic)):
+            if not model.hidden_dims:
+                raise RequestError(f"--agent.{name}.hidden-dims (none): RSL-RL's networks have at least one; give 64")
         is_taught = isinstance(config.agent.algorithm, DistillationConfig)
         parts = ("algorithm", "student", "teacher") if is_taught else ("algorithm", "actor", "critic")
         for name, value in config.learner.settings.items():
