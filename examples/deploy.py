@@ -37,13 +37,13 @@ class Camera:
         self.renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self.option = mujoco.MjvOption()
         self.option.geomgroup[:] = [group in self.frame["geom_groups"] for group in range(mujoco.mjNGROUP)]
-        self.option.sitegroup[:] = 0
+        self.option.sitegroup[:] = self.option.tendongroup[:] = self.option.skingroup[:] = 0  # not seen in training
         self.class_of_geom = self.find_classes(model)
         self.history: list[np.ndarray] = []
 
     def find_classes(self, model: mujoco.MjModel) -> np.ndarray:
-        """Index of the class of each geom: the first whose patterns match it or its body; 0 for the background."""
-        found = np.zeros(model.ngeom, dtype=np.uint8)
+        """Index of the class of each geom, and 0 for what is none: the first whose patterns match it or its body."""
+        found = np.zeros(model.ngeom + 1, dtype=np.uint8)
         for index in range(model.ngeom):
             names = [model.geom(index).name, model.body(model.geom_bodyid[index]).name]
             for label in reversed(self.frame["classes"].values()):
@@ -78,7 +78,8 @@ class Camera:
         self.renderer.enable_segmentation_rendering()
         objects, kinds = np.moveaxis(self.renderer.render(), 2, 0)
         self.renderer.disable_segmentation_rendering()
-        found = np.where(kinds == mujoco.mjtObj.mjOBJ_GEOM, self.class_of_geom[objects], 0)[None]
+        geoms = np.where(kinds == mujoco.mjtObj.mjOBJ_GEOM, objects, len(self.class_of_geom) - 1)
+        found = self.class_of_geom[geoms][None]
         if not self.term["params"].get("one_hot", True):
             return found.astype(np.float32)
         indices = np.array([label["index"] for label in self.frame["classes"].values()])

@@ -49,6 +49,35 @@ assert not any(name.startswith("mjtrain") for name in sys.modules)
 np.savez(folder / "pictures.npz", **{name: np.stack([seen[name] for seen in pictures]) for name in pictures[0]})
 """
 
+WEB = """
+<mujoco><worldbody>
+  <camera name="front" pos="0 0 3"/>
+  <geom name="ball" size="0.2"/>
+  <site name="a" pos="-1 0 0.5"/><site name="b" pos="1 0 0.5"/><site name="c" pos="0 1 0.5"/>
+</worldbody>
+<tendon>
+  <spatial width="0.05"><site site="a"/><site site="b"/></spatial>
+  <spatial width="0.05"><site site="b"/><site site="c"/></spatial>
+  <spatial width="0.05"><site site="c"/><site site="a"/></spatial>
+</tendon></mujoco>
+"""
+"""More tendons than geoms, all in view; one crosses the ball."""
+LOOK_AT_WEB = """
+import importlib.util, json, sys
+import mujoco
+import numpy as np
+spec = importlib.util.spec_from_file_location("deploy", sys.argv[1])
+deploy = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(deploy)
+model = mujoco.MjModel.from_xml_string(sys.argv[2])
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
+camera = deploy.Camera(model, json.loads(sys.argv[3]))
+depth, ball = camera.take_picture(data)
+seen = {"share": (ball > 0).mean(), "nearest_m": 10 * depth.min(), "else_m": 10 * depth[ball == 0].min()}
+print(json.dumps({name: float(value) for name, value in seen.items()}))
+"""
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,6 +126,27 @@ def test_its_pictures_are_those_of_the_environment(exported: Path) -> None:
     for step in (2, 3):
         assert np.array_equal(history[step, :2], history[step - 1, 1:])
         assert not np.array_equal(history[step, 2], history[step - 1, 2])
+
+
+@needs_drawing
+def test_it_sees_what_the_ray_caster_sees_and_no_tendons() -> None:
+    frame = {
+        "camera": "front",
+        "streams": ["depth", "segmentation"],
+        "width": 32,
+        "height": 32,
+        "interval": 1,
+        "near_m": 0.01,
+        "far_m": 10.0,
+        "classes": {"ball": {"index": 1, "patterns": ["ball"]}},
+        "shadows": False,
+        "geom_groups": [0, 1, 2],
+    }
+    term = {"func": "camera", "params": {}, "scale": 1.0, "clip": None, "history": 1, "frame": frame}
+    seen = json.loads(run_alone("-c", LOOK_AT_WEB, SCRIPT, WEB, json.dumps(term)))
+    assert 0.01 < seen["share"] < 0.05
+    assert seen["nearest_m"] == pytest.approx(2.8, abs=0.02), "the ball, and not a tendon before it"
+    assert seen["else_m"] == pytest.approx(10.0, abs=1e-3)
 
 
 @needs_drawing
