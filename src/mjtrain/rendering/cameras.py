@@ -29,6 +29,11 @@ class ResolvedCamera:
     class_of_geom: np.ndarray
     """Class of each geom, 0 for background. uint8, shape (ngeom,)."""
 
+    @property
+    def ratio(self) -> float:
+        """Width of the image over its height."""
+        return self.config.width / self.config.height
+
 
 def check_cameras(model: mujoco.MjModel, cameras: Mapping[str, CameraConfig]) -> dict[str, ResolvedCamera]:
     """Find the cameras of a config in a model, without rendering anything.
@@ -39,7 +44,23 @@ def check_cameras(model: mujoco.MjModel, cameras: Mapping[str, CameraConfig]) ->
     Raises:
         RequestError: A camera or a class is not in the model, or a value makes no picture; the message names the flag.
     """
-    return {name: _resolve(model, name, camera) for name, camera in cameras.items()}
+    found = {name: _resolve(model, name, camera) for name, camera in cameras.items()}
+    _check_sensors(model, found)
+    return found
+
+
+def _check_sensors(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> None:
+    """Check that a camera with a sensor serves images of one ratio only, to which its sensor is stretched."""
+    first: dict[int, tuple[str, ResolvedCamera]] = {}
+    for name, camera in cameras.items():
+        other, same = first.setdefault(camera.index, (name, camera))
+        if model.cam_sensorsize[camera.index, 1] and camera.ratio != same.ratio:
+            config = camera.config
+            raise RequestError(
+                f"--env.cameras.{name}.width {config.width}: the camera {model.camera(camera.index).name} has a sensor "
+                f"(sensorsize), which is stretched to the {same.config.width} x {same.config.height} pixels of "
+                f"{other}; give the same ratio to the height, which is {config.height}"
+            )
 
 
 def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> ResolvedCamera:

@@ -201,7 +201,11 @@ class CameraRenderer:
 
 
 def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> mujoco.MjModel:
-    """Copy a model without options of physics that MuJoCo Warp may lack, and with sight as far as `far_m`."""
+    """Copy a model without options of physics that MuJoCo Warp may lack, and with sight as far as `far_m`.
+
+    A camera with a sensor shows all of it, stretched to the image, as in `mujoco.Renderer`; MuJoCo Warp cuts off what
+    is beyond the image's ratio of width to height, so the sensor gets that ratio, and pixels that are not square.
+    """
     seen = copy.copy(model)
     seen.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
     seen.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -210,6 +214,12 @@ def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCame
     seen.opt.disableflags = seen.opt.enableflags = seen.opt.noslip_iterations = 0
     farthest_m = max((camera.config.far_m for camera in cameras.values()), default=0.0)
     seen.vis.map.zfar = max(seen.vis.map.zfar, farthest_m / seen.stat.extent)
+    for index, ratio in {camera.index: camera.ratio for camera in cameras.values()}.items():
+        width, height = seen.cam_sensorsize[index]
+        if height:
+            stretch = ratio * height / width
+            seen.cam_sensorsize[index, 0] *= stretch
+            seen.cam_intrinsic[index, [0, 2]] *= stretch  # focal length and principal point along the width
     return seen
 
 
