@@ -98,6 +98,30 @@ def test_images_that_do_not_fit_are_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            "--env.cameras.front.width 2000000 --env.cameras.front.height 2000000",
+            r"--env\.cameras\.front: 2000000 x 2000000 pixels, with what history and delay keep of them, take "
+            r"more than \d+ TB for 2 environments, of .* free; give a smaller width and height, or a shorter history",
+        ),
+        ("--env.observations.image.front.history 2000000000", "take more than 8.19 TB for 2 environments"),
+        ("--env.observations.image.front.delay 0 2000000000", "take more than 8.19 TB for 2 environments"),
+    ],
+)
+def test_images_of_which_two_do_not_fit_are_refused_before_they_are_rendered(
+    flags: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(f"Cartpole-Balance-Vision --gpu-ids None --num-envs 1 {flags}".split())
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert re.search(words, line)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bytes_are_words() -> None:
     assert [format_bytes(count) for count in (0, 999, 1000, 12_345_678, 9_994 * GB)] == [
         "0 B", "999 B", "1 kB", "12.3 MB", "9.99 TB",

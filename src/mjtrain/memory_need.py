@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import DistillationConfig, ModelConfig, TrainConfig
+from mjtrain.config import CameraConfig, DistillationConfig, EnvConfig, ModelConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 _NUM_SCALARS = {"ppo": 5, "distillation": 1}
 """Floats of an env step: the reward; for PPO also value, return, advantage and log-probability."""
+
+_RAY_BYTES = 24
+"""Of a pixel: direction and origin of its ray, which all worlds share."""
+
+_PIXEL_BYTES = {"rgb": (4, 3), "depth": (4, 4), "segmentation": (8, 1)}
+"""Of a pixel in each world, by stream: what the ray caster writes, and the image that is made of it."""
 
 _NUM_ACTIONS = {"ppo": 3, "distillation": 2}
 """The action, and mean and standard deviation of the distribution that it was drawn from, or what the teacher does."""
@@ -102,6 +108,42 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int) -> None
     fitting = _round_down(config.num_envs * need.available_bytes // need.total_bytes) * (world_size if in_total else 1)
     advice = f"give {flag} {fitting}" if fitting else "not even one fits"
     raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer --agent.num-steps-per-env")
+
+
+def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> None:
+    """Raise a RequestError if not even a few worlds have room for their images, before any is rendered.
+
+    It counts frames, and what `history` and `delay` keep of them; both take more than this in the end.
+
+    Args:
+        env: The MDP.
+        num_envs: Worlds that are to be rendered.
+        available_bytes: Free memory.
+    """
+    frames = {name: _frame_bytes(camera, num_envs) for name, camera in env.cameras.items()}
+    kept = dict.fromkeys(frames, 0)
+    for group in env.observations.values():
+        for term in group.values():
+            name = term.params.get("camera")
+            if name in frames:
+                pixels = env.cameras[name].width * env.cameras[name].height
+                kept[name] += num_envs * pixels * (term.history + term.delay[1])
+    needed = {name: frames[name] + kept[name] for name in frames}
+    if sum(needed.values()) <= available_bytes:
+        return
+    largest = max(needed, key=lambda name: needed[name])
+    camera = env.cameras[largest]
+    raise RequestError(
+        f"--env.cameras.{largest}: {camera.width} x {camera.height} pixels, with what history and delay keep of them, "
+        f"take more than {format_bytes(needed[largest])} for {num_envs} environments, of "
+        f"{format_bytes(available_bytes)} that are free; give a smaller width and height, or a shorter history"
+    )
+
+
+def _frame_bytes(camera: CameraConfig, num_envs: int) -> int:
+    """Return the bytes of one frame of all streams."""
+    per_world = sum(sum(_PIXEL_BYTES.get(stream, ())) for stream in camera.streams)
+    return camera.width * camera.height * (_RAY_BYTES + num_envs * per_world)
 
 
 def _round_down(count: int) -> int:

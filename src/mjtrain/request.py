@@ -27,7 +27,7 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learners import check_learner, find_library
 from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
-from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need
+from mjtrain.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.metric_rules import find_rule_problems
 from mjtrain.network_check import find_network_problems
 from mjtrain.run_size import default_num_envs, resolve_run_size
@@ -130,8 +130,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
 
         check_before_training(config.env, config.agent, config.num_envs)
     elif config.run.resume is None or config.env.robot.spec is not None or Path(config.env.robot.file).is_file():
-        from mjtrain.env.dry_step import check_task  # imports MuJoCo
+        from mjtrain.env.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 
+        check_image_sizes(config.env, NUM_ENVS, available_memory())
         size = check_task(config.env, _find_mirrored_groups(config.agent))
         problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
         if problems:
