@@ -4,6 +4,7 @@ For events of mode startup or reset, in environments with cameras. Nothing that 
 are relative to the compiled model, so they do not accumulate over episodes.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from mjtrain import rotations
 from mjtrain.env.events import Worlds
 from mjtrain.env.sampling import uniform
+from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -116,6 +118,7 @@ def light_position(
         lights: Regular expressions over lights; one without a name is called by its number.
         offset_m: Bounds of the offset along each axis of the body that holds the light, in m.
     """
+    _check_bounds("offset_m", offset_m)
     rows = env.cameras.renderer.parts.rows("light", lights)
     offset = uniform(env, offset_m, len(rows), 3)
     for field in ("light_pos", "light_pos0", "light_poscom0"):
@@ -133,6 +136,7 @@ def light_direction(
         lights: Regular expressions over lights; one without a name is called by its number.
         angle_rad: Bounds of the angles about the three axes of the body that holds the light, in rad.
     """
+    _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("light", lights)
     turn = _from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     for field in ("light_dir", "light_dir0"):
@@ -151,6 +155,7 @@ def light_intensity(
         lights: Regular expressions over lights; one without a name is called by its number.
         factor: Bounds of the factor of diffuse, specular and ambient light, drawn for each light.
     """
+    _check_bounds("factor", factor, least=0.0)
     rows = env.cameras.renderer.parts.rows("light", lights)
     factors = uniform(env, factor, len(rows), 1)
     for field in ("light_diffuse", "light_specular", "light_ambient"):
@@ -192,6 +197,7 @@ def camera_position(
         offset_m: Bounds of the offset along each axis, in m: of the body that holds the camera, or of the world for a
             camera of mode track or trackcom.
     """
+    _check_bounds("offset_m", offset_m)
     rows = env.cameras.renderer.parts.rows("camera", cameras)
     offset = uniform(env, offset_m, len(rows), 3)
     for field in ("cam_pos", "cam_pos0", "cam_poscom0"):
@@ -209,6 +215,7 @@ def camera_orientation(
         cameras: Regular expressions over the names in `EnvConfig.cameras`.
         angle_rad: Bounds of the angles about x (to the right of the image), y (up) and z (towards the viewer), in rad.
     """
+    _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("camera", cameras)
     turn = _from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     _write(env, worlds, "cam_quat", rows, rotations.multiply(_nominal(env, "cam_quat")[rows].expand_as(turn), turn))
@@ -228,8 +235,19 @@ def field_of_view(
         cameras: Regular expressions over the names in `EnvConfig.cameras`.
         factor: Bounds of the factor of the angle fovy, drawn for each camera. A camera with a focal length has none.
     """
+    widest = env.cameras.renderer.parts.widest_fovy_deg(cameras)
+    _check_bounds("factor", factor, least=1e-3, most=179.0 / widest if widest else math.inf)
     rows = env.cameras.renderer.parts.rows("camera with fovy", cameras)
     _write(env, worlds, "cam_fovy", rows, _nominal(env, "cam_fovy")[rows] * uniform(env, factor, len(rows)))
+
+
+def _check_bounds(name: str, bounds: tuple[float, float], *, least: float = -math.inf, most: float = math.inf) -> None:
+    """Raise a RequestError unless both bounds are finite, and neither less than `least` nor more than `most`."""
+    if all(math.isfinite(bound) and least <= bound <= most for bound in bounds):
+        return
+    limits = [f"{word} {limit:g}" for word, limit in (("at least", least), ("at most", most)) if math.isfinite(limit)]
+    given = " ".join(f"{bound:g}" for bound in bounds)
+    raise RequestError(f"{name} {given}: both must be {' and '.join(limits) or 'finite'}")
 
 
 def _nominal(env: "Env", field: str) -> torch.Tensor:
@@ -254,7 +272,8 @@ def _write_color(
 ) -> None:
     """Draw red, green and blue for each row; what else the field has, as alpha, stays."""
     values = _nominal(env, field)[rows].repeat(env.num_envs, 1, 1)
-    for channel, limits in enumerate(bounds):
+    for channel, (name, limits) in enumerate(zip(("red", "green", "blue"), bounds, strict=True)):
+        _check_bounds(name, limits, least=0.0, most=1.0)
         values[..., channel] = uniform(env, limits, len(rows))
     _write(env, worlds, field, rows, values)
 

@@ -39,6 +39,11 @@ class SeenParts:
                 name: camera.index for name, camera in cameras.items() if not model.cam_sensorsize[camera.index, 1]
             },
         }
+        self._fovy_deg = {
+            name: float(model.cam_fovy[row])
+            for name, row in self._rows["camera with fovy"].items()
+            if model.cam_projection[row] == mujoco.mjtProjection.mjPROJ_PERSPECTIVE
+        }
         self._bodies = {model.body(row).name: row for row in range(model.nbody) if model.body(row).name}
         self._body_of_geom = np.array(model.geom_bodyid)
         self._found: dict[tuple, torch.Tensor] = {}
@@ -55,6 +60,15 @@ class SeenParts:
             rows = sorted({named[name] for name in match_names(patterns, named, kind)})
             self._found[key] = torch.tensor(rows, device=self._device, dtype=torch.long)
         return self._found[key]
+
+    def widest_fovy_deg(self, patterns: Sequence[str]) -> float:
+        """Return the largest vertical field of view of cameras, 0 where none has an angle, without asking the device.
+
+        Raises:
+            RequestError: A pattern matches nothing.
+        """
+        names = match_names(patterns, self._rows["camera with fovy"], "camera with fovy")
+        return max((self._fovy_deg.get(name, 0.0) for name in names), default=0.0)
 
     def geoms(self, geoms: Sequence[str], bodies: Sequence[str]) -> torch.Tensor:
         """Return the rows of geoms, and of all geoms of bodies, whether they have names or not.
