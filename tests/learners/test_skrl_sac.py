@@ -38,6 +38,10 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
     return [without_times(row) for row in lines if "event" not in row]
 
 
+@pytest.mark.supports("training", task="Cartpole-Balance", learner="skrl_sac")
+@pytest.mark.supports("training", learner="skrl_sac", start="several ranks on this host")
+@pytest.mark.supports("resume", task="Cartpole-Balance", learner="skrl_sac")
+@pytest.mark.supports("export", learner="skrl_sac")
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, num_workers: int) -> None:
     """Bit for bit, with what it remembers of earlier rollouts; the ranks are compared after each iteration."""
