@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -27,7 +26,6 @@ RL_GAMES = LearnerConfig(name="rl_games")
 CENTRAL = {"config": {"normalize_value": True, "bounds_loss_coef": 0.1, "central_value_config": {"mini_epochs": 2}}}
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
-SEVERAL = pytest.mark.supports("training", learner="rl_games", start="several ranks on this host")
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -36,17 +34,13 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.supports("resume", task="Cartpole-Balance", learner="rl_games")
-@pytest.mark.parametrize(("num_workers", "settings"), [(1, {}), pytest.param(2, CENTRAL, marks=SEVERAL)])
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int, settings: dict[str, Any]) -> None:
-    """Bit for bit, with one rank and with two; the ranks are compared after each iteration."""
-    launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, torchrunx_log_dir="")
-    own = tmp_path / "own.yaml"
-    own.write_text(yaml.safe_dump(settings))
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    """Bit for bit; with two ranks and a central value that is tested in test_learner_faults.py."""
 
     def go(name: str, iterations: int, **more: Any) -> Path:
         return mjtrain.train(
-            "Cartpole-Balance", num_envs=8, logger="none", learner="rl_games", learner_config=str(own),
-            drift_check_interval=1, log_root=str(tmp_path / name), max_iterations=iterations, launch=launch, **more,
+            "Cartpole-Balance", num_envs=8, logger="none", learner="rl_games", log_root=str(tmp_path / name),
+            max_iterations=iterations, launch=CPU, **more,
         ).run_dir  # fmt: skip
 
     straight, stopped = go("straight", 4), go("stopped", 2)
@@ -56,7 +50,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, num_workers: int
     assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
     assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(rows(straight)[-1])
     assert rows(straight)[-1]["kl"] > 0
-    assert ("central_value" in ends[0]) == bool(settings)
+    assert "central_value" not in ends[0]
 
 
 @pytest.mark.supports("training", task="Cartpole-Balance", learner="rl_games")
