@@ -56,6 +56,7 @@ MAY_IMPORT = {
         "launcher.base",
         "launcher.planning",
         "launcher.failure",
+        "launcher.ipc",
     },
     "engines": set(),
     "rendering": {"engines", "warp_start"},

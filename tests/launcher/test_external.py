@@ -3,7 +3,7 @@
 import pytest
 
 from mjtrain.errors import RequestError
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, resolve_external
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
 from mjtrain.launcher.planning.slurm import expand_hosts, expand_tasks
 
 TORCHRUN = {
@@ -34,6 +34,7 @@ JAX = {
     "JAX_WORLD_SIZE": "2",
     "JAX_COORDINATOR_ADDR": "127.0.0.1",
     "JAX_COORDINATOR_PORT": "5000",
+    "JAX_LOCAL_WORLD_SIZE": "2",
 }
 
 # environment -> rank, local_rank, world_size, local_world_size, node_rank, master
@@ -47,6 +48,11 @@ RANKS = [
     ("srun", SRUN, (2, 0, 3, 1, 1, "gpu07:24242")),
     ("srun with a master of one's own", SRUN | {"MASTER_ADDR": "ib7", "MASTER_PORT": "5"}, (2, 0, 3, 1, 1, "ib7:5")),
     ("skrl's launcher for JAX", JAX, (1, 1, 2, 2, 0, "127.0.0.1:5000")),
+    (
+        "skrl's launcher for JAX on the second host",
+        JAX | {"JAX_RANK": "2", "JAX_LOCAL_RANK": "0", "JAX_WORLD_SIZE": "4"},
+        (2, 0, 4, 2, 1, "127.0.0.1:5000"),
+    ),
     ("torchrun below srun", SRUN | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
 ]
 
@@ -68,7 +74,11 @@ ERRORS = [
     ("one is empty", TORCHRUN | {"WORLD_SIZE": ""}, ["WORLD_SIZE is not", "train on this machine alone"]),
     ("not a number", TORCHRUN | {"RANK": "two"}, ["RANK=two", "number"]),
     ("beyond the end", TORCHRUN | {"RANK": "4"}, ["RANK=4", "less than WORLD_SIZE"]),
-    ("skrl's launcher on the second host", JAX | {"JAX_LOCAL_RANK": "0"}, ["JAX_RANK=1, JAX_LOCAL_RANK=0", "torchrun"]),
+    (
+        "skrl's launcher, far above",
+        {k: v for k, v in JAX.items() if k != "JAX_LOCAL_WORLD_SIZE"},
+        ["JAX_LOCAL_RANK=1", "set JAX_LOCAL_WORLD_SIZE"],
+    ),
     ("half of skrl's launcher", {"JAX_LOCAL_RANK": "0"}, ["JAX_RANK, JAX_WORLD_SIZE"]),
     ("half a node", {"RANK": "0", "WORLD_SIZE": "2"}, ["RANK is set", "MASTER_ADDR, MASTER_PORT are not"]),
     ("a stale address", {"MASTER_ADDR": "zeta"}, ["MASTER_ADDR is set", "RANK, WORLD_SIZE, MASTER_PORT are not"]),
@@ -95,6 +105,25 @@ def test_half_a_place_is_an_error(environ: dict[str, str], words: list[str]) -> 
         resolve_external(environ)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ("--nnodes=2 --nproc_per_node=3 --node_rank=1 --coordinator_address=zeta:5555 train T --num-envs 8", "3"),
+        ("--nproc-per-node 4 train.py --nproc-per-node 5", "4"),
+        ("train.py", "1"),
+    ],
+)
+def test_skrls_launcher_is_asked_by_its_command(words: str, count: str) -> None:
+    """How many ranks a host has: skrl sets no variable for it."""
+    above = [["python", "-c", "from multiprocessing.spawn import spawn_main"]]
+    above += [["python", "-m", "skrl.utils.distributed.jax", *words.split()], ["init"]]
+    alone = {k: v for k, v in JAX.items() if k != "JAX_LOCAL_WORLD_SIZE"}
+    assert add_local_world_size(alone, above) == alone | {"JAX_LOCAL_WORLD_SIZE": count}
+    assert add_local_world_size(alone, above[::2]) == alone
+    assert add_local_world_size(JAX, above) == JAX
+    assert add_local_world_size({}, above) == {}
 
 
 def test_torchrun_serves_and_srun_does_not() -> None:

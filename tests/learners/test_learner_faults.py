@@ -69,7 +69,8 @@ def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, An
     return rows, [line for line in lines if line.get("event") == "restart"]
 
 
-@pytest.mark.supports(("training", "resume"), learner="{learner}", start="several ranks on this host")
+@pytest.mark.supports("training", learner="{learner}", start="several ranks on this host")
+@pytest.mark.supports("resume", learner="{learner}", start="several ranks on this host")
 def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, tmp_path: Path) -> None:
     """A signal saves after the iteration; the resumed run loses a rank, and goes on from the checkpoint before that.
 

@@ -1,9 +1,6 @@
 """skrl on JAX under the training loop: it resumes bit for bit, ranks stay the same, torch gives the actions of flax."""
 
 import json
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from mjtrain.rank import RankContext
 from mjtrain.training import TrainResult, make_env
 from mjtrain_learners.mlp import ACTIVATIONS
 from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
-from support.jobs import BIN
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -173,20 +169,6 @@ def test_two_ranks_learn_from_all_samples() -> None:
     assert torch.equal(*(values[-seen["num"] :] for values in seen["of_both"]))
     assert seen["num"] < 3 * 2 * 4
     assert seen["processes"] == 1
-
-
-@pytest.mark.supports("training", learner="skrl_jax", start="skrl's launcher for JAX, on one host")
-def test_the_launcher_of_skrl_starts_the_ranks(tmp_path: Path) -> None:
-    """They are the ranks of one job with one run, and meet in mjtrain's process group, at skrl's address."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    here = ["--nnodes=1", "--nproc_per_node=2", f"--coordinator_address=127.0.0.1:{port}"]
-    small = ["--agent.num-steps-per-env", "4", "--agent.algorithm.num-learning-epochs", "1", "--max-iterations", "1"]
-    words = [str(BIN / "train"), *SMALL, "--learner", "skrl_jax", *small, "--drift-check-interval", "1"]
-    subprocess.run([sys.executable, "-m", "skrl.utils.distributed.jax", *here, *words], cwd=tmp_path, timeout=300)
-    (run_dir,) = tmp_path.glob("logs/cartpole_balance/*")
-    assert rows(run_dir)[-1]["world_size"] == 2
 
 
 @pytest.mark.parametrize(

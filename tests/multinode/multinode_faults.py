@@ -1,24 +1,11 @@
-"""What the ranks of task.py say and do: leave word of their seeds and hosts, and fail when asked to."""
+"""An algorithm for task.py that fails when asked to."""
 
-import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from mjtrain.rl.ppo import Ppo
-
-
-def note(env: Any) -> None:
-    """Leave word of who this rank is; in the dry step before the training there are no ranks."""
-    if not dist.is_initialized():
-        return
-    content: dict[str, Any] = {"RANK": int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])}
-    content |= {"seed": env.rng.initial_seed(), "host": socket.gethostname(), "secret": os.environ.get("WANDB_API_KEY")}
-    Path(os.environ["MJTRAIN_TEST_NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))
 
 
 class FaultyPpo(Ppo):

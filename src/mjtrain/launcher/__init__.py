@@ -11,7 +11,8 @@ from mjtrain.config import LaunchConfig
 from mjtrain.launcher.alone import Alone
 from mjtrain.launcher.base import LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.planning.external import ExternalRank
+from mjtrain.launcher.ipc.processes import ancestor_commands
+from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.machine import count_gpus
@@ -62,7 +63,7 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
     Raises:
         RequestError: Some cannot be used; further problems are notes.
     """
-    counts = resolve_hostnames(config, os.environ)
+    counts = resolve_hostnames(config, _read_environ())
     if not counts:
         return ()
     from mjtrain.launcher.multinode.probe import probe_hosts
@@ -73,7 +74,11 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
 def make_plan(config: LaunchConfig, *, hosts: tuple[Host, ...] = ()) -> LaunchPlan:
     """Resolve a launch against this machine and the hosts that `find_hosts` found, see `resolve_plan`."""
     num_gpus = 0 if config.gpu_ids is None or hosts else count_gpus()
-    return resolve_plan(config, os.environ, num_gpus, num_cores=len(os.sched_getaffinity(0)), hosts=hosts)
+    return resolve_plan(config, _read_environ(), num_gpus, num_cores=len(os.sched_getaffinity(0)), hosts=hosts)
+
+
+def _read_environ() -> dict[str, str]:
+    return add_local_world_size(os.environ, ancestor_commands())
 
 
 def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:

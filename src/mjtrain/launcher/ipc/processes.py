@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 JOB_VARIABLE = "MJTRAIN_JOB"
@@ -53,6 +53,16 @@ def list_descendants(ancestor: int) -> list[int]:
         found += [pid for pid in below if pid > 0]
         queue += [abs(pid) for pid in below]
     return found
+
+
+def ancestor_commands() -> Iterator[list[str]]:
+    """Yield the command lines of the processes above this one, the nearest first."""
+    pid = os.getppid()
+    with contextlib.suppress(OSError):  # it has ended meanwhile, or is not visible in this container
+        while pid > 0:
+            folder = Path(f"/proc/{pid}")
+            yield folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            pid = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
 
 
 def list_job_processes(job_id: str) -> list[int]:

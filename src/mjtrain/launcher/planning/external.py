@@ -2,9 +2,13 @@
 
 torchrun, srun and skrl's launcher for JAX start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one
 process per node and set RANK and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
+
+skrl's launcher sets no variable for the number of ranks of a host. `add_local_world_size` takes it from the command
+that it was started with.
 """
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mjtrain.errors import RequestError
@@ -22,6 +26,9 @@ _STEP_VARIABLES = (
 )
 
 _JAX_VARIABLES = ("JAX_RANK", "JAX_LOCAL_RANK", "JAX_WORLD_SIZE", "JAX_COORDINATOR_ADDR", "JAX_COORDINATOR_PORT")
+_JAX_LAUNCHER = "skrl.utils.distributed.jax"
+_JAX_LOCAL_WORLD_SIZE = "JAX_LOCAL_WORLD_SIZE"
+"""Like LOCAL_WORLD_SIZE of torchrun; skrl does not set it."""
 
 _FIRST_PORT, _NUM_PORTS = 20000, 10000
 """Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
@@ -131,21 +138,50 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
     rank, world_size = _read_place(environ, "JAX_RANK", "JAX_WORLD_SIZE")
     if world_size == 1:
         return None
-    if _read(environ, "JAX_LOCAL_RANK") != rank:
+    if _JAX_LOCAL_WORLD_SIZE not in environ:
         raise RequestError(
-            f"JAX_RANK={rank}, JAX_LOCAL_RANK={environ['JAX_LOCAL_RANK']}: skrl's launcher does not say how many ranks "
-            "a host has, so start them on several hosts with torchrun, or with --hostnames"
+            f"JAX_LOCAL_RANK={environ['JAX_LOCAL_RANK']}: no process above this one is {_JAX_LAUNCHER} with its "
+            f"--nproc_per_node; set {_JAX_LOCAL_WORLD_SIZE} to the number of ranks on this host"
         )
+    local_rank, local_world_size = _read_place(environ, "JAX_LOCAL_RANK", _JAX_LOCAL_WORLD_SIZE)
     return ExternalRank(
-        source="skrl.utils.distributed.jax",
+        source=_JAX_LAUNCHER,
         rank=rank,
-        local_rank=rank,
+        local_rank=local_rank,
         world_size=world_size,
-        local_world_size=world_size,
-        node_rank=0,
+        local_world_size=local_world_size,
+        node_rank=rank // local_world_size,  # it starts as many on every host
         master_addr=environ["JAX_COORDINATOR_ADDR"],
         master_port=_read(environ, "JAX_COORDINATOR_PORT"),
     )
+
+
+def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return the environment of a rank with the number of ranks on this host, where skrl's launcher has started it.
+
+    Args:
+        environ: Environment variables of this process.
+        ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
+
+    Returns:
+        The same variables, and JAX_LOCAL_WORLD_SIZE if it was missing and the launcher is among the ancestors.
+    """
+    if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
+        return dict(environ)
+    for command in ancestors:
+        if _JAX_LAUNCHER in command:
+            return {**environ, _JAX_LOCAL_WORLD_SIZE: _read_ranks_per_node(command)}
+    return dict(environ)
+
+
+def _read_ranks_per_node(command: Sequence[str]) -> str:
+    """Return what --nproc_per_node is in a command line of skrl's launcher."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--nproc-per-node", "--nproc_per_node", dest="count", default="1")
+    for words in (("--nnodes",), ("--node-rank", "--node_rank"), ("--coordinator-address", "--coordinator_address")):
+        parser.add_argument(*words)
+    parser.add_argument("rest", nargs="...")
+    return parser.parse_args(command[command.index(_JAX_LAUNCHER) + 1 :]).count
 
 
 def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:

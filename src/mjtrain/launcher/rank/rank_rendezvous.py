@@ -1,4 +1,4 @@
-"""How ranks that torchrun or srun has started find each other: through a store at the master's address.
+"""How ranks that torchrun, srun or skrl's launcher has started find each other: a store at the master's address.
 
 torchrun's store outlives its ranks, so that after a restart it still has what earlier ranks left there. The ranks that
 are present therefore agree on a session first, and everything that belongs to it has keys that begin with its name.
