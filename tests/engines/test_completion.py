@@ -469,6 +469,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"cameras": {"track": MountedCameraConfig()}},
         "--env.robot.cameras.track: the robot has a camera of this name; give another name",
     ),
+    "field of view": (
+        {"cameras": {"a": MountedCameraConfig(fovy=200.0)}},
+        "--env.robot.cameras.a.fovy 200: give degrees above 0 and below 180",
+    ),
+    "no field of view": (
+        {"cameras": {"a": MountedCameraConfig(fovy=float("nan"))}},
+        "--env.robot.cameras.a.fovy nan: give degrees above 0 and below 180",
+    ),
+    "place of a camera": (
+        {"cameras": {"a": MountedCameraConfig(pos=(0.0, float("nan"), 1.0))}},
+        "--env.robot.cameras.a.pos 0 nan 1: must be finite",
+    ),
     "target of a camera": (
         {"cameras": {"a": MountedCameraConfig(mode="targetbody")}},
         "--env.robot.cameras.a.target : no body has this name; there is world, torso",

@@ -1,6 +1,7 @@
 """Geoms that are changed, and sites, cameras and lights that are added."""
 
 import itertools
+import math
 from typing import Any
 
 import mujoco
@@ -78,9 +79,10 @@ def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
     """Add cameras.
 
     Raises:
-        RequestError: There is no such body or mode, or the name is taken.
+        RequestError: There is no such body or mode, the name is taken, or a number makes no picture.
     """
     for name, config in cameras.items():
+        _check_view(f"--env.robot.cameras.{name}", config)
         _check_free(f"cameras.{name}", name, "camera", spec.cameras)
         body = _find_body(spec, f"cameras.{name}.body", config.body)
         camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
@@ -110,6 +112,14 @@ def add_lights(spec: Any, lights: dict[str, LightConfig]) -> None:
             mode=_mode(f"lights.{name}", config),
             type=getattr(mujoco.mjtLightType, f"mjLIGHT_{kind.upper()}"),
         )
+
+
+def _check_view(flag: str, config: MountedCameraConfig) -> None:
+    if not 0 < config.fovy < 180:
+        raise RequestError(f"{flag}.fovy {config.fovy:g}: give degrees above 0 and below 180")
+    for field, values in (("pos", config.pos), ("xyaxes", config.xyaxes or ())):
+        if not all(map(math.isfinite, values)):
+            raise RequestError(f"{flag}.{field} {' '.join(f'{value:g}' for value in values)}: must be finite")
 
 
 def _mode(flag: str, config: MountedCameraConfig | LightConfig) -> Any:
