@@ -112,6 +112,21 @@ MAY_IMPORT = {
     "plotting": {"catalog", "runs"},
     "exporting": {"playing", "runs", "learner", "env", "engines"},
     "scaling": {"plotting", "runs"},
+    "sweep": {
+        "catalog",
+        "checkpoint",
+        "launcher.failure",
+        "launcher.ipc",
+        "launcher.job",
+        "launcher.planning",
+        "launcher.spawn",
+        "memory_need",
+        "metric_rules",
+        "plotting",
+        "reporting",
+        "request",
+        "runs",
+    },
     "new_project": set(),
     "project_template": {"mdp"},
     "request": {
@@ -157,6 +172,7 @@ MAY_IMPORT = {
         "reporting",
         "runs",
         "scaling",
+        "sweep",
     },
     "__main__": {"cli"},
     "__init__": {"api", "launcher", "runs"},
@@ -181,13 +197,14 @@ WALLS = {
     "mujoco_warp": {"engines/warp.py", "rendering/worlds.py", "rendering/renderer.py"},
     "warp": {"engines/warp.py", "rendering", "warp_start.py", "worker.py"},
     "wandb": {"reporting"},
-    "rich": {"reporting"},
-    "yaml": {"runs"},
+    "rich": {"reporting", "sweep/display.py"},
+    "yaml": {"runs", "sweep/space_file.py"},
     "onnx": {"exporting"},
     "av": {"video/encode.py", "video/render_worker.py"},
     "PIL": {"video/render_worker.py"},
     "onnxruntime": {"exporting"},
-    "matplotlib": {"plotting", "scaling.py"},
+    "matplotlib": {"plotting", "scaling.py", "sweep/draw.py"},
+    "optuna": {"sweep/journal.py", "sweep/study.py"},
     "obstore": {"storage/store.py"},
 }
 
@@ -268,14 +285,15 @@ def test_learners_use_what_is_for_learners() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "init", "completion"]
+    "command",
+    ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "sweep", "init", "completion"],
 )
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         f"import sys; from mjtrain.cli.{command} import main; sys.argv = ['x', '--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib', 'obstore',"
-        " 'onnx'}\n"
+        " 'onnx', 'optuna'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -86,7 +86,12 @@ def find_ranking(run: RunConfig) -> Ranking | None:
     metric = name.removeprefix("-").removeprefix("+")
     if name != metric:
         return Ranking(metric=metric, smaller_is_better=name[0] == "-")
-    return Ranking(metric=metric, smaller_is_better=metric.startswith(_SMALLER_IS_BETTER))
+    return Ranking(metric=metric, smaller_is_better=is_smaller_better(metric))
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Tell whether smaller values of a metric are better, as far as its name says: losses and errors."""
+    return metric.startswith(_SMALLER_IS_BETTER)
 
 
 def find_rule_problems(config: TrainConfig) -> Iterator[str]:
@@ -102,13 +107,20 @@ def find_rule_problems(config: TrainConfig) -> Iterator[str]:
         except RequestError as error:
             yield str(error)
         else:
-            yield from _find_metric_problems(f"--stop-when {text}", condition.metric, config)
+            yield from find_metric_problems(f"--stop-when {text}", condition.metric, config)
     ranking = find_ranking(run)
     if run.best_metric is not None and ranking is not None:
-        yield from _find_metric_problems(f"--best-metric {run.best_metric}", ranking.metric, config)
+        yield from find_metric_problems(f"--best-metric {run.best_metric}", ranking.metric, config)
 
 
-def _find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
+def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
+    """Yield why a training would not report a metric.
+
+    Args:
+        what: The flag that names it and its value, which begin the message.
+        metric: Key in metrics.jsonl.
+        config: What is trained.
+    """
     known = list_metrics(config)
     has_own_losses = config.learner.name != DEFAULT_LEARNER or not config.agent.algorithm.class_name.startswith(
         "mjtrain."

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mjtrain.cli import export, init, list_tasks, plot, runs, scaling, train
+from mjtrain.cli import export, init, list_tasks, plot, runs, scaling, sweep, train
 from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
@@ -17,7 +17,7 @@ from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
 from mjtrain.errors import RequestError
 
 SHELLS = ("bash",)
-SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling")
+SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep")
 """Commands that are completed under their own names too; export is a builtin of the shell."""
 
 REGISTRATION = "# Register completion for the full program name."
@@ -69,6 +69,7 @@ def _main(args: list[str]) -> None:
         "train": _choice_of_tasks(tasks, train_options),
         "play": _choice_of_tasks(tasks, play_options),
         "scaling": _choice_of_tasks(tasks, lambda _: scaling.Options()),
+        "sweep": _choice_of_tasks(tasks, lambda _: sweep.Options()),
         "list-tasks": list_tasks.Options,
         "runs": runs.Options,
         "plot": plot.Options,

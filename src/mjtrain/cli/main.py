@@ -16,6 +16,7 @@ COMMANDS = {
     "runs": "list runs: how far they came, and how they ended",
     "plot": "draw learning curves of runs",
     "export": "write a policy as ONNX and TorchScript",
+    "sweep": "search for good settings with many trainings",
     "scaling": "compare a training on several numbers of ranks",
     "completion": "print a completion script for bash",
 }

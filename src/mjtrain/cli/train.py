@@ -11,7 +11,7 @@ import tyro
 from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, without_rare
-from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig
+from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
 from mjtrain.errors import RequestError
 
 USAGE = "train TASK [options]"
@@ -44,10 +44,32 @@ def _main(argv: list[str]) -> None:
     if not argv or argv[0].startswith("-"):
         _handle_missing_task(argv)
         return
-    task, *args = argv
-    from mjtrain.api import make_train_config, start_training
+    config, launch, dry_run = read_command(argv)
+    from mjtrain.api import start_training
     from mjtrain.request import preview, resolve_training
 
+    if dry_run:
+        print(json.dumps(preview(resolve_training(config, launch)), indent=2))
+    else:
+        start_training(config, launch)
+
+
+def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
+    """Read a task and its flags.
+
+    Args:
+        argv: The task, and the flags after it.
+
+    Returns:
+        What to train, on which processes, and whether only the plan is asked for.
+
+    Raises:
+        RequestError: There is no such task or flag, or a value is of another type.
+        SystemExit: Help was asked for and printed.
+    """
+    from mjtrain.api import make_train_config
+
+    task, *args = argv
     defaults = make_train_config(task)
     args = expand_robot_file(args)
     env = add_named_parts(defaults.env, args)
@@ -61,10 +83,7 @@ def _main(argv: list[str]) -> None:
         default=every(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent),
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
-    if options.dry_run:
-        print(json.dumps(preview(resolve_training(config, options.launch)), indent=2))
-    else:
-        start_training(config, options.launch)
+    return config, options.launch, options.dry_run
 
 
 def _handle_missing_task(argv: list[str]) -> None:

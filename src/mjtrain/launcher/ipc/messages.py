@@ -35,9 +35,9 @@ Between the nodes of a job that something else has started, before the coordinat
     choice        …                         from node 0: what the job has agreed on, or the error
     over                                    from node 0: the job is not started again
 
-Between supervisor and reaper:
+Between supervisor, or a sweep, and reaper:
 
-    started       pid                       from the reaper: the spawner runs
+    started       pid                       from the reaper: the first process runs
     exited        pid, exit_code            from the reaper: a child of its own has ended
     end           kill, wait_s, grace_s     to the reaper: end every process of the job
     gone                                    from the reaper: no process of the job is left

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,22 +22,22 @@ _GRACE_S = 1.5
 class ProcessTree:
     """All processes of a job."""
 
-    def __init__(self, scratch: Path, environ: dict[str, str], log: IO[bytes]) -> None:
-        """Start the reaper, which starts the spawner.
+    def __init__(self, scratch: Path, environ: dict[str, str], log: IO[bytes], command: Sequence[str]) -> None:
+        """Start the reaper, which starts the job's first process.
 
         Args:
-            scratch: The job's folder; its name is the job's id.
+            scratch: The job's folder; its name is the job's id. The reaper removes it if this process ends first.
             environ: Environment of all processes of the job.
-            log: Where their output goes until the ranks have streams of their own.
+            log: Where their output goes until they have streams of their own.
+            command: A module to run and its arguments; the reaper's process id becomes the last of them.
         """
         self._job_id = scratch.name
         self.control, theirs = socket.socketpair()
         python = [sys.executable, "-P", "-m"]
         arguments = [str(os.getpid()), str(theirs.fileno()), str(scratch)]
-        spawner = [*python, "mjtrain.launcher.job.spawner", str(scratch)]
         with theirs:
             self._reaper = subprocess.Popen(
-                [*python, "mjtrain.launcher.job.reaper", *arguments, *spawner],
+                [*python, "mjtrain.launcher.job.reaper", *arguments, *python, *command],
                 env={**environ, JOB_VARIABLE: self._job_id},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -46,9 +47,10 @@ class ProcessTree:
             )
         self.control.setblocking(False)
         self._reader = MessageReader()
-        self._spawner: int | None = None
-        self.spawner_exit_code: int | None = None
-        """Status of the spawner once it has ended, or the negative number of the signal that killed it."""
+        self.first_pid: int | None = None
+        """Process id of the first process, once it runs."""
+        self.first_exit_code: int | None = None
+        """Status of the first process once it has ended, or the negative number of the signal that killed it."""
         self.lost = False
         """Whether the reaper itself has ended."""
         self._gone = False
@@ -67,9 +69,9 @@ class ProcessTree:
 
     def _on_message(self, message: dict[str, Any]) -> None:
         if message["kind"] == "started":
-            self._spawner = message["pid"]
-        elif message["kind"] == "exited" and message["pid"] == self._spawner:
-            self.spawner_exit_code = message["exit_code"]
+            self.first_pid = message["pid"]
+        elif message["kind"] == "exited" and message["pid"] == self.first_pid:
+            self.first_exit_code = message["exit_code"]
         elif message["kind"] == "gone":
             self._gone = True
 
@@ -77,11 +79,11 @@ class ProcessTree:
         """Return when no process of the job is left.
 
         Args:
-            now: Processes to kill at once, and the spawner with them; the others get SIGTERM first.
+            now: Processes to kill at once, and the first process with them; the others get SIGTERM first.
             wait_s: Time that the others have to end by themselves before that, in seconds.
         """
-        if now and self._spawner is not None:
-            now = [*now, self._spawner]
+        if now and self.first_pid is not None:
+            now = [*now, self.first_pid]
         try:
             self.control.setblocking(True)
             Sender(self.control).send("end", kill=now, wait_s=wait_s, grace_s=_GRACE_S)

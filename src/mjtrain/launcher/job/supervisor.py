@@ -31,6 +31,8 @@ INTERRUPT_GRACE_S = 5.0
 LEAVE_GRACE_S = 5.0
 """Time that processes have to end by themselves after success."""
 
+_SPAWNER = "mjtrain.launcher.job.spawner"
+
 _END = Failure(summary="the job was ended", may_pass=False)
 
 
@@ -108,7 +110,7 @@ class Supervisor:
             stack.enter_context(self._loop)
             stack.enter_context(self._ranks.listen())
             log = stack.enter_context(self._diagnosis.host_log.open("ab", buffering=0))
-            self._processes = ProcessTree(self._scratch, environ, log)
+            self._processes = ProcessTree(self._scratch, environ, log, [_SPAWNER, str(self._scratch)])
             self._loop.watch(self._processes.control, self._processes.read)
             if self._connection is not None:
                 self._loop.watch(self._connection, self._hear_coordinator)
@@ -281,7 +283,7 @@ class Supervisor:
         return None if failure is None else RunResult(failure=failure, stop_signal=stop)
 
     def _find_failure(self, now_s: float) -> Failure | None:
-        states, spawner_exit_code = list(self._states.values()), self._processes.spawner_exit_code
+        states, spawner_exit_code = list(self._states.values()), self._processes.first_exit_code
         if self._suspect_s is not None and now_s - self._suspect_s > self._settle_s():
             return self._diagnosis.explain(spawner_exit_code, self._agent_lost)
         if self._processes.lost:

@@ -1,0 +1,151 @@
+"""The command sweep."""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.config import LaunchConfig, TrainConfig
+    from mjtrain.sweep.plan import SweepPlan
+    from mjtrain.sweep.run_sweep import SweepResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A search for good settings."""
+
+    param: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """A setting to search; give one --param for each. A flag of train without its dashes, several with the same value
+    separated by commas, and its values: log LOW HIGH (a number whose logarithm is spread evenly), uniform LOW HIGH, int
+    LOW HIGH, choice A B C (each a word, or several in quotes), or flag (a flag without a value, given or left out)."""
+
+    space: str | None = None
+    """YAML file with more of them, each a line such as agent.algorithm.learning-rate: log 1e-4 1e-2. Left out: none."""
+
+    trials: int = 20
+    """Trials in all. A sweep that is complete goes on with a larger number."""
+
+    metric: str | None = None
+    """Metric of metrics.jsonl that is searched for; its last value counts. Default: eval/return, with evaluations; in
+    environments of others mean_reward."""
+
+    direction: Literal["maximize", "minimize"] | None = None
+    """Whether larger or smaller values are better. Default: larger, but for losses, errors and estimates."""
+
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    """How settings are suggested. tpe: from what earlier trials say. grid: all combinations, of int, choice and
+    flag."""
+
+    pruner: Literal["asha", "median", "none"] = "asha"
+    """Which trials end early. asha: after a ninth and after a third of the iterations, those that are not in the best
+    third. median: those below the median of the others, at any iteration after the first tenth."""
+
+    seeds_per_trial: int = 1
+    """Runs of a trial, with different seeds, one after the other; the value is their mean. Trials are pruned in the
+    first one."""
+
+    jobs: int | None = None
+    """Trials side by side. Default: as many as there are GPUs or cores for, without GPUs at most 8."""
+
+    cores_per_trial: int | None = None
+    """CPU cores of a trial, which no other trial uses. Default: an equal part of the usable cores."""
+
+    gpus_per_trial: int | None = None
+    """GPUs of a trial, one rank each; 0: the CPU. Default: 1 if a GPU is visible, else 0."""
+
+    stall_timeout_s: float = 1800.0
+    """Seconds without a new iteration after which a trial counts as hanging, and fails."""
+
+    sweep_dir: str | None = None
+    """Folder of the sweep. If it holds the same sweep, that one goes on. Default: sweeps/{task}."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command.
+
+    The process ends with status 0, 1 if no trial was complete or the disk is full, 2 if the request was wrong, and 128
+    plus the number of the signal that stopped it.
+    """
+    run_command("sweep", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    end = argv.index("--") if "--" in argv else len(argv)
+    task, *args = argv[:end] or ["--help"]
+    if task in ("-h", "--help"):
+        task, args = "TASK", ["--help"]
+    elif task.startswith("-"):
+        raise RequestError("the task comes first, as in sweep TASK --param … [options] [-- train options]")
+    options = parse(
+        Options,
+        args,
+        prog=f"sweep {task}",
+        description="Search for good settings of a task with many trainings, side by side on the cores and GPUs there "
+        "are. Flags after -- go to every run of train. After a Ctrl-C, a crash or a kill, the same command goes on.",
+    )
+    if importlib.util.find_spec("optuna") is None:
+        raise RequestError("sweep searches with Optuna, which is not installed; pip install 'mjtrain[sweep]'")
+    from mjtrain.catalog import resolve_task_name
+    from mjtrain.sweep.plan import SweepOptions, resolve_sweep
+    from mjtrain.sweep.run_sweep import SweepStoppedError, run_sweep
+    from mjtrain.sweep.space import parse_space
+    from mjtrain.sweep.space_file import read_space_file
+
+    parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]
+    plan = resolve_sweep(
+        SweepOptions(
+            task=resolve_task_name(task),
+            space=parse_space(parameters),
+            num_trials=options.trials,
+            metric=options.metric,
+            direction=options.direction,
+            sampler=options.sampler,
+            pruner=options.pruner,
+            seeds_per_trial=options.seeds_per_trial,
+            jobs=options.jobs,
+            cores_per_trial=options.cores_per_trial,
+            gpus_per_trial=options.gpus_per_trial,
+            stall_timeout_s=options.stall_timeout_s,
+            sweep_dir=options.sweep_dir,
+            train_flags=tuple(argv[end + 1 :]),
+        ),
+        _read_train,
+    )
+    try:
+        result = run_sweep(plan)
+    except SweepStoppedError as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        sys.exit(1)
+    _print_result(result, plan)
+
+
+def _read_train(argv: Sequence[str]) -> "tuple[TrainConfig, LaunchConfig]":
+    from mjtrain.cli.train import read_command
+
+    config, launch, _ = read_command(argv)
+    return config, launch
+
+
+def _print_result(result: "SweepResult", plan: "SweepPlan") -> None:
+    counts = ", ".join(f"{count} {state}" for state, count in result.counts.items() if count)
+    print(f"{len(result.trials)} trials: {counts}; {sum(trial.env_steps for trial in result.trials):,} env steps")
+    print("see " + " and ".join(str(file) for file in result.files))
+    if result.best is None:
+        causes = [f"trial {trial.number} failed: {trial.cause}" for trial in result.trials if trial.cause]
+        print("\n".join(["sweep: no trial is complete", *causes[-1:]]), file=sys.stderr)
+        sys.exit(1)
+    print(f"best: trial {result.best.number}, {plan.metric} {result.best.value:.6g}")
+    print(f"\n  {plan.best_command(result.best.params)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Many trainings in search of good settings: which ones, where they run, and what came of them."""
