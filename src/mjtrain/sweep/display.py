@@ -47,11 +47,11 @@ class SweepDisplay:
         """Print a line above the table."""
         self._console.print(line, soft_wrap=True, markup=False)
 
-    def tell_start(self, trial: Trial, *, resumed: bool) -> None:
+    def tell_start(self, trial: Trial) -> None:
         """Say that a trial begins, with which settings."""
         self._began_s[trial.number] = time.monotonic()
         settings = ", ".join(f"{_shorten(name)} {format_value(value)}" for name, value in trial.params.items())
-        self.tell(f"trial {trial.number} {'goes on' if resumed else 'begins'}: {settings}")
+        self.tell(f"trial {trial.number} {'goes on' if trial.was_begun else 'begins'}: {settings}")
 
     def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
         """Take in how all trials are.

@@ -140,7 +140,7 @@ class _Sweep:
         self._plan = plan
         self._study = study
         self._running: list[RunningTrial] = []
-        self._resumed: list[Trial] = []
+        self._unfinished: list[Trial] = []
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)
         self._display = SweepDisplay(plan)
@@ -152,7 +152,7 @@ class _Sweep:
             stack.enter_context(self._loop)
             stack.enter_context(self._display)
             stack.callback(self._close)
-            self._resumed = self._study.unfinished()
+            self._unfinished = self._study.unfinished()
             self._report()
             while True:
                 if self._stop_signal is None:
@@ -172,15 +172,14 @@ class _Sweep:
             trial = self._next_trial()
             if trial is None:
                 return
-            is_new = trial.number == len(self._results) - 1
-            self._display.tell_start(trial, resumed=not is_new)
+            self._display.tell_start(trial)
             running = RunningTrial(self._plan, trial, slot, self._loop)
             self._running.append(running)
             self._follow(running)  # one that was done already ends at once
 
     def _next_trial(self) -> Trial | None:
-        if self._resumed:
-            return self._resumed.pop(0)
+        if self._unfinished:
+            return self._unfinished.pop(0)
         if len(self._results) >= self._plan.options.num_trials:
             return None
         trial = self._study.ask()

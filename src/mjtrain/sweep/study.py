@@ -34,10 +34,12 @@ warnings.filterwarnings("ignore", category=ExperimentalWarning)
 class Trial:
     """A trial that has not ended."""
 
-    def __init__(self, trial: optuna.Trial, space: Sequence[Parameter]) -> None:
+    def __init__(self, trial: optuna.Trial, space: Sequence[Parameter], *, was_begun: bool) -> None:
         """Take up a trial, and choose the settings that it does not have yet."""
         self._trial = trial
         self.number: int = trial.number
+        self.was_begun = was_begun
+        """Whether an earlier start of the sweep has begun it."""
         self.params: dict[str, Value] = {parameter.name: _suggest(trial, parameter) for parameter in space}
         self._reported = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
@@ -121,14 +123,15 @@ class Study:
     def ask(self) -> Trial:
         """Begin a trial."""
         self._seed_sampler(len(self._study.get_trials(deepcopy=False)))
-        return Trial(self._study.ask(), self._space)
+        return Trial(self._study.ask(), self._space, was_begun=False)
 
     def unfinished(self) -> list[Trial]:
         """Take up the trials that were begun and have not ended."""
         trials = []
         for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._seed_sampler(frozen.number)
-            trials.append(Trial(optuna.Trial(self._study, frozen._trial_id), self._space))
+            trial = optuna.Trial(self._study, frozen._trial_id)
+            trials.append(Trial(trial, self._space, was_begun=True))
         return trials
 
     def results(self) -> list[TrialResult]:

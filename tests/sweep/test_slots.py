@@ -1,0 +1,67 @@
+"""Which cores and GPUs the trials of a sweep use."""
+
+from typing import Any
+
+import pytest
+
+from mjtrain.errors import RequestError
+from mjtrain.sweep.slots import Slot, resolve_slots
+
+
+def resolve(**options: Any) -> tuple[Slot, ...]:
+    asked: dict[str, Any] = {
+        "cores": range(4),
+        "gpus": (),
+        "num_trials": 20,
+        "jobs": None,
+        "cores_per_trial": None,
+        "gpus_per_trial": 0,
+    }
+    return resolve_slots(**asked | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "cores", "gpus"),
+    [
+        ({}, [(0,), (1,), (2,), (3,)], [()] * 4),
+        ({"cores": (3, 5)}, [(3,), (5,)], [()] * 2),
+        ({"cores": range(64)}, [tuple(range(8 * slot, 8 * slot + 8)) for slot in range(8)], [()] * 8),
+        ({"jobs": 2}, [(0, 1), (2, 3)], [()] * 2),
+        ({"cores_per_trial": 2}, [(0, 1), (2, 3)], [()] * 2),
+        ({"cores_per_trial": 3}, [(0, 1, 2)], [()]),
+        ({"num_trials": 1}, [(0, 1, 2, 3)], [()]),
+        ({"gpus": ("0", "1"), "gpus_per_trial": 1}, [(0, 1), (2, 3)], [("0",), ("1",)]),
+        ({"gpus": ("0", "1"), "gpus_per_trial": 2}, [(0, 1, 2, 3)], [("0", "1")]),
+        ({"gpus": ("MIG-a", "MIG-b", "MIG-c"), "gpus_per_trial": 1, "jobs": 2}, None, [("MIG-a",), ("MIG-b",)]),
+        ({"gpus": tuple(map(str, range(16))), "gpus_per_trial": 1, "cores": range(32)}, None, None),
+    ],
+)
+def test_the_machine_is_divided(options: dict[str, Any], cores: Any, gpus: Any) -> None:
+    slots = resolve(**options)
+    if cores is not None:
+        assert [slot.cores for slot in slots] == cores
+    if gpus is not None:
+        assert [slot.gpus for slot in slots] == gpus
+    else:
+        assert len(slots) == 16
+    used = [core for slot in slots for core in slot.cores]
+    assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"jobs": 0}, "--jobs 0: must be at least 1"),
+        ({"jobs": 5}, "--jobs 5: 4 cores can run 4 trials side by side"),
+        ({"jobs": 3, "cores_per_trial": 2}, "--jobs 3: 4 cores can run 2 trials side by side"),
+        ({"cores_per_trial": 5}, "--cores-per-trial 5: 4 cores can be used here"),
+        ({"gpus_per_trial": -1}, "--gpus-per-trial -1: must be at least 0"),
+        ({"gpus_per_trial": 1}, "--gpus-per-trial 1: no GPU is visible here; 0 trains on the CPU"),
+        ({"gpus": ("0",), "gpus_per_trial": 2}, "--gpus-per-trial 2: 1 GPU is visible here"),
+        ({"gpus": ("0",), "gpus_per_trial": 1, "jobs": 2}, "--jobs 2: 4 cores and 1 GPU can run 1 trial side by side"),
+    ],
+)
+def test_what_is_not_there_is_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError) as error:
+        resolve(**options)
+    assert str(error.value).startswith(words)

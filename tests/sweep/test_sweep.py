@@ -1,0 +1,190 @@
+"""Sweeps with real trainings: killed, stopped, with trials that fail, hang, report no number, and fill the disk."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.jobs import BIN, Job
+
+TASK = f"{Path(__file__).parent / 'task.py'}:make"
+MODE = "env.curriculum.quality.params.mode"
+METRIC = ("--metric", "curriculum/quality")
+
+
+def sweep(folder: Path, *args: str) -> Job:
+    return Job([str(BIN / "sweep"), *args], folder)
+
+
+def finish(job: Job) -> Any:
+    return job.finish(since=0.0, timeout_s=500.0)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "sweep.json").read_text())
+
+
+def list_trainings(job: Job) -> list[int]:
+    """Process ids of the commands that train."""
+    found = []
+    for pid in job.processes():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"mjtrain.cli.train" in words:
+            found.append(pid)
+    return found
+
+
+def wait_for_checkpoints(job: Job, folder: Path, count: int) -> list[Path]:
+    """Wait until so many runs have saved."""
+    deadline = time.monotonic() + 300
+    while True:
+        found = {path.parent for path in folder.glob("runs/*/*/model_*.pt")}
+        if len(found) >= count:
+            return sorted(found)
+        assert job.process.poll() is None, (job.folder / "stderr").read_text()
+        assert time.monotonic() < deadline, "nothing was saved"
+        time.sleep(0.05)
+
+
+def read_iterations(run_dir: Path) -> list[int]:
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["iteration"] for line in lines if '"event"' not in line]
+
+
+def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    folder, cores = tmp_path / "search", sorted(os.sched_getaffinity(0))
+    search = ("--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", "--pruner", "none")
+    command = ["Cartpole-Balance", *search, "--trials", "2", "--metric", "mean_reward", "--sweep-dir", "search"]
+    command += ["--", "--num-envs", "16", "--max-iterations", "40", "--agent.save-interval", "2"]
+    job = sweep(tmp_path, *command)
+    (run_dir, *_) = wait_for_checkpoints(job, folder, 1)
+    trainings = list_trainings(job)
+    assert len(trainings) == min(2, len(cores))
+    assert [len(os.sched_getaffinity(pid)) for pid in trainings] == [max(1, len(cores) // 2)] * len(trainings)
+    other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (other.returncode, other.stderr) == (2, f"sweep: --sweep-dir {folder}: another sweep is at work there\n")
+    job.kill(signal.SIGKILL)
+    assert finish(job).status == -signal.SIGKILL
+    assert 0 < len(read_iterations(run_dir)) < 40
+
+    job = sweep(tmp_path, *command)
+    job.wait_for(" goes on: learning-rate ")
+    job.wait_for_file(folder / "output" / "trial_0000_seed_0.stderr")
+    while "resuming from" not in (folder / "output" / "trial_0000_seed_0.stderr").read_text():
+        assert job.process.poll() is None
+        time.sleep(0.05)
+    job.kill(signal.SIGINT)
+    outcome = finish(job)
+    assert outcome.status == 130
+    assert "running trials save and end" in outcome.stdout
+    assert outcome.stderr == "sweep: stopped by SIGINT\n"
+
+    job = sweep(tmp_path, *command)
+    while not (trainings := list_trainings(job)):
+        assert job.process.poll() is None
+        time.sleep(0.05)
+    os.kill(trainings[0], signal.SIGKILL)
+    outcome = finish(job)
+    assert outcome.status == 0, outcome.stderr
+    summary = read_summary(folder)
+    assert summary["counts"] == {"complete": 1, "pruned": 0, "failed": 1, "running": 0}
+    (failed,) = (trial for trial in summary["trials"] if trial["state"] == "failed")
+    assert failed["cause"] == "was killed by SIGKILL"
+    (run,) = summary["best"]["runs"]
+    assert read_iterations(folder / run) == list(range(1, 41))
+    assert summary["best"]["env_steps"] == 40 * 16 * 24
+    assert len(list(folder.glob("runs/*/*"))) == 2
+    assert f"  {summary['best']['command']}\n" in outcome.stdout
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+    command[command.index("1e-2")] = "1e-1"
+    other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert other.returncode == 2
+    assert other.stderr == (
+        f"sweep: --sweep-dir {folder}: holds a sweep with --param agent.algorithm.learning-rate log 0.0001 0.01, "
+        "not agent.algorithm.learning-rate log 0.0001 0.1; give another --sweep-dir\n"
+    )
+
+
+def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    modes = ("fine", "low", "raise", "nan", "stop")
+    options = ["--sampler", "grid", "--trials", "99", "--jobs", "1", "--stall-timeout-s", "45", "--sweep-dir", "search"]
+    # With seed 12 the grid begins with the first mode, so that there is something to be pruned by.
+    outcome = finish(sweep(tmp_path, TASK, "--param", MODE, "choice", *modes, *METRIC, *options, "--", "--seed", "12"))
+    assert outcome.status == 0, outcome.stderr
+    summary = read_summary(tmp_path / "search")
+    trials = {trial["params"][MODE]: trial for trial in summary["trials"]}
+    assert len(summary["trials"]) == len(trials) == 5
+    assert {mode: trial["state"] for mode, trial in trials.items()} == {
+        "fine": "complete",
+        "low": "pruned",
+        "raise": "failed",
+        "nan": "failed",
+        "stop": "failed",
+    }
+    assert trials["raise"]["cause"] == "ValueError: the arm fell off"
+    assert trials["nan"]["cause"] == "curriculum/quality is no finite number at the end (iteration 12)"
+    assert trials["stop"]["cause"] == "no iteration for 45 s (--stall-timeout-s)"
+    assert (trials["fine"]["value"], trials["low"]["value"]) == (1.0, 0.5)
+    # Pruning ended the run like a signal does: saved, and recorded as stopped.
+    (run,) = trials["low"]["runs"]
+    run_dir = tmp_path / "search" / run
+    iterations = read_iterations(run_dir)
+    assert 1 <= len(iterations) < 12
+    assert (run_dir / f"model_{iterations[-1]}.pt").exists()
+    assert '"how": "stopped", "signal": "SIGTERM"' in (run_dir / "metrics.jsonl").read_text()
+    assert f"trial {trials['raise']['number']} failed: ValueError: the arm fell off | " in outcome.stdout
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "search"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(tmp_path: Path, small_disk: Path) -> None:
+    command = [TASK, "--param", MODE, "choice", "fine", "fair", *METRIC, "--trials", "1", "--sweep-dir", "search"]
+    command += ["--", "--agent.save-interval", "1", "--keep-checkpoints", "20"]
+    outcome = finish(sweep(tmp_path, *command))
+    assert outcome.status == 1, outcome.stdout
+    (line,) = outcome.stderr.splitlines()
+    assert "No space left on device" in line
+    assert "the same command goes on with the sweep when there is room" in line
+    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
+    outcome = finish(sweep(tmp_path, *command))
+    assert outcome.status == 0, outcome.stderr
+    assert "trial 0 goes on: mode " in outcome.stdout
+    summary = read_summary(small_disk)
+    assert summary["counts"] == {"complete": 1, "pruned": 0, "failed": 0, "running": 0}
+    (run,) = summary["best"]["runs"]
+    assert read_iterations(small_disk / run) == list(range(1, 13))
+
+
+def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
+    command = ["Cartpole-Balance", "--param", "agent.algorithm.entropy-coef", "uniform", "0", "0.01", "--trials", "1"]
+    command += ["--seeds-per-trial", "2", "--", "--num-envs", "16", "--max-iterations", "2"]
+    outcome = finish(sweep(tmp_path, *command))
+    assert outcome.status == 0, outcome.stderr
+    folder = tmp_path / "sweeps" / "cartpole_balance"
+    best = read_summary(folder)["best"]
+    finals = []
+    for run in best["runs"]:
+        rows = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+        finals.append([row["eval/return"] for row in rows if "eval/return" in row][-1])
+    assert len(set(finals)) == 2
+    assert best["seed_values"] == finals
+    assert best["value"] == pytest.approx(sum(finals) / 2)
+    assert best["env_steps"] == 2 * 2 * 16 * 24
+    seeds = {path.read_text().partition("\n  seed: ")[2].partition("\n")[0] for path in folder.rglob("launch.yaml")}
+    assert seeds == {"0", "1000"}

@@ -1,0 +1,70 @@
+"""What a user can get wrong about a sweep: one line on standard error, status 2, nothing written, nothing started."""
+
+from pathlib import Path
+
+import pytest
+
+from mjtrain.cli.sweep import main
+
+RATE = "--param agent.algorithm.learning-rate log 1e-4 1e-2"
+SMALL = "-- --num-envs 8 --max-iterations 2"
+
+CASES = [
+    (RATE, "the task comes first, as in sweep TASK --param"),
+    (f"Cartpole-Balence {RATE}", "unknown task Cartpole-Balence; did you mean Cartpole-Balance"),
+    ("Cartpole-Balance", "--param: nothing to search; give at least one, as in --param agent.algorithm.learning-rate"),
+    ("Cartpole-Balance --param kl log 1 2 --trails 3", "unknown flag --trails 3; did you mean --trials?"),
+    (f"Cartpole-Balance {RATE} --trials 0", "--trials 0: must be at least 1"),
+    (f"Cartpole-Balance {RATE} --sampler cma", "--sampler cma: choose from tpe, random, grid"),
+    (f"Cartpole-Balance {RATE} --sampler grid", "--sampler grid: agent.algorithm.learning-rate log has no finite"),
+    (f"Cartpole-Balance {RATE} --seeds-per-trial 0", "--seeds-per-trial 0: must be at least 1"),
+    (f"Cartpole-Balance {RATE} --stall-timeout-s 0", "--stall-timeout-s 0: must be more than 0"),
+    (f"Cartpole-Balance {RATE} --gpus-per-trial 1", "--gpus-per-trial 1: no GPU is visible here"),
+    (f"Cartpole-Balance {RATE} --cores-per-trial 5000", "--cores-per-trial 5000: "),
+    (f"Cartpole-Balance {RATE} --space nowhere.yaml", "--space nowhere.yaml: cannot be read"),
+    (f"Cartpole-Balance {RATE} --sweep-dir /proc/nowhere {SMALL}", "--sweep-dir /proc/nowhere: cannot be written"),
+    (f"Cartpole-Balance {RATE} -- --log-root here", "-- --log-root: is decided by --sweep-dir"),
+    (f"Cartpole-Balance {RATE} -- --gpu-ids 0", "-- --gpu-ids: is decided by --gpus-per-trial"),
+    (f"Cartpole-Balance {RATE} -- --num-env 8", "unknown flag --num-env 8; did you mean --num-envs"),
+    (
+        f"Cartpole-Balance {RATE} -- --agent.algorithm.learning_rate 1e-3",
+        "--param agent.algorithm.learning-rate: is a fixed flag after -- too; leave out one of them",
+    ),
+    ("Cartpole-Balance --param seed int 0 9", "--param seed: is decided by --seeds-per-trial"),
+    (
+        f"Cartpole-Balance --param agent.algorithm.learning-rat log 1e-4 1e-2 {SMALL}",
+        "unknown flag --agent.algorithm.learning-rat 0.0001; did you mean --agent.algorithm.learning-rate",
+    ),
+    (
+        f"Cartpole-Balance --param agent.algorithm.num-learning-epochs uniform 1.5 5 {SMALL}",
+        "--agent.algorithm.num-learning-epochs 1.5: give a whole number",
+    ),
+    (
+        f"Cartpole-Balance --param agent.algorithm.num-learning-epochs int 0 5 {SMALL}",
+        "--agent.algorithm.num-learning-epochs 0: must be at least 1",
+    ),
+    (
+        f"Cartpole-Balance --param agent.algorithm.schedule choice fixed adaptive linear {SMALL}",
+        "--agent.algorithm.schedule linear: choose from adaptive, fixed",
+    ),
+    (f"Cartpole-Balance {RATE} --metric eval/retrun {SMALL}", "unknown metric eval/retrun; did you mean eval/return"),
+    (
+        f"Cartpole-Balance {RATE} --metric eval/return {SMALL} --eval-interval 0",
+        "--metric eval/return: needs evaluations; give --eval-interval too",
+    ),
+]
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(("command", "words"), CASES)
+def test_one_line_and_status_2(
+    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(command.split())
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("sweep: ")
+    assert words in line
+    assert list(tmp_path.iterdir()) == []
