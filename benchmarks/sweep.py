@@ -1,0 +1,135 @@
+"""What a sweep finds, what pruning saves, and what running two trials side by side brings.
+
+    uv run benchmarks/sweep.py [--trials 24] [--max-iterations 200] [--num-envs 512] [--out sweep_benchmark]
+
+Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup, in ranges around a bad default, three
+times: by random search without pruning, two trials side by side; the same trials one after the other; and as `sweep`
+does by default (tpe, asha). Each is the command sweep, so this program goes on where it was stopped, except for times.
+Random search is judged by its median over random orders of its trials.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TASK = "Cartpole-Swingup"
+THRESHOLD = 9.0
+"""Return of an evaluation, of 12, from which on the pole counts as swung up."""
+
+SPACE = (
+    ("agent.algorithm.learning-rate", "log", "1e-5", "1e-1"),
+    ("agent.algorithm.entropy-coef", "log", "1e-4", "0.3"),
+    ("agent.actor.hidden-dims,agent.critic.hidden-dims", "choice", "4", "16", "64 64", "128 128"),
+    ("agent.algorithm.num-learning-epochs", "int", "1", "8"),
+)
+FIXED = ("--agent.algorithm.schedule", "fixed")
+ORDERS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial."""
+
+    env_steps: int
+    """Env steps that it did."""
+
+    to_threshold: int | None
+    """Env steps after which it had reached the threshold; None if it did not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One sweep."""
+
+    trials: list[Trial]
+    best: float
+    wall_s: float
+
+
+def search(name: str, arguments: argparse.Namespace, *options: str) -> Outcome:
+    """Run one sweep to its end."""
+    folder = Path(arguments.out) / name
+    command = [sys.executable, "-m", "mjtrain.cli.sweep", TASK, "--trials", str(arguments.trials)]
+    command += [word for words in SPACE for word in ("--param", *words)]
+    command += ["--metric", "eval/return", "--gpus-per-trial", "0", "--sweep-dir", str(folder), *options, "--", *FIXED]
+    command += ["--num-envs", str(arguments.num_envs), "--max-iterations", str(arguments.max_iterations)]
+    began = time.monotonic()
+    subprocess.run(command, check=True)
+    wall_s = time.monotonic() - began
+    summary = json.loads((folder / "sweep.json").read_text())
+    trials = [read_trial(folder, trial) for trial in summary["trials"]]
+    best = summary["best"]
+    print(f"{name}: {summary['counts']}, {wall_s:.0f} s; best: {best['command']}", flush=True)
+    return Outcome(trials=trials, best=best["value"], wall_s=wall_s)
+
+
+def read_trial(folder: Path, trial: dict[str, Any]) -> Trial:
+    """Read from a trial's metrics when it reached the threshold."""
+    reached = None
+    for run in trial["runs"]:
+        for line in (folder / run / "metrics.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            if reached is None and (row.get("eval/return") or 0.0) >= THRESHOLD:
+                reached = row["env_steps_total"]
+    return Trial(env_steps=trial["env_steps"], to_threshold=reached)
+
+
+def count_steps(trials: list[Trial]) -> int | None:
+    """Count the env steps of a search until one of its trials, in this order, reaches the threshold."""
+    spent = 0
+    for trial in trials:
+        if trial.to_threshold is not None:
+            return spent + trial.to_threshold
+        spent += trial.env_steps
+    return None
+
+
+def find_median(trials: list[Trial]) -> float:
+    """Return the median of `count_steps` over random orders; infinite if no trial reaches the threshold."""
+    source = random.Random(0)
+    counts = [count_steps(source.sample(trials, len(trials))) for _ in range(ORDERS)]
+    return statistics.median(float("inf") if count is None else count for count in counts)
+
+
+def describe(outcome: Outcome) -> str:
+    """Say how good a search was."""
+    reached = [trial.to_threshold for trial in outcome.trials if trial.to_threshold is not None]
+    quickest = f"{min(reached):,}" if reached else "none"
+    typical = statistics.median(reached) if reached else float("inf")
+    return (
+        f"best return {outcome.best:.2f}; {len(reached)} of {len(outcome.trials)} trials reach {THRESHOLD:g}, after "
+        f"{quickest} env steps at the earliest, {typical:,.0f} in the median"
+    )
+
+
+def main() -> None:
+    """Run the sweeps and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--max-iterations", type=int, default=200)
+    parser.add_argument("--num-envs", type=int, default=512)
+    parser.add_argument("--out", default="sweep_benchmark")
+    arguments = parser.parse_args()
+    blind = ("--sampler", "random", "--pruner", "none")
+    beside = search("random_side_by_side", arguments, *blind, "--jobs", "2", "--cores-per-trial", "1")
+    after = search("random_one_by_one", arguments, *blind, "--jobs", "1", "--cores-per-trial", "1")
+    clever = search("tpe_asha", arguments, "--jobs", "2", "--cores-per-trial", "1")
+    print(f"\nrandom search: {describe(beside)}")
+    print(f"sweep: {describe(clever)}")
+    until, median = count_steps(clever.trials), find_median(beside.trials)
+    spent = "never" if until is None else f"{until:,} env steps, {until / median:.2f} of the median of random search"
+    print(f"a trial of the sweep reached the threshold after {spent} ({median:,.0f})")
+    done, whole = sum(trial.env_steps for trial in clever.trials), sum(trial.env_steps for trial in beside.trials)
+    print(f"pruning saved {100 * (1 - done / whole):.0f} % of the env steps of as many whole trials")
+    print(f"two side by side were {after.wall_s / beside.wall_s:.2f} times as fast as one after the other")
+
+
+if __name__ == "__main__":
+    main()
