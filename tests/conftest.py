@@ -39,6 +39,8 @@ PROCESS = (
     "runs/test_trained_run.py",
     "storage/test_training.py",
     "storage/test_uploader.py",
+    "sweep/test_sweep.py",
+    "sweep/test_sweep_command.py",
     "test_api.py",
     "test_notebook.py",
     "test_wheels.py",

@@ -16,7 +16,8 @@ from mjtrain.launcher.ipc.signals import leave
 from mjtrain.sweep.display import SweepDisplay
 from mjtrain.sweep.draw import draw_sweep
 from mjtrain.sweep.plan import SweepPlan
-from mjtrain.sweep.running_trial import DiskFullError, RunningTrial
+from mjtrain.sweep.run_files import wait_until_free
+from mjtrain.sweep.running_trial import DiskFullError, RunningTrial, name_run
 from mjtrain.sweep.study import Study, Trial, read_identity
 from mjtrain.sweep.summary import SUMMARY, write_summary
 from mjtrain.sweep.trial_result import State, TrialResult, count_states, find_best
@@ -153,6 +154,9 @@ class _Sweep:
             stack.enter_context(self._display)
             stack.callback(self._close)
             self._unfinished = self._study.unfinished()
+            seeds = range(self._plan.options.seeds_per_trial)
+            names = [name_run(trial.number, seed_index) for trial in self._unfinished for seed_index in seeds]
+            wait_until_free(self._plan.log_root, names)
             self._report()
             while True:
                 if self._stop_signal is None:

@@ -19,6 +19,15 @@ FULL_DISK = ("No space left on device", "Disk quota exceeded")
 """Words of the kernel in the cause of a failure that no settings are to blame for."""
 
 
+REPORTS = 100
+"""About how often a run's metric is told to the study; each time is a write to the disk."""
+
+
+def name_run(number: int, seed_index: int) -> str:
+    """Name the run of a trial with one of its seeds."""
+    return f"trial_{number:04d}_seed_{seed_index}"
+
+
 class DiskFullError(RuntimeError):
     """A run failed because the disk is full; the trial has not ended."""
 
@@ -89,7 +98,7 @@ class RunningTrial:
         self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop)
 
     def _run_name(self, seed_index: int | None = None) -> str:
-        return f"trial_{self.trial.number:04d}_seed_{self.seed_index if seed_index is None else seed_index}"
+        return name_run(self.trial.number, self.seed_index if seed_index is None else seed_index)
 
     def _grace_s(self) -> float:
         return self._plan.stop_grace_s + STOP_SLACK_S
@@ -108,6 +117,8 @@ class RunningTrial:
         if self.ended or self._interrupted or self.seed_index > 0:  # only first seeds are compared with each other
             return
         for iteration, value in reported:
+            if iteration < self.trial.last_reported + max(1, self._plan.max_iterations // REPORTS):
+                continue  # too soon, or known: a resumed run repeats iterations
             self.trial.report(iteration, value)
             if iteration < self._plan.max_iterations and self.trial.should_prune():
                 self._prune(iteration, value)

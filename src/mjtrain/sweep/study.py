@@ -41,13 +41,14 @@ class Trial:
         self.was_begun = was_begun
         """Whether an earlier start of the sweep has begun it."""
         self.params: dict[str, Value] = {parameter.name: _suggest(trial, parameter) for parameter in space}
-        self._reported = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+        reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        self.last_reported = max(reported, default=0)
+        """Iteration of the last value that was reported; 0 for none."""
 
     def report(self, iteration: int, value: float) -> None:
         """Say how good it is after an iteration."""
-        if iteration not in self._reported:  # a resumed run repeats iterations
-            self._reported.add(iteration)
-            self._trial.report(value, iteration)
+        self.last_reported = iteration
+        self._trial.report(value, iteration)
 
     def should_prune(self) -> bool:
         """Ask whether it is worth going on with."""
