@@ -52,6 +52,9 @@ def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path
     assert (last["world_size"], last["num_envs_total"]) == (2, 32)
     assert last["termination/terminated"] + last["termination/truncated"] == pytest.approx(1.0)
     assert 1 < last["mean_episode_length"] <= 20
+    told = {name: value for name, value in last.items() if name.startswith("log/")}
+    assert set(told) >= {"log/Metrics/distance", "log/Episode_Reward/length", "log/Episode_Termination/far"}
+    assert (told["log/seed"], told["log/seed_5"], told["log/seed_6"]) == (5.5, 1.0, 1.0)
     assert not file.exists()
 
 

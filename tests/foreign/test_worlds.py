@@ -103,6 +103,33 @@ def test_a_vec_env_tells_time_outs_from_failures() -> None:
     assert env.worlds._envs.episode_length_buf.unique().numel() > 5  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_what_a_vec_env_tells_of_itself_is_averaged() -> None:
+    """Over the steps in which it was told, as RSL-RL's logger does; from the first step that was asked for."""
+    env = make(VecEnvConfig(make=point_mass), num_envs=4, seed=7)
+    points: Any = env.worlds
+    assert env.log.new_names() == []
+    distances, ends, far = [], [], []
+    for _ in range(50):
+        before, clocks = env.observe()["policy"], points._envs.episode_length_buf + 1
+        _, _, terminated, truncated = env.step(torch.ones(4, 1))
+        distances.append((before[:, 0] + 0.5 * (before[:, 1] + 0.1)).abs().mean())
+        if (terminated | truncated).any():
+            ends.append(clocks[terminated | truncated])
+            far.append(terminated.sum())
+    env.log.agree_on(["not_here", *sorted(env.log.new_names())])
+    told = env.log.summarise(env.log.pop().tolist())
+    assert told == pytest.approx(
+        {
+            "log/Metrics/distance": torch.stack(distances).mean().item(),
+            "log/seed": 7.0,
+            "log/seed_7": 1.0,
+            "log/Episode_Reward/length": torch.cat(ends).double().mean().item(),
+            "log/Episode_Termination/far": torch.stack(far).double().mean().item(),
+        }
+    )
+    assert env.log.summarise(env.log.pop().tolist()) == {}
+
+
 def test_tasks_of_mjtrain_go_out_and_in_again() -> None:
     def own(num_envs: int, device: str, seed: int) -> VectorEnv:
         options = {"output": "torch", "num_threads": 1}
@@ -131,6 +158,7 @@ class Wrong(PointMass):
             "three results": (seen, rewards, dones),
             "a column": (seen, rewards[:, None], dones, extras),
             "no time-outs for some": (seen, rewards, dones, {"time_outs": dones[:1]}),
+            "words in the log": (seen, rewards, dones, {"log": {"Episode_Reward/x": "much"}}),
         }.get(self.mistake, (seen, rewards, dones, extras))
 
 
@@ -150,6 +178,7 @@ def wrong(**options: Any) -> Wrong:
         ("three results", "step returned a tuple of 3; give observations, rewards, dones, extras"),
         ("a column", "rewards are a tensor of shape (3, 1); give a tensor of shape (3,)"),
         ("no time-outs for some", "extras['time_outs'] are a tensor of shape (1,); give a tensor of shape (3,)"),
+        ("words in the log", "extras['log']['Episode_Reward/x'] is a str; give a number, or a tensor"),
     ],
 )
 def test_mistakes_of_a_vec_env_are_one_line(mistake: str, words: str) -> None:

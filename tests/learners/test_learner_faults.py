@@ -101,10 +101,12 @@ def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, 
     undisturbed = find_run(tmp_path / "undisturbed")
     assert (rows, []) == read_metrics(undisturbed)
     assert [row["iteration"] for row in rows] == list(range(1, int(last) + 1))
-    ends = [load_checkpoint(folder / f"model_{last}.pt", "cpu") for folder in (run_dir, undisturbed)]
+    files = [folder / f"model_{last}.pt" for folder in (run_dir, undisturbed)]
+    ends = [load_checkpoint(file, "cpu") for file in files]
     assert_same(*ends)
     for part in LEARNERS[learner][1]:
         assert list(find_tensors(ends[0][part], part))
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def find_tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:

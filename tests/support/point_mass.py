@@ -46,8 +46,14 @@ class PointMass(VecEnv):
         far = self.state[:, 0].abs() > LIMIT
         time_outs = self.episode_length_buf >= self.max_episode_length
         dones = far | time_outs
+        log = {"Metrics/distance": self.state[:, 0].abs().mean(), "seed": self._seed, f"seed_{self._seed}": 1}
+        if dones.any():  # as in mjlab and Isaac Lab, which tell of episodes when they end
+            log |= {
+                "Episode_Termination/far": far.sum().item(),
+                "Episode_Reward/length": self.episode_length_buf[dones],
+            }
         self._begin(dones)
-        return self.get_observations(), rewards, dones.long(), {"time_outs": time_outs & ~far}
+        return self.get_observations(), rewards, dones.long(), {"time_outs": time_outs & ~far, "log": log}
 
     def _begin(self, mask: torch.Tensor) -> None:
         start = 2 * torch.rand(self.num_envs, 2, generator=self.rng, device=self.device) - 1

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import torch
 
+from mjtrain.env.env_log import EnvLog
 from mjtrain.env.statistics import EpisodeStatistics
 
 
@@ -47,6 +48,11 @@ class TaskEnv(Protocol):
     @property
     def num_actions(self) -> int:
         """Size of an action."""
+        ...
+
+    @property
+    def log(self) -> EnvLog | None:
+        """What environments of others tell of themselves; None where all that is known is in the statistics."""
         ...
 
     def observe(self) -> dict[str, torch.Tensor]:

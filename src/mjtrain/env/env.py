@@ -107,6 +107,8 @@ class Env:
             successes=tuple(config.successes),
         )
         """Sums over finished episodes, and returns of the running ones."""
+        self.log = None
+        """Nothing that is not in the statistics."""
         self._seen = self._start()
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:

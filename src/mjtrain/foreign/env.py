@@ -1,5 +1,6 @@
 """A foreign environment with what a training needs of it: `env.base.TaskEnv`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 
 from mjtrain.config.foreign import ForeignEnvConfig
+from mjtrain.env.env_log import EnvLog
 from mjtrain.env.statistics import EpisodeStatistics
 
 
@@ -19,6 +21,11 @@ class ForeignWorlds(Protocol):
     step_dt: float
     """Env step, in seconds; 0 if it is not known."""
     max_episode_steps: int
+
+    @property
+    def log(self) -> Mapping[str, torch.Tensor]:
+        """Numbers that they told of themselves in the last step, by name; of any shape."""
+        ...
 
     def begin(self) -> dict[str, torch.Tensor]:
         """Begin new episodes everywhere, where that is possible; return the observations by group."""
@@ -65,6 +72,8 @@ class ForeignEnv:
         """None are known."""
         self.statistics = EpisodeStatistics(config.rewards, config.terminations, self.num_envs, self.device)
         """Sums over finished episodes, and returns of the running ones."""
+        self.log = EnvLog(self.device)
+        """What they tell of themselves."""
         self._seen = worlds.begin()
 
     @property
@@ -83,6 +92,7 @@ class ForeignEnv:
         self.episode_step += 1
         self.reward_terms, self.causes = rewards[:, None], torch.stack([terminated, truncated], dim=1)
         self.statistics.update(self.reward_terms, self.causes, done)
+        self.log.add(self.worlds.log)
         self.episode_step.masked_fill_(done, 0)
         return self._seen, rewards, terminated, truncated
 

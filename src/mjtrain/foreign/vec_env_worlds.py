@@ -30,7 +30,9 @@ class VecEnvWorlds:
                 f"{label}: made a {type(envs).__name__} without {', '.join(missing)}; give a "
                 "gymnasium.vector.VectorEnv, or an object with RSL-RL's VecEnv contract"
             )
-        self._envs, self._label, self._fresh = envs, label, False
+        self._envs, self._label = envs, label
+        self.log: dict[str, torch.Tensor] = {}
+        """What the last step told in its extras."""
         self.num_envs, self.num_actions = int(envs.num_envs), int(envs.num_actions)
         self.device = torch.device(envs.device)
         self.max_episode_steps = int(torch.as_tensor(envs.max_episode_length).max())
@@ -52,7 +54,9 @@ class VecEnvWorlds:
                 f"{self._label}: step returned {_describe(result)}; give observations, rewards, dones, extras"
             )
         observations, rewards, dones, extras = result
-        time_outs = extras.get("time_outs") if isinstance(extras, Mapping) else None
+        extras = extras if isinstance(extras, Mapping) else {}
+        self.log = self._read_log(extras)
+        time_outs = extras.get("time_outs")
         time_outs = torch.zeros_like(dones) if time_outs is None else time_outs
         seen = self._read(observations)
         for name, values in (("rewards", rewards), ("dones", dones), ("extras['time_outs']", time_outs)):
@@ -92,6 +96,19 @@ class VecEnvWorlds:
                     f"({self.num_envs}, size), or of images"
                 )
         return {name: values.to(self.device) for name, values in seen.items()}
+
+    def _read_log(self, extras: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return what RSL-RL would log of a step, as tensors."""
+        key = "episode" if "episode" in extras else "log"
+        told = {}
+        for name, value in (extras.get(key) or {}).items():
+            try:
+                told[str(name)] = torch.as_tensor(value, dtype=torch.float64)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise RequestError(
+                    f"{self._label}: extras['{key}']['{name}'] is {_describe(value)}; give a number, or a tensor"
+                ) from error
+        return told
 
 
 def _describe(value: Any) -> str:

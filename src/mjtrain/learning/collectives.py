@@ -1,7 +1,8 @@
 """Sums over ranks, and how long this rank waits for them."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -52,6 +53,15 @@ class Collectives:
         with self.waiting():
             dist.broadcast(shared, src=0)
         return shared.cpu().numpy().tobytes()
+
+    def union(self, names: Iterable[str], context: RankContext) -> list[str]:
+        """Return the names that any rank has, sorted; every rank must call it."""
+        mine = set(names)
+        if self.sum(torch.tensor([len(mine)], device=self._device)).item() == 0:  # as in almost every call
+            return []
+        gathered = self.gather_bytes(json.dumps(sorted(mine)).encode(), context)
+        both = sorted({name for names in gathered for name in json.loads(names)})
+        return json.loads(self.broadcast_bytes(json.dumps(both).encode(), context))
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

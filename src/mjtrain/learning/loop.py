@@ -54,7 +54,7 @@ class TrainingLoop:
         self._num_steps = num_steps
         self._learner = learner
         self._rng_state: dict[str, Any] | None = None
-        self._metrics = JobMetrics(context, env.statistics, algorithm.collectives)
+        self._metrics = JobMetrics(context, env, algorithm.collectives)
         if context.is_distributed:
             algorithm.broadcast()
         env.stagger()

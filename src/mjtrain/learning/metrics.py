@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from mjtrain import heartbeat
-from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.rank import RankContext
 
@@ -15,9 +15,10 @@ TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 class JobMetrics:
     """Adds up what the ranks saw in an iteration: one collective, one host sync."""
 
-    def __init__(self, context: RankContext, statistics: EpisodeStatistics, collectives: Collectives) -> None:
+    def __init__(self, context: RankContext, env: TaskEnv, collectives: Collectives) -> None:
         self._context = context
-        self._statistics = statistics
+        self._statistics = env.statistics
+        self._log = env.log
         self._collectives = collectives
         self.last_episodes: dict[str, Any] = {"mean_reward": None, "mean_episode_length": None}
         """Means over episodes of the last iteration in which one finished."""
@@ -43,8 +44,9 @@ class JobMetrics:
             num_env_steps: Env steps of this rank.
 
         Returns:
-            Means over finished episodes (the last known ones where none finished), the means over all ranks, throughput
-            of all ranks together, and each time as mean, min and max over ranks with the rank that was slowest.
+            Means over finished episodes (the last known ones where none finished), the means over all ranks, what the
+            environments tell of themselves, throughput of all ranks together, and each time as mean, min and max over
+            ranks with the rank that was slowest.
         """
         context = self._context
         episodes = self._statistics.pop()
@@ -53,18 +55,28 @@ class JobMetrics:
         known = {name: mean for name, mean in means.items() if mean is not None}
         mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
         stop = episodes.new_tensor([float(heartbeat.stop_requested())])
-        sums = torch.cat([episodes, mine, times.flatten(), stop])
+        told = self._pop_log(episodes)
+        sums = torch.cat([told, episodes, mine, times.flatten(), stop])
         if context.is_distributed:
             self._collectives.sum(sums)
         *values, num_stops = sums.tolist()
         self.stop_requested = num_stops > 0
+        told_means = {} if self._log is None else self._log.summarise(values[: len(told)])
+        values = values[len(told) :]
         self.last_episodes |= self._statistics.summarise(values[: len(episodes)])
         job_means = dict.fromkeys(means) | {
             name: total / context.world_size for name, total in zip(known, values[len(episodes) :], strict=False)
         }
         slots = range(len(episodes) + len(known), len(values), len(TIMES))
         by_rank = [values[slot : slot + len(TIMES)] for slot in slots]
-        return {**_speed(by_rank, num_env_steps), **self.last_episodes, **job_means}
+        return {**_speed(by_rank, num_env_steps), **self.last_episodes, **told_means, **job_means}
+
+    def _pop_log(self, like: torch.Tensor) -> torch.Tensor:
+        """Return the totals of what this rank's environments told, of the same names on all ranks."""
+        if self._log is None:
+            return like.new_zeros(0)
+        self._log.agree_on(self._collectives.union(self._log.new_names(), self._context))
+        return self._log.pop()
 
 
 def _speed(by_rank: list[list[float]], num_env_steps: int) -> dict[str, Any]:
