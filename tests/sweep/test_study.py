@@ -68,7 +68,11 @@ def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path:
 def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:
     study = Study(tmp_path / "study.jsonl", {}, maximize=True)
     study.configure(SPACE[1:], sampler="grid", pruner="none", seed=0, num_trials=6, max_iterations=1)
-    combinations = {tuple(study.ask().params.values()) for _ in range(6)}
+    combinations = set()
+    for _ in range(6):
+        trial = study.ask()
+        combinations.add(tuple(trial.params.values()))
+        trial.complete(1.0, {})
     assert len(combinations) == 6
 
 

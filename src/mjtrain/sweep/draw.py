@@ -52,6 +52,8 @@ def draw_sweep(trials: Sequence[TrialResult], importances: dict[str, float], pla
 
 def _draw_history(axes: "Axes", trials: Sequence[TrialResult], plan: SweepPlan) -> None:
     """Draw the value of each trial, and the best one so far."""
+    from matplotlib.ticker import MaxNLocator
+
     for state, marker in (("complete", "o"), ("pruned", "x")):
         mine = [trial for trial in trials if trial.state == state]
         axes.scatter([t.number for t in mine], [t.value or 0.0 for t in mine], marker=marker, label=state)
@@ -63,7 +65,7 @@ def _draw_history(axes: "Axes", trials: Sequence[TrialResult], plan: SweepPlan) 
     if best:
         axes.step(*zip(*best, strict=True), where="post", color="tab:green", label="best so far")
     axes.set(xlabel="trial", ylabel=plan.metric, title="history")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 
@@ -96,7 +98,7 @@ def _draw_parallel(axes: "Axes", trials: Sequence[TrialResult], plan: SweepPlan)
         axes.axvline(index, color="0.7", linewidth=0.8)
         bounds = parameter.tested_values
         for height, text in ((-0.06, bounds[0]), (1.03, bounds[-1])):
-            axes.text(index, height, f"{text:.3g}" if isinstance(text, float) else text, ha="center", fontsize=8)
+            axes.text(index, height, f"{text:.3g}" if isinstance(text, float) else str(text), ha="center", fontsize=8)
     for height, text in ((-0.06, low), (1.03, high)):
         axes.text(len(space), height, f"{text:.4g}", ha="center", fontsize=8)
     axes.set(ylim=(-0.1, 1.1), yticks=[], title="complete trials, the best one black")

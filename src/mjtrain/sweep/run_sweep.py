@@ -18,6 +18,7 @@ from mjtrain.sweep.draw import draw_sweep
 from mjtrain.sweep.plan import SweepPlan
 from mjtrain.sweep.run_files import wait_until_free
 from mjtrain.sweep.running_trial import DiskFullError, RunningTrial, name_run
+from mjtrain.sweep.slots import Slot
 from mjtrain.sweep.study import Study, Trial, read_identity
 from mjtrain.sweep.summary import SUMMARY, write_summary
 from mjtrain.sweep.trial_result import State, TrialResult, count_states, find_best
@@ -171,8 +172,7 @@ class _Sweep:
             leave(self._stop_signal)
 
     def _fill_slots(self) -> None:
-        free = [slot for slot in self._plan.slots if slot not in [trial.slot for trial in self._running]]
-        for slot in free:
+        while slot := self._find_free_slot():
             trial = self._next_trial()
             if trial is None:
                 return
@@ -180,6 +180,10 @@ class _Sweep:
             running = RunningTrial(self._plan, trial, slot, self._loop)
             self._running.append(running)
             self._follow(running)  # one that was done already ends at once
+
+    def _find_free_slot(self) -> Slot | None:
+        used = [trial.slot for trial in self._running]
+        return next((slot for slot in self._plan.slots if slot not in used), None)
 
     def _next_trial(self) -> Trial | None:
         if self._unfinished:

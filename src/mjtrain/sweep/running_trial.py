@@ -50,6 +50,7 @@ class RunningTrial:
         self._plan = plan
         self._loop = loop
         self._process: TrialProcess | None = None
+        self._interrupted = False
         while self.seed_index < plan.options.seeds_per_trial and is_done(plan.log_root, self._run_name()):
             self.seed_index += 1
         if self.seed_index == plan.options.seeds_per_trial:  # all is done, and only the study does not know it
@@ -70,7 +71,7 @@ class RunningTrial:
         process.enforce()
         has_ended = process.has_ended  # before the metrics are read, as the last ones are written before that
         self._read_metrics()
-        if not self.ended and not has_ended and time.monotonic() - self._heard_s > self._plan.options.stall_timeout_s:
+        if not (self.ended or self._interrupted or has_ended) and time.monotonic() > self._stall_deadline_s:
             self._fail(f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)")
             process.close()
         if has_ended or process.has_ended:
@@ -93,12 +94,14 @@ class RunningTrial:
         remove_stillborn(plan.log_root, name)
         arguments = plan.train_arguments(self.trial.params, self.seed_index, name)
         self._follower = MetricFollower(plan.log_root, name)
-        self._heard_s = time.monotonic()
-        self._interrupted = False
+        self._expect_iteration()
         self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop)
 
     def _run_name(self, seed_index: int | None = None) -> str:
         return name_run(self.trial.number, self.seed_index if seed_index is None else seed_index)
+
+    def _expect_iteration(self) -> None:
+        self._stall_deadline_s = time.monotonic() + self._plan.options.stall_timeout_s
 
     def _grace_s(self) -> float:
         return self._plan.stop_grace_s + STOP_SLACK_S
@@ -108,7 +111,7 @@ class RunningTrial:
         rows = self._follower.read()
         if not rows:
             return
-        self._heard_s = time.monotonic()
+        self._expect_iteration()
         self.iteration = rows[-1]["iteration"]
         reported = [(row["iteration"], row[self._plan.metric]) for row in rows if _is_number(row, self._plan.metric)]
         if not reported:

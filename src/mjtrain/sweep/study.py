@@ -72,6 +72,13 @@ class Trial:
         self._trial.study.tell(self._trial, value, state=state)
 
 
+class _Grid(optuna.samplers.GridSampler):
+    """Optuna's grid, which would end Optuna's own loop with the last combination; the loop is ours."""
+
+    def after_trial(self, *_: object) -> None:
+        """Do nothing."""
+
+
 class Study:
     """All trials of a sweep."""
 
@@ -153,7 +160,7 @@ class Study:
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
         elif self._sampler == "grid":
             values = {parameter.name: list(parameter.finite_values or ()) for parameter in self._space}
-            self._study.sampler = optuna.samplers.GridSampler(values, seed=self._seed)
+            self._study.sampler = _Grid(values, seed=self._seed)
         else:
             first = min(10, max(3, self._num_trials // 3))
             self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=first)

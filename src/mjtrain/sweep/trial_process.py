@@ -41,12 +41,12 @@ class TrialProcess:
         self._loop = loop
         self._stdout, self._stderr = (output.with_name(f"{output.name}.{stream}") for stream in ("stdout", "stderr"))
         self._began = self._stderr.stat().st_size if self._stderr.exists() else 0
-        self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
         environ = {**os.environ, "PYTHONPATH": module_path()}
         if slot.gpus:
             environ["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
         places = [",".join(map(str, slot.cores)), str(self._stdout), str(self._stderr)]
         with self._stderr.open("ab", buffering=0) as log:
+            self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
             self._tree = ProcessTree(self._scratch, environ, log, ["mjtrain.sweep.start_trial", *places, *arguments])
         loop.watch(self._tree.control, self._read)
         self._stop_deadline_s: float | None = None
