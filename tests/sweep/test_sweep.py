@@ -188,3 +188,13 @@ def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
     assert best["env_steps"] == 2 * 2 * 16 * 24
     seeds = {path.read_text().partition("\n  seed: ")[2].partition("\n")[0] for path in folder.rglob("launch.yaml")}
     assert seeds == {"0", "1000"}
+
+    # As if the sweep had been killed before it could tell the study how the trial ended.
+    journal = folder / "study.jsonl"
+    *lines, _ = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines))
+    outcome = finish(sweep(tmp_path, *command))
+    assert outcome.status == 0, outcome.stderr
+    assert "trial 0 goes on: " in outcome.stdout
+    assert read_summary(folder)["best"] == best
+    assert len(list(folder.glob("runs/*/*"))) == 2

@@ -138,13 +138,17 @@ def _read_train(argv: Sequence[str]) -> "tuple[TrainConfig, LaunchConfig]":
 def _print_result(result: "SweepResult", plan: "SweepPlan") -> None:
     counts = ", ".join(f"{count} {state}" for state, count in result.counts.items() if count)
     print(f"{len(result.trials)} trials: {counts}; {sum(trial.env_steps for trial in result.trials):,} env steps")
-    print("see " + " and ".join(str(file) for file in result.files))
+    print("see " + " and ".join(str(_shorten(file)) for file in result.files))
     if result.best is None:
         causes = [f"trial {trial.number} failed: {trial.cause}" for trial in result.trials if trial.cause]
         print("\n".join(["sweep: no trial is complete", *causes[-1:]]), file=sys.stderr)
         sys.exit(1)
     print(f"best: trial {result.best.number}, {plan.metric} {result.best.value:.6g}")
     print(f"\n  {plan.best_command(result.best.params)}\n")
+
+
+def _shorten(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 if __name__ == "__main__":

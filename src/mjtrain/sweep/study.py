@@ -1,12 +1,10 @@
 """The study: Optuna suggests settings, hears how trials go, and remembers all of it in the sweep's folder."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.sweep.journal import open_journal
@@ -28,7 +26,6 @@ _STATES: dict[TrialState, State] = {
 }
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.filterwarnings("ignore", category=ExperimentalWarning)
 
 
 class Trial:
@@ -155,12 +152,12 @@ class Study:
 
     def _seed_sampler(self, number: int) -> None:
         """Make the sampler anew for a trial, so that a sweep that is started again does not repeat its suggestions."""
-        seed = self._seed * 100_003 + number
+        seed = (self._seed * 100_003 + number) % 2**32
         if self._sampler == "random":
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
         elif self._sampler == "grid":
             values = {parameter.name: list(parameter.finite_values or ()) for parameter in self._space}
-            self._study.sampler = _Grid(values, seed=self._seed)
+            self._study.sampler = _Grid(values, seed=self._seed % 2**32)
         else:
             first = min(10, max(3, self._num_trials // 3))
             self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=first)
