@@ -19,8 +19,11 @@ from support.resuming import assert_same, make_runner, train_straight_and_resume
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
 
 
-def vision(**algorithm: Any) -> TrainConfig:
-    """A small Cartpole-Balance-Vision; actor and critic see images where they share their convolutions."""
+def vision(*, recurrent: bool = False, **algorithm: Any) -> TrainConfig:
+    """A small Cartpole-Balance-Vision; actor and critic see images where they share their convolutions.
+
+    The critic may be recurrent; then mini-batches have an axis of time.
+    """
     config = make_train_config("Cartpole-Balance-Vision", num_envs=8)
     cameras = {"front": replace(config.env.cameras["front"], width=16, height=16)}
     agent = config.agent
@@ -31,6 +34,8 @@ def vision(**algorithm: Any) -> TrainConfig:
             critic=replace(agent.critic, class_name="CNNModel"),
             obs_groups={"actor": ("image",), "critic": ("image", "state")},
         )
+    if recurrent:
+        agent = replace(agent, critic=replace(agent.critic, class_name="RNNModel", rnn_hidden_dim=8))
     agent = replace(
         agent, actor=actor, num_steps_per_env=8, algorithm=replace(agent.algorithm, num_mini_batches=2, **algorithm)
     )
@@ -40,10 +45,12 @@ def vision(**algorithm: Any) -> TrainConfig:
 SUPERVISED: dict[str, Any] = {"auxiliary_cfg": AuxiliaryConfig(group="state", hidden_dims=(8,))}
 
 
-@pytest.mark.parametrize("algorithm", [{}, {"share_cnn_encoders": True, **SUPERVISED}])
-def test_a_resumed_training_is_bit_exact(algorithm: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"share_cnn_encoders": True, **SUPERVISED}, {"recurrent": True, **SUPERVISED}]
+)
+def test_a_resumed_training_is_bit_exact(settings: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
-    config = vision(**algorithm)
+    config = vision(**settings)
     straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=ALONE)
     assert straight == resumed
     assert_same(*runs)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from rsl_rl.modules import MLP, EmpiricalNormalization
+from rsl_rl.utils import unpad_trajectories
 from tensordict import TensorDict
 from torch import nn
 
@@ -65,8 +66,15 @@ class AuxiliaryLoss:
         """Leave the mini-batch as it is."""
 
     def compute_loss(self, actor: Any, batch: Any, original_batch_size: int) -> torch.Tensor:  # noqa: ARG002
-        """Return the loss for the mini-batch that the actor has just encoded."""
-        return actor.auxiliary_head.loss(actor.image_latent, batch.observations)
+        """Return the loss for the mini-batch that the actor has just encoded.
+
+        Beside a recurrent critic a mini-batch has trajectories of episodes, padded to one length. The actor, which is
+        not recurrent, has encoded the env steps without the padding.
+        """
+        observations = batch.observations
+        if batch.masks is not None:
+            observations = unpad_trajectories(observations, batch.masks)
+        return actor.auxiliary_head.loss(actor.image_latent, observations)
 
 
 def without_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
