@@ -106,8 +106,8 @@ def test_images_that_do_not_fit_are_refused_before_anything_is_written(
             r"--env\.cameras\.front: 2000000 x 2000000 pixels, with what history and delay keep of them, take "
             r"more than \d+ TB for 2 environments, of .* free; give a smaller width and height, or a shorter history",
         ),
-        ("--env.observations.image.front.history 2000000000", "take more than 8.19 TB for 2 environments"),
-        ("--env.observations.image.front.delay 0 2000000000", "take more than 8.19 TB for 2 environments"),
+        ("--env.observations.image.front.history 2000000000", "take more than 24.6 TB for 2 environments"),
+        ("--env.observations.image.front.delay 0 2000000000", "take more than 24.6 TB for 2 environments"),
     ],
 )
 def test_images_of_which_two_do_not_fit_are_refused_before_they_are_rendered(

@@ -124,10 +124,11 @@ def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> No
     kept = dict.fromkeys(frames, 0)
     for group in env.observations.values():
         for term in group.values():
-            name = term.params.get("camera")
-            if name in frames:
-                pixels = env.cameras[name].width * env.cameras[name].height
-                kept[name] += num_envs * pixels * (term.history + term.delay[1])
+            name, stream = term.params.get("camera"), term.params.get("stream")
+            if isinstance(name, str) and name in frames:
+                streams = (stream,) if isinstance(stream, str) and stream in _PIXEL_BYTES else None
+                image = _image_bytes(env.cameras[name], streams)
+                kept[name] += num_envs * image * (term.history + term.delay[1])
     needed = {name: frames[name] + kept[name] for name in frames}
     if sum(needed.values()) <= available_bytes:
         return
@@ -141,9 +142,15 @@ def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> No
 
 
 def _frame_bytes(camera: CameraConfig, num_envs: int) -> int:
-    """Return the bytes of one frame of all streams."""
-    per_world = sum(sum(_PIXEL_BYTES.get(stream, ())) for stream in camera.streams)
-    return camera.width * camera.height * (_RAY_BYTES + num_envs * per_world)
+    """Return the bytes of one frame of all streams, with what comes before it."""
+    written = sum(_PIXEL_BYTES[stream][0] for stream in camera.streams)
+    pixels = camera.width * camera.height
+    return pixels * (_RAY_BYTES + num_envs * written) + num_envs * _image_bytes(camera)
+
+
+def _image_bytes(camera: CameraConfig, streams: tuple[str, ...] | None = None) -> int:
+    """Return the bytes of an image of streams, by default of all, in one world."""
+    return camera.width * camera.height * sum(_PIXEL_BYTES[stream][1] for stream in streams or camera.streams)
 
 
 def _round_down(count: int) -> int:

@@ -113,6 +113,12 @@ def test_consequences_of_a_wrong_command_are_left_out() -> None:
     assert note.startswith("--env.rewards.wide: ")
 
 
+def test_worlds_that_do_not_fit_into_memory_are_a_request_error() -> None:
+    state = {name: term.replace(history=10**12) for name, term in CARTPOLE.observations["actor"].items()}
+    with pytest.raises(RequestError, match=r"--env: 2 environments do not fit into memory \(.*\); give smaller images"):
+        check_task(replace(CARTPOLE, observations={"actor": state}))
+
+
 def late(env: Env, first: Any, later: Any) -> Any:
     return first(env) if (env.episode_step < 3).all() else later(env)
 

@@ -49,8 +49,13 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     with undisturbed(config):
         try:
             size = _step_once(_guard_all(_shrink(config), problems), problems, mirrored, uneven)
-        except Exception:  # what follows from a term that is wrong; the term says more
+        except Exception as error:  # what follows from a term that is wrong; the term says more
             if not problems:
+                if _is_out_of_memory(error):
+                    raise RequestError(
+                        f"--env: {NUM_ENVS} environments do not fit into memory ({error}); give smaller images, or a "
+                        "shorter history and delay"
+                    ) from error
                 raise
     if problems:
         raise RequestError.of([f"--env.{name}: {problem}" for name, problem in _without_consequences(problems).items()])
@@ -58,6 +63,11 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
         raise RequestError.of(uneven)
     assert size is not None
     return size
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, torch or Warp found no memory on the CPU."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error))
 
 
 def _step_once(config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], uneven: list[str]) -> TaskSize:
