@@ -71,10 +71,10 @@ def run_and_kill(folder: Path, num_trials: int, kills: int, source: random.Rando
             starts += 1
             process = subprocess.Popen(command, env=os.environ | {name: value}, stdout=console, stderr=console)
             while process.poll() is None:
-                if killed.total() < kills:
-                    time.sleep(source.uniform(2.0, 12.0))
+                if killed.total() < kills and "cli.train" in map(name_process, list_processes(marker)):
+                    time.sleep(source.uniform(0.0, 10.0))
                     living = list_processes(marker)
-                    # The command and its ranks are as likely as the many processes between them.
+                    # One of four hits the command itself, the others any process.
                     victim = process.pid if source.random() < 0.25 or not living else source.choice(living)
                     what = name_process(victim)
                     if process.poll() is None and what != "gone":
