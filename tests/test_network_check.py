@@ -42,6 +42,8 @@ PROBLEMS = {
     "--agent.obs-groups.actor": (ModelConfig(class_name="RNNModel"), ("image",)),
     "--agent.actor.class-name CNNModel: reads no images, as actor in --agent.obs-groups.actor is flat; use MLPModel, "
     "or add an image group there": (cnn(), ("actor",)),
+    "--agent.obs-groups.actor (none): the network reads nothing; give at least one group": (ModelConfig(), ()),
+    "--agent.obs-groups.actor image actor image: image is repeated; give it once": (cnn(), ("image", "actor", "image")),
     "--agent.actor.cnn-cfg.output-channels : give at least 1 for each layer": (cnn(output_channels=()), ("image",)),
     "--agent.actor.cnn-cfg.output-channels 8 0: give at least 1 for each layer": (
         cnn(output_channels=(8, 0)),

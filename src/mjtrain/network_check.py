@@ -1,7 +1,7 @@
 """Whether the networks of an agent fit what the environment observes; pure."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
@@ -41,7 +41,8 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         if model.class_name not in _LIBRARY_MODELS:
             continue
         groups = {group: shapes[group] for group in agent.obs_groups.get(name, ()) if group in shapes}
-        problem = _find_class_problem(name, model, groups)
+        problem = _find_list_problem(name, agent.obs_groups.get(name), groups)
+        problem = problem or _find_class_problem(name, model, groups)
         if problem is not None:
             yield problem
         elif model.class_name == "CNNModel" and not (name == "critic" and shares):
@@ -51,6 +52,15 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     if isinstance(algorithm, PpoConfig) and algorithm.auxiliary_cfg.group:
         yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
         yield from _find_head_problems(algorithm.auxiliary_cfg)
+
+
+def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[str, Shape]) -> str | None:
+    """Check that a network reads something, and images once: it has one encoder for each group of them."""
+    flag = f"--agent.obs-groups.{name}"
+    if listed is not None and not listed:
+        return f"{flag} (none): the network reads nothing; give at least one group"
+    repeated = [group for group in _images(groups) if listed is not None and listed.count(group) > 1]
+    return f"{flag} {' '.join(listed or ())}: {repeated[0]} is repeated; give it once" if repeated else None
 
 
 def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shape]) -> str | None:
