@@ -280,7 +280,9 @@ def test_learners_use_what_is_for_learners() -> None:
             top, _, rest = name.partition(".")
             assert top != "mjtrain" or rest.split(".")[0] in {*units, ""}, f"{path} imports {name}"
             assert top != "rl_games" or path.parent.name == "rl_games_agent", f"{path} imports {name}"
-            assert top != "skrl" or path.parent.name in ("skrl_on_torch", "skrl_on_jax"), f"{path} imports {name}"
+            assert top != "skrl" or path.parent.name in ("skrl_on_torch", "skrl_sac", "skrl_on_jax"), (
+                f"{path} imports {name}"
+            )
             assert top not in ("jax", "flax") or path.parent.name == "skrl_on_jax", f"{path} imports {name}"
 
 

@@ -67,6 +67,8 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     trainings = list_trainings(job)
     assert len(trainings) == min(2, len(cores))
     assert [len(os.sched_getaffinity(pid)) for pid in trainings] == [max(1, len(cores) // 2)] * len(trainings)
+    for pid in trainings:
+        os.kill(pid, signal.SIGSTOP)  # so that they do not come to their ends meanwhile
     other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (other.returncode, other.stderr) == (2, f"sweep: --sweep-dir {folder}: another sweep is at work there\n")
     job.kill(signal.SIGKILL)
@@ -114,7 +116,7 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
 
 def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     modes = ("fine", "low", "raise", "nan", "stop")
-    options = ["--sampler", "grid", "--trials", "99", "--jobs", "1", "--stall-timeout-s", "45", "--sweep-dir", "search"]
+    options = ["--sampler", "grid", "--trials", "99", "--jobs", "1", "--stall-timeout-s", "90", "--sweep-dir", "search"]
     # With seed 12 the grid begins with the first mode, so that there is something to be pruned by.
     outcome = finish(sweep(tmp_path, TASK, "--param", MODE, "choice", *modes, *METRIC, *options, "--", "--seed", "12"))
     assert outcome.status == 0, outcome.stderr
@@ -130,7 +132,7 @@ def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path
     }
     assert trials["raise"]["cause"] == "ValueError: the arm fell off"
     assert trials["nan"]["cause"] == "curriculum/quality is no finite number at the end (iteration 12)"
-    assert trials["stop"]["cause"] == "no iteration for 45 s (--stall-timeout-s)"
+    assert trials["stop"]["cause"] == "no iteration for 90 s (--stall-timeout-s)"
     assert (trials["fine"]["value"], trials["low"]["value"]) == (1.0, 0.5)
     # Pruning ended the run like a signal does: saved, and recorded as stopped.
     (run,) = trials["low"]["runs"]
