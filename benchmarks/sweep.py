@@ -101,12 +101,10 @@ def find_median(trials: list[Trial]) -> float:
 def describe(outcome: Outcome) -> str:
     """Say how good a search was."""
     reached = [trial.to_threshold for trial in outcome.trials if trial.to_threshold is not None]
-    quickest = f"{min(reached):,}" if reached else "none"
-    typical = statistics.median(reached) if reached else float("inf")
-    return (
-        f"best return {outcome.best:.2f}; {len(reached)} of {len(outcome.trials)} trials reach {THRESHOLD:g}, after "
-        f"{quickest} env steps at the earliest, {typical:,.0f} in the median"
-    )
+    line = f"best return {outcome.best:.2f}; {len(reached)} of {len(outcome.trials)} trials reach {THRESHOLD:g}"
+    if reached:
+        line += f", after {min(reached):,} env steps at the earliest, {statistics.median(reached):,.0f} in the median"
+    return line
 
 
 def main() -> None:
@@ -124,8 +122,8 @@ def main() -> None:
     print(f"\nrandom search: {describe(beside)}")
     print(f"sweep: {describe(clever)}")
     until, median = count_steps(clever.trials), find_median(beside.trials)
-    spent = "never" if until is None else f"{until:,} env steps, {until / median:.2f} of the median of random search"
-    print(f"a trial of the sweep reached the threshold after {spent} ({median:,.0f})")
+    spent = "not at all" if until is None else f"after {until:,} env steps"
+    print(f"the sweep reached the threshold {spent}; random search in the median after {median:,.0f} env steps")
     done, whole = sum(trial.env_steps for trial in clever.trials), sum(trial.env_steps for trial in beside.trials)
     print(f"pruning saved {100 * (1 - done / whole):.0f} % of the env steps of as many whole trials")
     print(f"two side by side were {after.wall_s / beside.wall_s:.2f} times as fast as one after the other")

@@ -72,7 +72,13 @@ class Trial:
 class _Grid(optuna.samplers.GridSampler):
     """Optuna's grid, which would end Optuna's own loop with the last combination; the loop is ours."""
 
-    def after_trial(self, *_: object) -> None:
+    def after_trial(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: FrozenTrial,  # noqa: ARG002
+        state: TrialState,  # noqa: ARG002
+        values: Sequence[float] | None,  # noqa: ARG002
+    ) -> None:
         """Do nothing."""
 
 
