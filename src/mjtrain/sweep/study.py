@@ -74,10 +74,10 @@ class _Grid(optuna.samplers.GridSampler):
 
     def after_trial(
         self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: FrozenTrial,  # noqa: ARG002
-        state: TrialState,  # noqa: ARG002
-        values: Sequence[float] | None,  # noqa: ARG002
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
     ) -> None:
         """Do nothing."""
 
