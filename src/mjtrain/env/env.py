@@ -37,6 +37,9 @@ class Env:
     batches. Nothing waits for the device, except cameras with an interval.
     """
 
+    log = None
+    """It tells nothing of itself that is not in the statistics."""
+
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
         """Build the terms and start every world.
 
@@ -107,8 +110,6 @@ class Env:
             successes=tuple(config.successes),
         )
         """Sums over finished episodes, and returns of the running ones."""
-        self.log = None
-        """Nothing that is not in the statistics."""
         self._seen = self._start()
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -13,7 +13,10 @@ TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 
 
 class JobMetrics:
-    """Adds up what the ranks saw in an iteration: one collective, one host sync."""
+    """Adds up what the ranks saw in an iteration: one collective, one host sync.
+
+    With environments that tell something of themselves it is one more, as ranks may have heard of other names.
+    """
 
     def __init__(self, context: RankContext, env: TaskEnv, collectives: Collectives) -> None:
         self._context = context
