@@ -40,13 +40,12 @@ def list_trainings(job: Job) -> list[int]:
     return found
 
 
-def wait_for_checkpoints(job: Job, folder: Path, count: int) -> list[Path]:
-    """Wait until so many runs have saved."""
+def wait_for_checkpoint(job: Job, folder: Path) -> Path:
+    """Wait until the first trial has saved; return its run directory."""
     deadline = time.monotonic() + 300
     while True:
-        found = {path.parent for path in folder.glob("runs/*/*/model_*.pt")}
-        if len(found) >= count:
-            return sorted(found)
+        for path in folder.glob("runs/*/*_trial_0000_*/model_*.pt"):
+            return path.parent
         assert job.process.poll() is None, (job.folder / "stderr").read_text()
         assert time.monotonic() < deadline, "nothing was saved"
         time.sleep(0.05)
@@ -63,7 +62,7 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     command = ["Cartpole-Balance", *search, "--trials", "2", "--metric", "mean_reward", "--sweep-dir", "search"]
     command += ["--", "--num-envs", "16", "--max-iterations", "40", "--agent.save-interval", "2"]
     job = sweep(tmp_path, *command)
-    (run_dir, *_) = wait_for_checkpoints(job, folder, 1)
+    run_dir = wait_for_checkpoint(job, folder)
     trainings = list_trainings(job)
     assert len(trainings) == min(2, len(cores))
     assert [len(os.sched_getaffinity(pid)) for pid in trainings] == [max(1, len(cores) // 2)] * len(trainings)
@@ -101,7 +100,8 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     (run,) = summary["best"]["runs"]
     assert read_iterations(folder / run) == list(range(1, 41))
     assert summary["best"]["env_steps"] == 40 * 16 * 24
-    assert len(list(folder.glob("runs/*/*"))) == 2
+    begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]
+    assert len(set(begun)) == len(begun), "a trial began a second run"
     assert f"  {summary['best']['command']}\n" in outcome.stdout
     assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
@@ -199,4 +199,5 @@ def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.stderr
     assert "trial 0 goes on: " in outcome.stdout
     assert read_summary(folder)["best"] == best
-    assert len(list(folder.glob("runs/*/*"))) == 2
+    begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]
+    assert len(set(begun)) == len(begun), "a trial began a second run"
