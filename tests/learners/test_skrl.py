@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import check_refused
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -207,12 +208,4 @@ def test_what_follows_from_the_agents_config() -> None:
 def test_what_has_no_counterpart_is_one_line(
     words: str, settings: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text(settings)
-    given = ["--learner", "skrl", *words.split(), "--learner-config", str(file), "--log-root", str(tmp_path / "logs")]
-    with pytest.raises(SystemExit) as stop:
-        train([*SMALL, *given])
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert says in line
-    assert stop.value.code == 2
-    assert not (tmp_path / "logs").exists()
+    check_refused("skrl", words, settings, says, tmp_path, capsys)

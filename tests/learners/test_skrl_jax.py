@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import check_refused
 
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import load_checkpoint
-from mjtrain.cli.train import main as train
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
@@ -183,15 +183,7 @@ def test_two_ranks_learn_from_all_samples() -> None:
 def test_what_has_no_counterpart_is_one_line(
     words: str, settings: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text(settings)
-    given = ["--learner", "skrl_jax", *words.split(), "--learner-config", str(file)]
-    with pytest.raises(SystemExit) as stop:
-        train([*SMALL, *given, "--log-root", str(tmp_path / "logs")])
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert says in line
-    assert stop.value.code == 2
-    assert not (tmp_path / "logs").exists()
+    check_refused("skrl_jax", words, settings, says, tmp_path, capsys)
 
 
 @pytest.mark.skipif(has_cuda(), reason="JAX has its CUDA plugin here")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import check_refused
 
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.checkpoint import load_checkpoint
-from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
@@ -20,16 +20,16 @@ from mjtrain_learners.skrl_sac.translation import translate
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)
-SAC = LearnerConfig(name="skrl_sac", settings={"gradient_steps": 4, "batch_size": 32, "memory_size": 40})
+SETTINGS = {"gradient_steps": 4, "batch_size": 32, "memory_size": 40}
+"""With a memory of 40 env steps, so that rollouts of 24 begin to replace the oldest transitions."""
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> str:
-    """A memory of 40 env steps, so that rollouts of 24 begin to replace the oldest transitions."""
     file = tmp_path / "own.yaml"
-    file.write_text("{gradient_steps: 4, batch_size: 32, memory_size: 40}")
+    file.write_text(json.dumps(SETTINGS))
     return str(file)
 
 
@@ -66,11 +66,28 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, n
     assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
 
 
-def make(context: RankContext) -> tuple[Any, Any]:
+def make(context: RankContext, settings: dict[str, Any] = SETTINGS) -> tuple[Any, Any]:
     config = make_train_config("Cartpole-Balance", num_envs=4)
     env = make_env(context, config)
-    learner: Any = make_learner(context, env, config.agent, SAC)
+    learner: Any = make_learner(context, env, config.agent, LearnerConfig(name="skrl_sac", settings=settings))
     return env, learner
+
+
+def test_a_memory_of_another_size_begins_empty() -> None:
+    """Whether it is larger or smaller: its transitions are not where they would be replaced in order."""
+
+    def move(context: RankContext) -> list[int]:
+        _, learner = make(context)
+        list(learner.iterate(2))
+        state = learner._algorithm.rank_state()
+        sizes = []
+        for memory_size in (30, 40, 50):
+            _, other = make(context, {**SETTINGS, "memory_size": memory_size})
+            other._algorithm.load_rank_state(state)
+            sizes.append(len(other._algorithm._sac.memory))
+        return sizes
+
+    assert mjtrain.launch(move, launch=CPU) == [0, 4 * 40, 0]
 
 
 def test_what_follows_a_truncation_is_valued_before_it() -> None:
@@ -160,12 +177,4 @@ def test_what_follows_from_the_agents_config() -> None:
 def test_what_has_no_counterpart_is_one_line(
     words: str, given: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text(given)
-    small = ["Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--learner", "skrl_sac", *words.split()]
-    with pytest.raises(SystemExit) as stop:
-        train([*small, "--learner-config", str(file), "--log-root", str(tmp_path / "logs")])
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert says in line
-    assert stop.value.code == 2
-    assert not (tmp_path / "logs").exists()
+    check_refused("skrl_sac", words, given, says, tmp_path, capsys)

@@ -1,22 +1,19 @@
 """rl_games' PPO."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mjtrain.config import AgentConfig, TrainConfig
+from mjtrain.config import TrainConfig
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
+from mjtrain_learners.mlp_library import MlpLibrary
 from mjtrain_learners.rl_games_agent.request_check import check_request, find_notes
 from mjtrain_learners.rl_games_agent.translation import OWN_SETTINGS
 
 if TYPE_CHECKING:
-    import torch
-
-    from mjtrain.env.base import TaskEnv
-    from mjtrain.learner import Learner, Policy
+    from mjtrain_learners.mlp_library import Build, ReadWeights
 
 
-class RlGames:
+class RlGames(MlpLibrary):
     """`learners.library.Library` for rl_games."""
 
     modules = ("rl_games",)
@@ -29,29 +26,20 @@ class RlGames:
         check_request(config, device)
         return tuple(find_notes(config.agent, config.learner.settings))
 
-    def make_learner(
-        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
-        """Build what learns."""
+    def start(self, context: RankContext) -> "Build":  # noqa: ARG002
+        """Import rl_games, and return what builds the learner."""
         from mjtrain_learners.rl_games_agent.start import import_rl_games
 
         import_rl_games()
         from mjtrain_learners.rl_games_agent.learner import make_learner
 
-        return make_learner(context, env, agent, settings)
+        return make_learner
 
-    def make_policy(
-        self,
-        agent: AgentConfig,
-        settings: Mapping[str, Any],  # noqa: ARG002
-        observations: "Mapping[str, torch.Tensor]",
-        num_actions: int,
-    ) -> "Policy":
-        """Build what was learned; rl_games is not imported."""
-        from mjtrain_learners.policy import MlpPolicy
+    def weights_reader(self) -> "ReadWeights":
+        """Return what finds the policy's weights in a checkpoint."""
         from mjtrain_learners.rl_games_agent.weights import read_weights
 
-        return MlpPolicy(agent, observations, num_actions, read_weights)
+        return read_weights
 
 
 LIBRARY = RlGames()

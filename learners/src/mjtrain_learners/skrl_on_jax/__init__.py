@@ -1,20 +1,17 @@
 """skrl's PPO on JAX."""
 
 import importlib.util
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mjtrain.config import AgentConfig, PpoConfig, TrainConfig
+from mjtrain.config import PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
+from mjtrain_learners.mlp_library import MlpLibrary
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
-    import torch
-
-    from mjtrain.env.base import TaskEnv
-    from mjtrain.learner import Learner, Policy
+    from mjtrain_learners.mlp_library import Build, ReadWeights
 
 _SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
 
@@ -27,7 +24,7 @@ def has_cuda() -> bool:
     return any(importlib.util.find_spec(module) for module in _CUDA)
 
 
-class SkrlOnJax:
+class SkrlOnJax(MlpLibrary):
     """`learners.library.Library` for skrl on JAX."""
 
     modules = ("skrl", "jax", "flax", "optax")
@@ -47,29 +44,20 @@ class SkrlOnJax:
             )
         return ()
 
-    def make_learner(
-        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
-        """Build what learns."""
+    def start(self, context: RankContext) -> "Build":
+        """Import skrl and JAX, and return what builds the learner."""
         from mjtrain_learners.skrl_on_jax.start import start_skrl
 
         start_skrl(context)
         from mjtrain_learners.skrl_on_jax.learner import make_learner
 
-        return make_learner(context, env, agent, settings)
+        return make_learner
 
-    def make_policy(
-        self,
-        agent: AgentConfig,
-        settings: Mapping[str, Any],  # noqa: ARG002
-        observations: "Mapping[str, torch.Tensor]",
-        num_actions: int,
-    ) -> "Policy":
-        """Build what was learned, with layers of torch; JAX is not imported."""
-        from mjtrain_learners.policy import MlpPolicy
+    def weights_reader(self) -> "ReadWeights":
+        """Return what finds the policy's weights in a checkpoint."""
         from mjtrain_learners.skrl_on_jax.weights import read_weights
 
-        return MlpPolicy(agent, observations, num_actions, read_weights)
+        return read_weights
 
 
 LIBRARY = SkrlOnJax()

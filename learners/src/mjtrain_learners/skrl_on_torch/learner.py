@@ -7,7 +7,6 @@ import torch
 from gymnasium.spaces import Box
 from skrl.agents.torch.ppo import PPO_CFG
 from skrl.memories.torch import RandomMemory
-from skrl.resources.preprocessors.torch import RunningStandardScaler
 
 from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
@@ -15,8 +14,8 @@ from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
 from mjtrain_learners.skrl_on_torch.algorithm import SkrlAlgorithm
+from mjtrain_learners.skrl_on_torch.base import Inputs, fill_in_scalers
 from mjtrain_learners.skrl_on_torch.models import Actor, Critic
-from mjtrain_learners.skrl_on_torch.normalization import JobScaler
 from mjtrain_learners.skrl_on_torch.ppo import JobPpo, NotedKlAdaptiveLr
 from mjtrain_learners.skrl_settings import translate
 
@@ -31,25 +30,15 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         settings: Content of --learner-config.
     """
     options = translate(agent, settings)
-    collectives = Collectives(context.device)
-    seen = env.observe()
-    groups = {name: agent.obs_groups[name] for name in ("actor", "critic")}
-    sizes = {name: sum(seen[group].shape[1] for group in groups[name]) for name in groups}
-    spaces = {
-        "observation_space": _make_space(sizes["actor"]),
-        "state_space": _make_space(sizes["critic"]),
-        "action_space": _make_space(env.num_actions),
-    }
+    collectives, inputs = Collectives(context.device), Inputs(env, agent)
+    spaces = inputs.make_spaces(Box(-torch.inf, torch.inf, (env.num_actions,)))
     device = context.device
     models = {
         "policy": Actor(spaces, device, agent.actor, collectives, **options.pop("policy")),
         "value": Critic(spaces, device, agent.critic, collectives),
     }
-    for name, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):
-        if options[f"{name}_preprocessor"] is not None:
-            options[f"{name}_preprocessor"] = JobScaler if context.is_distributed else RunningStandardScaler
-            shared = {"collectives": collectives} if context.is_distributed else {}
-            options[f"{name}_preprocessor_kwargs"] |= {"size": size, "device": device, **shared}
+    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"], "value": 1}
+    fill_in_scalers(options, sizes, context, collectives)
     if options["learning_rate_scheduler"] is None:
         options["learning_rate_scheduler_kwargs"] = {}
     else:
@@ -62,9 +51,4 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         device=device,
         **spaces,
     )
-    algorithm = SkrlAlgorithm(ppo, collectives, groups, {name: value.shape[1] for name, value in seen.items()})
-    return TrainingLoop(context, env, algorithm, options["rollouts"], "skrl")
-
-
-def _make_space(size: int) -> Box:
-    return Box(-torch.inf, torch.inf, (size,))
+    return TrainingLoop(context, env, SkrlAlgorithm(ppo, collectives, inputs), options["rollouts"], "skrl")

@@ -1,25 +1,23 @@
 """skrl's SAC on PyTorch."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mjtrain.config import AgentConfig, TrainConfig
+from mjtrain.config import TrainConfig
 from mjtrain.rank import RankContext
 from mjtrain_learners.agent_check import check_agent, check_settings
+from mjtrain_learners.mlp_library import MlpLibrary
 from mjtrain_learners.skrl_sac.translation import OWN_SETTINGS, WITHOUT_EFFECT, check_own
 
 if TYPE_CHECKING:
-    import torch
-
-    from mjtrain.env.base import TaskEnv
-    from mjtrain.learner import Learner, Policy
+    from mjtrain_learners.mlp_library import Build, ReadWeights
 
 
-class SkrlSac:
+class SkrlSac(MlpLibrary):
     """`learners.library.Library` for skrl's SAC on PyTorch."""
 
     modules = ("skrl",)
     install = "mjtrain-learners[skrl]"
+    output_activation = "tanh"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl has no counterpart for."""
@@ -28,29 +26,20 @@ class SkrlSac:
         check_own(config.agent, config.learner.settings, config.num_envs)
         return (f"--learner skrl_sac: does not use --agent.algorithm.{{{', '.join(WITHOUT_EFFECT)}}}, which are PPO's",)
 
-    def make_learner(
-        self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
-        """Build what learns."""
+    def start(self, context: RankContext) -> "Build":
+        """Import skrl, and return what builds the learner."""
         from mjtrain_learners.skrl_on_torch.start import start_skrl
 
         start_skrl(context)
-        from mjtrain_learners.skrl_sac.learner import make_learner  # imports skrl
+        from mjtrain_learners.skrl_sac.learner import make_learner
 
-        return make_learner(context, env, agent, settings)
+        return make_learner
 
-    def make_policy(
-        self,
-        agent: AgentConfig,
-        settings: Mapping[str, Any],  # noqa: ARG002
-        observations: "Mapping[str, torch.Tensor]",
-        num_actions: int,
-    ) -> "Policy":
-        """Build what was learned; skrl is not imported."""
-        from mjtrain_learners.policy import MlpPolicy
+    def weights_reader(self) -> "ReadWeights":
+        """Return what finds the policy's weights in a checkpoint."""
         from mjtrain_learners.skrl_on_torch.weights import read_weights
 
-        return MlpPolicy(agent, observations, num_actions, read_weights, output_activation="tanh")
+        return read_weights
 
 
 LIBRARY = SkrlSac()

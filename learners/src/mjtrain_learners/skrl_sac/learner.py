@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from gymnasium.spaces import Box
 from skrl.agents.torch.sac import SAC, SAC_CFG
 from skrl.memories.torch import RandomMemory
-from skrl.resources.preprocessors.torch import RunningStandardScaler
 
 from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.rank import RankContext
-from mjtrain_learners.skrl_on_torch.normalization import JobScaler
+from mjtrain_learners.skrl_on_torch.base import Inputs, fill_in_scalers
 from mjtrain_learners.skrl_sac.algorithm import CRITICS, SacAlgorithm
 from mjtrain_learners.skrl_sac.models import ActionCritic, BoundedActor
 from mjtrain_learners.skrl_sac.translation import translate
@@ -30,23 +28,13 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         settings: Content of --learner-config.
     """
     options = translate(agent, settings, env.num_envs)
-    collectives = Collectives(context.device)
-    seen = env.observe()
-    groups = {name: agent.obs_groups[name] for name in ("actor", "critic")}
-    sizes = {name: sum(seen[group].shape[1] for group in groups[name]) for name in groups}
-    spaces = {
-        "observation_space": Box(-torch.inf, torch.inf, (sizes["actor"],)),
-        "state_space": Box(-torch.inf, torch.inf, (sizes["critic"],)),
-        "action_space": Box(-1.0, 1.0, (env.num_actions,)),
-    }
+    collectives, inputs = Collectives(context.device), Inputs(env, agent)
+    spaces = inputs.make_spaces(Box(-1.0, 1.0, (env.num_actions,)))
     device = context.device
     actor = BoundedActor(spaces, device, agent.actor, collectives, clip_actions=True, **options.pop("policy"))
     critics = {name: ActionCritic(spaces, device, agent.critic, collectives) for name in CRITICS}
-    for name, size in (("observation", sizes["actor"]), ("state", sizes["critic"])):
-        if options[f"{name}_preprocessor"] is not None:
-            options[f"{name}_preprocessor"] = JobScaler if context.is_distributed else RunningStandardScaler
-            shared = {"collectives": collectives} if context.is_distributed else {}
-            options[f"{name}_preprocessor_kwargs"] |= {"size": size, "device": device, **shared}
+    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"]}
+    fill_in_scalers(options, sizes, context, collectives)
     memory_size = options.pop("memory_size")
     sac = SAC(
         models={"policy": actor, **critics},
@@ -55,6 +43,5 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         device=device,
         **spaces,
     )
-    widths = {name: value.shape[1] for name, value in seen.items()}
-    algorithm = SacAlgorithm(sac, context, collectives, groups, widths, agent.num_steps_per_env)
+    algorithm = SacAlgorithm(sac, context, collectives, inputs, agent.num_steps_per_env)
     return TrainingLoop(context, env, algorithm, agent.num_steps_per_env, "skrl_sac")
