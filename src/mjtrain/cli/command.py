@@ -47,3 +47,22 @@ def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str
 
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
+
+
+def split_task(argv: Sequence[str], prog: str) -> tuple[str, list[str], list[str]]:
+    """Split the arguments of a command that trains a task: PROG TASK [options] [-- flags of train].
+
+    Returns:
+        The task, the options of the command, and the flags after --. Without a task, or where help is asked for, the
+        task is TASK and the options ask for help.
+
+    Raises:
+        RequestError: An option comes before the task.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    task, *args = argv[:end] or ["--help"]
+    if task in ("-h", "--help"):
+        task, args = "TASK", ["--help"]
+    elif task.startswith("-"):
+        raise RequestError(f"the task comes first, as in {prog} [options] [-- train options]")
+    return task, list(args), list(argv[end + 1 :])

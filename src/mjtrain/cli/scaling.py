@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.errors import RequestError
 
@@ -39,12 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    end = argv.index("--") if "--" in argv else len(argv)
-    task, *args = argv[:end] or ["--help"]
-    if task in ("-h", "--help"):
-        task, args = "TASK", ["--help"]
-    elif task.startswith("-"):
-        raise RequestError("the task comes first, as in scaling TASK [options] [-- train options]")
+    task, args, train_flags = split_task(argv, "scaling TASK")
     options = parse(
         Options,
         args,
@@ -66,7 +61,7 @@ def _main(argv: list[str]) -> None:
         max_iterations=options.max_iterations,
         on_gpus=options.device == "gpu",
         out_dir=_make_folder(options.out),
-        train_flags=tuple(argv[end + 1 :]),
+        train_flags=tuple(train_flags),
     )
     print(write_results(run_study(study), study.out_dir))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.errors import RequestError
 
@@ -79,12 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    end = argv.index("--") if "--" in argv else len(argv)
-    task, *args = argv[:end] or ["--help"]
-    if task in ("-h", "--help"):
-        task, args = "TASK", ["--help"]
-    elif task.startswith("-"):
-        raise RequestError("the task comes first, as in sweep TASK --param … [options] [-- train options]")
+    task, args, train_flags = split_task(argv, "sweep TASK --param …")
     options = parse(
         Options,
         args,
@@ -116,7 +111,7 @@ def _main(argv: list[str]) -> None:
             gpus_per_trial=options.gpus_per_trial,
             stall_timeout_s=options.stall_timeout_s,
             sweep_dir=options.sweep_dir,
-            train_flags=tuple(argv[end + 1 :]),
+            train_flags=tuple(train_flags),
         ),
         _read_train,
     )
