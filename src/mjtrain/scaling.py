@@ -21,7 +21,7 @@ WARM_UP_ITERATIONS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
-    """One run of a scaling experiment; times are medians over iterations, in seconds."""
+    """One run of a scaling experiment; times are those of its median iteration, in seconds: the parts add up."""
 
     mode: Mode
     """weak: environments per rank fixed. strong: environments of the whole job fixed."""
@@ -100,7 +100,7 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
                 trained[size] = _train(study, *size)
             rows[count] = trained[size]
         fewest = study.ranks[0]
-        base = _median(rows[fewest], "env_steps_per_second") / fewest
+        base = _median_speed(rows[fewest]) / fewest
         points += [_summarise(mode, count, metrics, base) for count, metrics in rows.items()]
     return points
 
@@ -145,8 +145,12 @@ def _train(study: ScalingStudy, num_ranks: int, num_envs: int) -> list[dict[str,
     return rows
 
 
-def _median(rows: list[dict[str, Any]], key: str) -> float:
-    return statistics.median(row[key] for row in rows[min(WARM_UP_ITERATIONS, len(rows) - 1) :])
+def _counted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows[min(WARM_UP_ITERATIONS, len(rows) - 1) :]
+
+
+def _median_speed(rows: list[dict[str, Any]]) -> float:
+    return statistics.median(row["env_steps_per_second"] for row in _counted(rows))
 
 
 def _iteration_s(row: dict[str, Any]) -> float:
@@ -154,17 +158,18 @@ def _iteration_s(row: dict[str, Any]) -> float:
 
 
 def _summarise(mode: Mode, num_ranks: int, rows: list[dict[str, Any]], base: float) -> ScalingPoint:
-    speed = _median(rows, "env_steps_per_second")
-    times = [{"iteration_s": _iteration_s(row)} for row in rows]
+    speed = _median_speed(rows)
+    by_time = sorted(_counted(rows), key=_iteration_s)
+    median = by_time[len(by_time) // 2]
     return ScalingPoint(
         mode=mode,
         num_ranks=num_ranks,
         num_envs_per_rank=rows[0]["num_envs_total"] // num_ranks,
         env_steps_per_second=speed,
-        iteration_s=_median(times, "iteration_s"),
-        collect_s=_median(rows, "collect_time_s"),
-        learn_s=_median(rows, "learn_time_s"),
-        wait_s=_median(rows, "wait_time_s"),
+        iteration_s=_iteration_s(median),
+        collect_s=median["collect_time_s"],
+        learn_s=median["learn_time_s"],
+        wait_s=median["wait_time_s"],
         efficiency=speed / (num_ranks * base),
         final_reward=rows[-1]["mean_reward"],
         curve=[

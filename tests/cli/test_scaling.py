@@ -43,7 +43,7 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
     assert [point["num_envs_per_rank"] for point in points] == [64, 64, 64, 32]
     for point in points:
         parts = point["collect_s"] + point["learn_s"] + point["wait_s"]
-        assert point["iteration_s"] == pytest.approx(parts, rel=0.5)
+        assert point["iteration_s"] == pytest.approx(parts)
         assert point["env_steps_per_second"] > 0
     assert [point["efficiency"] for point in points[::2]] == [1.0, 1.0]
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
