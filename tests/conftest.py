@@ -41,6 +41,7 @@ PROCESS = (
     "storage/test_uploader.py",
     "sweep/test_sweep.py",
     "sweep/test_sweep_command.py",
+    "sweep/test_wandb_sweep.py",
     "test_api.py",
     "test_notebook.py",
     "test_wheels.py",

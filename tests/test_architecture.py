@@ -198,7 +198,7 @@ WALLS = {
     "warp": {"engines/warp.py", "rendering", "warp_start.py", "worker.py"},
     "wandb": {"reporting"},
     "rich": {"reporting", "sweep/display.py"},
-    "yaml": {"runs", "sweep/space_file.py"},
+    "yaml": {"runs", "sweep/space_file.py", "sweep/wandb_sweep.py"},
     "onnx": {"exporting"},
     "av": {"video/encode.py", "video/render_worker.py"},
     "PIL": {"video/render_worker.py"},

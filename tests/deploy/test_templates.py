@@ -177,7 +177,7 @@ def list_commands() -> dict[str, list[str]]:
     (commands["skypilot"],) = find_commands(sky["run"], sky["envs"])
     for task in render_osmo({})["workflow"]["groups"][0]["tasks"]:
         (commands[f"osmo {task['name']}"],) = find_commands(task["files"][0]["contents"], {})
-    for path in sorted((DEPLOY / "slurm").glob("*.sbatch")):
+    for path in sorted((DEPLOY / "slurm").glob("train*.sbatch")):
         (commands[path.name],) = find_commands(path.read_text(), {"SLURM_JOB_ID": "42"})
     return {name: arguments_of_train(command) for name, command in commands.items()}
 

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from support.multinode_jobs import FLAGS, notes
 from support.slurm import Slurm, why_no_slurm
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-TEMPLATE = PROGRAMS.parents[1] / "deploy" / "slurm" / "train.sbatch"
+TEMPLATES = PROGRAMS.parents[1] / "deploy" / "slurm"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def slurm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def write_script(folder: Path, *flags: str, second_way: bool) -> Path:
     """Take the template as it is, but for the task, the GPUs, and where things are."""
-    *lines, first, _, _, second = TEMPLATE.read_text().splitlines()
+    *lines, first, _, _, second = (TEMPLATES / "train.sbatch").read_text().splitlines()
     command = second.removeprefix("# ") if second_way else first
     train = f"{Path(PYTHON).parent}/train {TASK} {' '.join([*FLAGS, *flags])}"
     command = command.replace(".venv/bin/train Quadruped-Velocity-Flat", train).replace("--gpu-ids all", "")
@@ -78,3 +79,43 @@ def test_one_command_for_all_nodes(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.submit(write_script(tmp_path, second_way=True))
     shown = slurm.wait_for(job, *ENDS)
     check_run(tmp_path, job, shown, (tmp_path / f"slurm-{job}.log").read_text(), 4)
+
+
+def write_sweep_script(folder: Path) -> Path:
+    """Take the template of a sweep as it is, but for the GPUs, how many trials there are, and how long they take."""
+    *lines, command = (TEMPLATES / "sweep.sbatch").read_text().splitlines()
+    command = command.replace(
+        ".venv/bin/sweep Quadruped-Velocity-Flat", f"{Path(PYTHON).parent}/sweep Cartpole-Balance"
+    )
+    command = command.replace("--trials 64", "--trials 4 --jobs 1 --metric mean_reward --pruner none")
+    lines = [line for line in lines if not re.match(r"#SBATCH --(array|gpus|cpus|time|signal)", line)]
+    lines += ["#SBATCH --array=0-1", "#SBATCH --nodes=1", "#SBATCH --time=10"]
+    script = folder / "sweep.sbatch"
+    flags = "--num-envs 16 --max-iterations 40 --agent.save-interval 2"
+    script.write_text("\n".join([*lines, f"{command} -- {flags}"]) + "\n")
+    return script
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    (path,) = folder.glob("sweeps/*/sweep.json")
+    return json.loads(path.read_text())
+
+
+def test_a_sweep_of_an_array_goes_on_when_a_node_is_lost(slurm: Slurm, tmp_path: Path) -> None:
+    """A process of the sweep on each node; one is killed for good, and the other one takes up what it ran."""
+    job = slurm.submit(write_sweep_script(tmp_path))
+    logs = [tmp_path / f"slurm-{job}-{index}.log" for index in range(2)]
+    deadline = time.monotonic() + 180
+    while not all(log.exists() and " begins: " in log.read_text() for log in logs):
+        assert time.monotonic() < deadline, [log.read_text() for log in logs if log.exists()]
+        time.sleep(0.1)
+    slurm.run("scancel", "--signal=KILL", "--full", f"{job}_0")
+    slurm.wait_for(f"{job}_0", "FAILED", "CANCELLED")
+    shown = slurm.wait_for(f"{job}_1", *ENDS, timeout_s=300)
+    assert (shown["JobState"], shown["ExitCode"]) == ("COMPLETED", "0:0"), logs[1].read_text()
+    summary = read_sweep(tmp_path)
+    assert summary["counts"] == {"complete": 4, "pruned": 0, "failed": 0, "running": 0}
+    lost = set(re.findall(r"trial (\d+) begins", logs[0].read_text()))
+    taken_up = set(re.findall(r"trial (\d+) goes on", logs[1].read_text()))
+    ended = set(re.findall(r"trial (\d+) complete", logs[0].read_text()))
+    assert taken_up == lost - ended

@@ -25,7 +25,8 @@ def test_what_ended_is_kept_and_what_did_not_is_taken_up(tmp_path: Path) -> None
     wrong.fail("the arm fell off", {"env_steps": 3})
     running.report(5, 1.5)
     study = open_study(tmp_path)
-    (again,) = study.unfinished()
+    (number,) = study.unfinished()
+    again = study.take_up(number)
     assert (again.number, again.params, again.last_reported, again.was_begun) == (2, running.params, 5, True)
     first, second, third = study.results()
     assert (first.state, first.value, first.seed_values, first.env_steps) == ("complete", 2.5, (2.0, 3.0), 7)
@@ -45,8 +46,8 @@ def test_every_cut_of_the_file_can_be_gone_on_from(tmp_path: Path) -> None:
     for size in range(kept, len(content), 37):
         path.write_bytes(content[:size])
         study = open_study(tmp_path)
-        for trial in study.unfinished():
-            trial.complete(2.0, {})
+        for number in study.unfinished():
+            study.take_up(number).complete(2.0, {})
         while len(study.results()) < 3:
             study.ask().complete(3.0, {})
         results = open_study(tmp_path).results()

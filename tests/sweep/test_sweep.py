@@ -69,7 +69,10 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     for pid in trainings:
         os.kill(pid, signal.SIGSTOP)  # so that they do not come to their ends meanwhile
     other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (other.returncode, other.stderr) == (2, f"sweep: --sweep-dir {folder}: another sweep is at work there\n")
+    assert (other.returncode, other.stderr) == (
+        2,
+        f"sweep: --sweep-dir {folder}: another sweep is at work there; with --shared several may do one\n",
+    )
     job.kill(signal.SIGKILL)
     assert finish(job).status == -signal.SIGKILL
     assert 0 < len(read_iterations(run_dir)) < 40
@@ -201,3 +204,36 @@ def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
     assert read_summary(folder)["best"] == best
     begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]
     assert len(set(begun)) == len(begun), "a trial began a second run"
+
+
+def test_two_processes_share_a_sweep_and_one_is_killed(tmp_path: Path) -> None:
+    """On a core each, as on a host each; what the killed one ran is taken up by the other."""
+    folder, cores = tmp_path / "search", sorted(os.sched_getaffinity(0))
+    options = ["--pruner", "none", "--trials", "3", "--metric", "mean_reward", "--sweep-dir", str(folder), "--shared"]
+    command = ["Cartpole-Balance", "--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", *options]
+    command += ["--", "--num-envs", "16", "--max-iterations", "40", "--agent.save-interval", "2"]
+
+    def start(name: str, core: int) -> Job:
+        (tmp_path / name).mkdir()
+        return Job(["taskset", "-c", str(core), str(BIN / "sweep"), *command], tmp_path / name)
+
+    first = start("first", cores[0])
+    run_dir = wait_for_checkpoint(first, folder)
+    for pid in list_trainings(first):
+        os.kill(pid, signal.SIGSTOP)  # so that it does not come to its end meanwhile
+    second = start("second", cores[-1])
+    if len(cores) > 1:
+        second.wait_for("trial 1 begins")
+    first.kill(signal.SIGKILL)
+    assert finish(first).status == -signal.SIGKILL
+    assert 0 < len(read_iterations(run_dir)) < 40
+    outcome = finish(second)
+    assert outcome.status == 0, outcome.stderr
+    assert "trial 0 goes on: learning-rate " in outcome.stdout
+    summary = read_summary(folder)
+    assert summary["counts"] == {"complete": 3, "pruned": 0, "failed": 0, "running": 0}
+    begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]
+    assert len(set(begun)) == len(begun), "a trial began a second run"
+    for trial in summary["trials"]:
+        (run,) = trial["runs"]
+        assert read_iterations(folder / run) == list(range(1, 41))

@@ -30,6 +30,13 @@ CASES = [
         f"Cartpole-Balance {RATE} -- --agent.algorithm.learning_rate 1e-3",
         "--param agent.algorithm.learning-rate: is a fixed flag after -- too; leave out one of them",
     ),
+    (f"Cartpole-Balance {RATE} --wandb w.yaml --jobs 2 {SMALL}", "--jobs: has no meaning with --wandb"),
+    (
+        f"Cartpole-Balance {RATE} --wandb w.yaml --seeds-per-trial 2 {SMALL}",
+        "--seeds-per-trial 2: a run of W&B's agent",
+    ),
+    (f"Cartpole-Balance {RATE} --wandb w.yaml --pruner median {SMALL}", "--pruner median: W&B has asha"),
+    (f"Cartpole-Balance {RATE} --wandb no/w.yaml {SMALL}", "--wandb no/w.yaml: cannot be written (No such file or dir"),
     ("Cartpole-Balance --param seed int 0 9", "--param seed: is decided by --seeds-per-trial"),
     (
         f"Cartpole-Balance --param agent.algorithm.learning-rat log 1e-4 1e-2 {SMALL}",

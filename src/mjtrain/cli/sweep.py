@@ -65,6 +65,14 @@ class Options:
     stall_timeout_s: float = 1800.0
     """Seconds without a new iteration after which a trial counts as hanging, and fails."""
 
+    shared: bool = False
+    """Other processes may carry out the same sweep at the same time, on this host and on others that see the same
+    --sweep-dir; each is the same command with --shared."""
+
+    wandb: str | None = None
+    """Start nothing, but write a file for `wandb sweep` that searches the same; its agents start train. Left out: the
+    sweep is carried out here."""
+
     sweep_dir: str | None = None
     """Folder of the sweep. If it holds the same sweep, that one goes on. Default: sweeps/{task}."""
 
@@ -94,7 +102,9 @@ def _main(argv: list[str]) -> None:
     from mjtrain.sweep.run_sweep import SweepStoppedError, run_sweep
     from mjtrain.sweep.space import parse_space
     from mjtrain.sweep.space_file import read_space_file
+    from mjtrain.sweep.wandb_sweep import write_wandb_sweep
 
+    _check_wandb(options)
     parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]
     plan = resolve_sweep(
         SweepOptions(
@@ -110,17 +120,32 @@ def _main(argv: list[str]) -> None:
             cores_per_trial=options.cores_per_trial,
             gpus_per_trial=options.gpus_per_trial,
             stall_timeout_s=options.stall_timeout_s,
+            shared=options.shared,
+            for_wandb=options.wandb is not None,
             sweep_dir=options.sweep_dir,
             train_flags=tuple(train_flags),
         ),
         _read_train,
     )
+    if options.wandb is not None:
+        path = write_wandb_sweep(plan, Path(options.wandb))
+        print(f"wrote {path}; go on with: wandb sweep {path}")
+        return
     try:
         result = run_sweep(plan)
     except SweepStoppedError as error:
         print(f"sweep: {error}", file=sys.stderr)
         sys.exit(1)
     _print_result(result, plan)
+
+
+def _check_wandb(options: Options) -> None:
+    """Refuse options that say how this machine is used, where W&B's agents start the trainings."""
+    if options.wandb is None:
+        return
+    for name in ("jobs", "cores_per_trial", "gpus_per_trial", "shared", "sweep_dir"):
+        if getattr(options, name):
+            raise RequestError(f"--{name.replace('_', '-')}: has no meaning with --wandb; each agent starts one run")
 
 
 def _read_train(argv: Sequence[str]) -> "tuple[TrainConfig, LaunchConfig]":
@@ -134,6 +159,9 @@ def _print_result(result: "SweepResult", plan: "SweepPlan") -> None:
     counts = ", ".join(f"{count} {state}" for state, count in result.counts.items() if count)
     print(f"{len(result.trials)} trials: {counts}; {sum(trial.env_steps for trial in result.trials):,} env steps")
     print("see " + " and ".join(str(_shorten(file)) for file in result.files))
+    if result.best is None and result.counts["running"]:  # by other processes
+        print("no trial is complete yet")
+        return
     if result.best is None:
         causes = [f"trial {trial.number} failed: {trial.cause}" for trial in result.trials if trial.cause]
         print("\n".join(["sweep: no trial is complete", *causes[-1:]]), file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from mjtrain.cli.agent_flags import expand_agent_flags
 from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, without_rare
@@ -71,7 +72,7 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
 
     task, *args = argv
     defaults = make_train_config(task)
-    args = expand_robot_file(args)
+    args = expand_robot_file(expand_agent_flags(args))
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)

@@ -100,7 +100,8 @@ class SweepDisplay:
         if best is not None:
             words.append(f"best {best.value:.6g} of trial {best.number}")
         if self._durations_s and ended < total:
-            to_go_s = statistics.fmean(self._durations_s) * (total - ended) / len(self._plan.slots)
+            at_a_time = max(len(self._plan.slots), counts["running"])  # other processes may run trials too
+            to_go_s = statistics.fmean(self._durations_s) * (total - ended) / at_a_time
             words.append(f"about {format_duration(to_go_s)} to go")
         return ", ".join(words)
 

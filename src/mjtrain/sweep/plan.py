@@ -61,6 +61,8 @@ class SweepOptions:
     cores_per_trial: int | None
     gpus_per_trial: int | None
     stall_timeout_s: float
+    shared: bool
+    for_wandb: bool
     sweep_dir: str | None
     train_flags: tuple[str, ...]
 
@@ -96,6 +98,9 @@ class SweepPlan:
     stop_grace_s: float
     """Time that a run has to save when it is stopped, in seconds."""
 
+    num_reports: int
+    """How often a run reports the metric."""
+
     @property
     def log_root(self) -> Path:
         """Folder below which the runs live."""
@@ -119,6 +124,10 @@ class SweepPlan:
         gpus = list(map(str, range(len(self.slots[0].gpus)))) or ["None"]
         own += ["--run-name", run_name, "--resume", "auto", "--gpu-ids", *gpus]
         return [*self._shared_arguments(params), *self.added_flags, *own]
+
+    def agent_arguments(self) -> list[str]:
+        """Return the arguments of `train` that all runs of a W&B sweep share."""
+        return [self.options.task, *self.options.train_flags, *self.added_flags]
 
     def best_command(self, params: dict[str, Any]) -> str:
         """Return a command line that trains with the settings of a trial."""
@@ -161,8 +170,8 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     config, launch = requests[0].config, requests[0].launch
     _check_memory(requests, len(slots))
     metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
-    added = _add_flags(options, config, metric)
-    problems = list(find_metric_problems(f"--metric {metric}", metric, _with_evaluations(config, added)))
+    added, config = _add_flags(options, config, metric)
+    problems = list(find_metric_problems(f"--metric {metric}", metric, config))
     if problems:
         raise RequestError.of(problems)
     direction = options.direction or ("minimize" if is_smaller_better(metric) else "maximize")
@@ -174,6 +183,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
         added_flags=tuple(added),
         slots=slots,
         max_iterations=max(request.config.run.max_iterations for request in requests),
+        num_reports=config.run.max_iterations // (config.run.eval_interval if metric.startswith("eval/") else 1),
         seed=launch.seed,
         stop_grace_s=launch.stop_grace_s,
     )
@@ -227,14 +237,12 @@ def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
         )
 
 
-def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> list[str]:
+def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple[list[str], TrainConfig]:
+    """Return what the sweep adds to the flags of `train`, and the config with its evaluations."""
     fixed = {*_names(options.train_flags), *(flag for parameter in options.space for flag in parameter.flags)}
-    added = [word for flag, value in DEFAULTS.items() if flag not in fixed for word in (f"--{flag}", value)]
+    defaults = {**DEFAULTS, "logger": "wandb"} if options.for_wandb else DEFAULTS
     if metric.startswith("eval/") and "eval-interval" not in fixed:
-        added += ["--eval-interval", str(max(1, config.run.max_iterations // EVALUATIONS))]
-    return added
-
-
-def _with_evaluations(config: TrainConfig, added: Sequence[str]) -> TrainConfig:
-    interval = config.run.eval_interval or int("--eval-interval" in added)
-    return replace(config, run=replace(config.run, eval_interval=interval))
+        interval = max(1, config.run.max_iterations // EVALUATIONS)
+        defaults = {**defaults, "eval-interval": str(interval)}
+        config = replace(config, run=replace(config.run, eval_interval=interval))
+    return [word for flag, value in defaults.items() if flag not in fixed for word in (f"--{flag}", value)], config

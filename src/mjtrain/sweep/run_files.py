@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,6 @@ from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.plotting.curves import elapsed_s
 from mjtrain.runs.history import is_claimed, summarise_run
 from mjtrain.runs.metrics import parse_metrics
-
-FREE_PATIENCE_S = 20.0
-"""How long `wait_until_free` waits, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +75,6 @@ def remove_stillborn(log_root: Path, run_name: str) -> None:
     for run_dir in log_root.glob(f"*/*_{run_name}"):
         if find_valid_checkpoint(run_dir)[0] is None and not is_claimed(run_dir):
             shutil.rmtree(run_dir, ignore_errors=True)
-
-
-def wait_until_free(log_root: Path, run_names: Sequence[str]) -> None:
-    """Wait until no process trains in the runs of a sweep that was killed: its reapers need a moment to end them."""
-    deadline = time.monotonic() + FREE_PATIENCE_S
-    while time.monotonic() < deadline:
-        run_dirs = [find_run_dir(log_root, run_name) for run_name in run_names]
-        if not any(is_claimed(run_dir) for run_dir in run_dirs if run_dir is not None):
-            return
-        time.sleep(0.1)
 
 
 class MetricFollower:

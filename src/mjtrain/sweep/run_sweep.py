@@ -1,9 +1,9 @@
 """The loop of a sweep: ask for trials, run them in their slots, tell how they ended."""
 
 import errno
-import fcntl
-import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from typing import Any
 from mjtrain.errors import RequestError
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.signals import leave
+from mjtrain.sweep.claims import Claim, Claims
 from mjtrain.sweep.display import SweepDisplay
 from mjtrain.sweep.draw import draw_sweep
 from mjtrain.sweep.plan import SweepPlan
-from mjtrain.sweep.run_files import wait_until_free
-from mjtrain.sweep.running_trial import DiskFullError, RunningTrial, name_run
+from mjtrain.sweep.running_trial import DiskFullError, RunningTrial
 from mjtrain.sweep.slots import Slot
 from mjtrain.sweep.study import Study, Trial, read_identity
 from mjtrain.sweep.summary import SUMMARY, write_summary
@@ -27,6 +27,9 @@ JOURNAL = "study.jsonl"
 PICTURE = "sweep.png"
 
 GOES_ON = "the same command goes on with the sweep"
+
+LOOK_INTERVAL_S = 1.0
+"""Time between two looks for a trial to begin, where there was none, in seconds."""
 
 
 class SweepStoppedError(RuntimeError):
@@ -53,7 +56,7 @@ class SweepResult:
 
 
 def run_sweep(plan: SweepPlan) -> SweepResult:
-    """Carry out a sweep, or go on with one; when this returns or raises, no process of it is left.
+    """Carry out a sweep, or go on with one; when this returns or raises, no process that it has started is left.
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
@@ -61,9 +64,12 @@ def run_sweep(plan: SweepPlan) -> SweepResult:
         KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
         SystemExit: It was stopped by another signal; its trials have saved.
     """
-    with claim_folder(plan) as folder:
-        study = _open_study(plan)
-        sweep = _Sweep(plan, study)
+    folder = plan.folder
+    with claim_folder(plan) as claims:
+        with claims.alone():
+            _check_identity(plan)  # another sweep may have begun meanwhile
+            study = _open_study(plan)
+        sweep = _Sweep(plan, study, claims)
         try:
             sweep.run()
         except DiskFullError as error:
@@ -72,36 +78,39 @@ def run_sweep(plan: SweepPlan) -> SweepResult:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise SweepStoppedError(f"{folder}: {error.strerror}; {GOES_ON} when there is room") from error
-        trials = study.results()
-        picture = draw_sweep(trials, study.importances(), plan, folder / PICTURE)
+        with claims.alone():
+            trials = study.results()
+            picture = draw_sweep(trials, study.importances(), plan, folder / PICTURE)
         best = find_best(trials, maximize=plan.maximize)
     return SweepResult(trials=tuple(trials), best=best, files=(folder / SUMMARY, *([picture] if picture else [])))
 
 
 @contextmanager
-def claim_folder(plan: SweepPlan) -> Iterator[Path]:
-    """Make the folder of a sweep, and be the only process that works there during a with block.
+def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
+    """Make the folder of a sweep; during a with block only processes work there that share it, if this one does.
 
     Raises:
-        RequestError: It cannot be written, it holds another sweep, or another process works there.
+        RequestError: It cannot be written, it holds another sweep, another process works there, or it cannot be shared.
     """
     _check_identity(plan)
-    flag = f"--sweep-dir {plan.folder}"
+    flag, shared = f"--sweep-dir {plan.folder}", plan.options.shared
     try:
         for folder in (plan.log_root, plan.folder / "output"):
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(plan.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        claims = Claims(plan.folder / "claims", needs_locks=shared)
     except OSError as error:
         raise RequestError(f"{flag}: cannot be written ({error.strerror})") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RequestError(f"{flag}: another sweep is at work there") from error
-    else:
-        _check_identity(plan)  # another sweep may have begun and ended meanwhile
-        yield plan.folder
+        claim = claims.take("sweep", shared=shared)
+    except OSError as error:
+        raise RequestError(f"--shared: the file system of {plan.folder} has no locks ({error.strerror})") from error
+    if claim is None:
+        hint = "; it was started without --shared" if shared else "; with --shared several may do one"
+        raise RequestError(f"{flag}: another sweep is at work there{hint}")
+    try:
+        yield claims
     finally:
-        os.close(descriptor)
+        claim.release()
 
 
 def _check_identity(plan: SweepPlan) -> None:
@@ -138,11 +147,15 @@ def _open_study(plan: SweepPlan) -> Study:
 class _Sweep:
     """The trials that run, and those to come."""
 
-    def __init__(self, plan: SweepPlan, study: Study) -> None:
+    def __init__(self, plan: SweepPlan, study: Study, claims: Claims) -> None:
         self._plan = plan
         self._study = study
-        self._running: list[RunningTrial] = []
-        self._unfinished: list[Trial] = []
+        self._claims = claims
+        self._running: dict[RunningTrial, list[Claim]] = {}
+        """Each with the claims to its slot and to itself."""
+        self._waits = False
+        """Whether there is a trial that can be begun soon, but not yet."""
+        self._next_look_s = 0.0
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)
         self._display = SweepDisplay(plan)
@@ -154,58 +167,77 @@ class _Sweep:
             stack.enter_context(self._loop)
             stack.enter_context(self._display)
             stack.callback(self._close)
-            self._unfinished = self._study.unfinished()
-            seeds = range(self._plan.options.seeds_per_trial)
-            names = [name_run(trial.number, seed_index) for trial in self._unfinished for seed_index in seeds]
-            wait_until_free(self._plan.log_root, names)
             self._report()
             while True:
-                if self._stop_signal is None:
+                if self._stop_signal is None and time.monotonic() >= self._next_look_s:
                     self._fill_slots()
-                if not self._running:
+                if not self._running and (self._stop_signal is not None or not self._waits):
                     break
                 self._loop.turn()
                 for trial in list(self._running):
                     self._follow(trial)
-                self._display.update(self._running)
+                self._display.update(list(self._running))
         if self._stop_signal is not None:
             leave(self._stop_signal)
 
     def _fill_slots(self) -> None:
-        while slot := self._find_free_slot():
-            trial = self._next_trial()
-            if trial is None:
+        """Begin trials until no slot is free, or none is to be begun now."""
+        self._waits = False
+        while place := self._take_slot():
+            slot, slot_claim = place
+            trial, claim = self._take_trial()
+            if trial is None or claim is None:
+                slot_claim.release()
+                self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
                 return
             self._display.tell_start(trial)
-            running = RunningTrial(self._plan, trial, slot, self._loop)
-            self._running.append(running)
+            running = RunningTrial(self._plan, trial, slot, self._loop, claim.descriptor(_processes_of(trial.number)))
+            self._running[running] = [slot_claim, claim]
             self._follow(running)  # one that was done already ends at once
 
-    def _find_free_slot(self) -> Slot | None:
+    def _take_slot(self) -> tuple[Slot, Claim] | None:
         used = [trial.slot for trial in self._running]
-        return next((slot for slot in self._plan.slots if slot not in used), None)
+        for slot in self._plan.slots:
+            if slot not in used and (claim := self._claims.take(*_resources_of(slot))):
+                return slot, claim
+        if not self._running:  # another process of this host has all of them
+            self._waits = len(self._results) < self._plan.options.num_trials
+            self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
+        return None
 
-    def _next_trial(self) -> Trial | None:
-        if self._unfinished:
-            return self._unfinished.pop(0)
-        if len(self._results) >= self._plan.options.num_trials:
-            return None
-        trial = self._study.ask()
-        self._results = self._study.results()
-        return trial
+    def _take_trial(self) -> tuple[Trial, Claim] | tuple[None, None]:
+        """Return a trial that was begun and that nobody goes on with, or a new one; None if there is none."""
+        with self._claims.alone():
+            own = {running.trial.number for running in self._running}
+            for number in self._study.unfinished():
+                if number in own or (nobody := self._claims.take(f"trial_{number}")) is None:
+                    continue
+                nobody.release()
+                if claim := self._claims.take(f"trial_{number}", _processes_of(number)):
+                    return self._study.take_up(number), claim
+                self._waits = True  # its processes are being ended
+            self._results = self._study.results()
+            if len(self._results) >= self._plan.options.num_trials:
+                return None, None
+            trial = self._study.ask()
+            self._results = self._study.results()
+            claim = self._claims.take(f"trial_{trial.number}", _processes_of(trial.number))
+            assert claim is not None
+            return trial, claim
 
     def _follow(self, trial: RunningTrial) -> None:
         had_ended = bool(trial.ended)
         trial.follow()
         if trial.is_over:
-            self._running.remove(trial)
+            _release(self._running.pop(trial))
         if (trial.is_over and trial.ended) or (trial.ended and not had_ended):
             self._report(trial)
 
     def _report(self, ended: RunningTrial | None = None) -> None:
         """Show and write how far the sweep is."""
-        self._results = self._study.results()
-        write_summary(self._plan, self._results)
+        with self._claims.alone():  # who writes last knows most
+            self._results = self._study.results()
+            write_summary(self._plan, self._results)
         self._display.set_results(self._results, ended)
 
     def _on_signal(self, signum: int) -> None:
@@ -222,6 +254,23 @@ class _Sweep:
             trial.stop()
 
     def _close(self) -> None:
-        for trial in self._running:
+        for trial, claims in self._running.items():
             trial.close()
+            _release(claims)
         self._running.clear()
+
+
+def _release(claims: list[Claim]) -> None:
+    for claim in claims:
+        claim.release()
+
+
+def _processes_of(number: int) -> str:
+    """Name what the processes of a trial hold."""
+    return f"trial_{number}_processes"
+
+
+def _resources_of(slot: Slot) -> list[str]:
+    """Name the cores and GPUs of a slot, for all hosts."""
+    names = [f"core_{core}" for core in slot.cores] + [f"gpu_{gpu.replace('/', '_')}" for gpu in slot.gpus]
+    return [f"{socket.gethostname()}_{name}" for name in names]

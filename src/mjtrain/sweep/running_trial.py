@@ -35,8 +35,16 @@ class DiskFullError(RuntimeError):
 class RunningTrial:
     """A trial that has a slot, and how it ends."""
 
-    def __init__(self, plan: SweepPlan, trial: Trial, slot: Slot, loop: EventLoop) -> None:
-        """Start, or resume, the first run of the trial that has not come to its end."""
+    def __init__(self, plan: SweepPlan, trial: Trial, slot: Slot, loop: EventLoop, inherited: int) -> None:
+        """Start, or resume, the first run of the trial that has not come to its end.
+
+        Args:
+            plan: The sweep.
+            trial: It, as the study knows it.
+            slot: Where it runs.
+            loop: Which hears its processes.
+            inherited: File descriptor that its processes keep open.
+        """
         self.trial = trial
         self.slot = slot
         self.ended: str = ""
@@ -49,6 +57,7 @@ class RunningTrial:
         """Which of its seeds runs."""
         self._plan = plan
         self._loop = loop
+        self._inherited = inherited
         self._process: TrialProcess | None = None
         self._interrupted = False
         while self.seed_index < plan.options.seeds_per_trial and is_done(plan.log_root, self._run_name()):
@@ -95,7 +104,7 @@ class RunningTrial:
         arguments = plan.train_arguments(self.trial.params, self.seed_index, name)
         self._follower = MetricFollower(plan.log_root, name)
         self._expect_iteration()
-        self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop)
+        self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop, self._inherited)
 
     def _run_name(self, seed_index: int | None = None) -> str:
         return name_run(self.trial.number, self.seed_index if seed_index is None else seed_index)

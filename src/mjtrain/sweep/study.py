@@ -136,14 +136,15 @@ class Study:
         self._seed_sampler(len(self._study.get_trials(deepcopy=False)))
         return Trial(self._study.ask(), self._space, was_begun=False)
 
-    def unfinished(self) -> list[Trial]:
-        """Take up the trials that were begun and have not ended."""
-        trials = []
-        for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._seed_sampler(frozen.number)
-            trial = optuna.Trial(self._study, frozen._trial_id)
-            trials.append(Trial(trial, self._space, was_begun=True))
-        return trials
+    def unfinished(self) -> list[int]:
+        """Return the numbers of the trials that were begun and have not ended."""
+        return [frozen.number for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
+
+    def take_up(self, number: int) -> Trial:
+        """Take up a trial that was begun."""
+        self._seed_sampler(number)
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        return Trial(optuna.Trial(self._study, frozen._trial_id), self._space, was_begun=True)
 
     def results(self) -> list[TrialResult]:
         """Return all trials, in the order in which they were begun."""

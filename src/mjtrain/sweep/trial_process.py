@@ -25,7 +25,7 @@ class TrialProcess:
     is killed, the kernel ends the command.
     """
 
-    def __init__(self, arguments: list[str], slot: Slot, output: Path, loop: EventLoop) -> None:
+    def __init__(self, arguments: list[str], slot: Slot, output: Path, loop: EventLoop, inherited: int) -> None:
         """Start it.
 
         Args:
@@ -34,6 +34,7 @@ class TrialProcess:
             output: Beginning of the names of two files for what it prints, {output}.stdout and {output}.stderr; what is
                 there is added to.
             loop: Which hears the reaper.
+            inherited: File descriptor that stays open until none of its processes is left.
 
         Raises:
             OSError: The files cannot be written, or no process can be started.
@@ -47,7 +48,8 @@ class TrialProcess:
         places = [",".join(map(str, slot.cores)), str(self._stdout), str(self._stderr)]
         with self._stderr.open("ab", buffering=0) as log:
             self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
-            self._tree = ProcessTree(self._scratch, environ, log, ["mjtrain.sweep.start_trial", *places, *arguments])
+            command = ["mjtrain.sweep.start_trial", *places, *arguments]
+            self._tree = ProcessTree(self._scratch, environ, log, command, inherited=[inherited])
         loop.watch(self._tree.control, self._read)
         self._stop_deadline_s: float | None = None
         self._signalled = False

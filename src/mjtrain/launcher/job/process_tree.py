@@ -22,7 +22,15 @@ _GRACE_S = 1.5
 class ProcessTree:
     """All processes of a job."""
 
-    def __init__(self, scratch: Path, environ: dict[str, str], log: IO[bytes], command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        environ: dict[str, str],
+        log: IO[bytes],
+        command: Sequence[str],
+        *,
+        inherited: Sequence[int] = (),
+    ) -> None:
         """Start the reaper, which starts the job's first process.
 
         Args:
@@ -30,6 +38,7 @@ class ProcessTree:
             environ: Environment of all processes of the job.
             log: Where their output goes until they have streams of their own.
             command: A module to run and its arguments; the reaper's process id becomes the last of them.
+            inherited: File descriptors that stay open in the reaper, until no process of the job is left.
         """
         self._job_id = scratch.name
         self.control, theirs = socket.socketpair()
@@ -39,7 +48,7 @@ class ProcessTree:
             self._reaper = subprocess.Popen(
                 [*python, "mjtrain.launcher.job.reaper", *arguments, *python, *command],
                 env={**environ, JOB_VARIABLE: self._job_id},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *inherited],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
