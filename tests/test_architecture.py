@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "launcher.base": {"launcher.planning", "launcher.failure"},
     "launcher.rank": {"worker", "launcher.base", "launcher.planning", "launcher.failure", "launcher.ipc"},
     "launcher.job": {"launcher.rank", "launcher.planning", "launcher.failure", "launcher.ipc"},
-    "launcher.spawn": {"launcher.base", "launcher.job", "launcher.failure", "launcher.ipc"},
+    "launcher.spawn": {"launcher.base", "launcher.job", "launcher.planning", "launcher.failure", "launcher.ipc"},
     "launcher.multinode": {
         "launcher.spawn",
         "launcher.base",
@@ -85,6 +85,7 @@ MAY_IMPORT = {
         "reporting",
     },
     "training": {
+        "run_size",
         "foreign",
         "hooks",
         "learners",
@@ -144,7 +145,16 @@ MAY_IMPORT = {
         "env",
         "video",
     },
-    "open_run": {"catalog", "request", "launcher.failure", "reporting", "runs", "checkpoint"},
+    "open_run": {
+        "catalog",
+        "request",
+        "launcher.base",
+        "launcher.failure",
+        "launcher.planning",
+        "reporting",
+        "runs",
+        "checkpoint",
+    },
     "api": {
         "open_run",
         "request",

@@ -24,9 +24,9 @@ from mjtrain.runs.run_dir import claim_run_dir, list_changes
 from mjtrain.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from mjtrain.launcher.base import OnRestart
     from mjtrain.launcher.failure import Failure
+    from mjtrain.launcher.planning.membership import Change
 
 
 @contextmanager
@@ -105,20 +105,26 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
     }
 
 
-def restart_reporter(run: TrainingRun, max_restarts: int) -> "Callable[[Failure, int, float], None]":
+def restart_reporter(run: TrainingRun, max_restarts: int) -> "OnRestart":
     """Return what the launcher calls before it restarts a failed job.
 
-    It prints one line, and writes one into metrics.jsonl: from which iteration, and why.
+    It prints one line, and writes one into metrics.jsonl: from which iteration, and why. Another line says what the job
+    is left without.
     """
     return partial(_report_restart, run.run_dir, max_restarts)
 
 
-def _report_restart(run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float) -> None:
+def _report_restart(
+    run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float, change: "Change"
+) -> None:
     iteration = saved_iteration(run_dir)
     who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
     cause = f"{who}: {failure.summary}"
-    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s)
+    more = {"world_size": change.num_ranks, "left_out": list(change.left_out)} if change.left_out else {}
+    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **more)
     _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
+    if change.left_out:
+        _print(f"{change.num_ranks} of {change.num_places} ranks go on, without {'; '.join(change.left_out)}")
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:

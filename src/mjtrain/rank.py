@@ -34,6 +34,9 @@ class RankContext:
     restarts: int = 0
     """How many times the job was started again before, after failures."""
 
+    left_out: tuple[str, ...] = ()
+    """Names of the GPUs or workers that the job is left without, after failures."""
+
     @property
     def is_main(self) -> bool:
         """Whether this rank writes files and speaks for the job."""

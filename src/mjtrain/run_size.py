@@ -67,6 +67,26 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
     return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
 
 
+def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> tuple[TrainConfig, list[str]]:
+    """Return the same run for a job that may have fewer ranks by now than when its size was resolved.
+
+    Args:
+        config: As `resolve_run_size` returned it.
+        world_size: Ranks of the job now.
+        device: Torch device of the ranks.
+
+    Returns:
+        The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
+        the environments cannot be split evenly, so that there are fewer from now on.
+    """
+    total, lines = config.run.num_envs_total, []
+    if total is not None and total % world_size:
+        fitting = total - total % world_size
+        lines = [f"--num-envs-total {total}: cannot be split evenly over {world_size} ranks; going on with {fitting}"]
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=fitting))
+    return resolve_run_size(config, world_size, device), lines
+
+
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
     """Check that an update uses each sample of a rollout."""
     algorithm, num_steps = agent.algorithm, agent.num_steps_per_env

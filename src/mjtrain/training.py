@@ -18,6 +18,7 @@ from mjtrain.learner import Learner
 from mjtrain.learners import make_learner
 from mjtrain.rank import RankContext
 from mjtrain.reporting.report import RunReport
+from mjtrain.run_size import fit_to_ranks
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.storage import fetch_checkpoint, is_url
 
@@ -54,16 +55,17 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.
     """
     heartbeat.beat("build", warming_up=True)
+    config, resized = fit_to_ranks(config, context.world_size, context.device)
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
-        notices = restore(learner, context, config, run)
+        notices = [*resized, *restore(learner, context, config, run)]
         last_iteration = find_last_iteration(config, learner)
         report = None
         if context.is_main:
-            notices += record_run(run, config)
+            notices += record_run(run, config, context.left_out)
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:
                 report.warn(notice)

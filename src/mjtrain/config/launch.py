@@ -73,6 +73,15 @@ class LaunchConfig:
     """How many times to start again from the last valid checkpoint after a failure. With more than 0, one rank gets
     a process of its own as well."""
 
+    min_ranks: int | None = None
+    """With --max-restarts: how few ranks may go on. A rank that fails twice on the same GPU (or as the same CPU worker)
+    with nothing saved between is left out of the next start, as is a host that is lost; with fewer ranks left, the job
+    ends. Default: no rank is left out."""
+
+    min_hosts: int | None = None
+    """As --min-ranks, in hosts: a host that is lost is left out of the next start, unless fewer would be left. Both may
+    be given. Default: no host is left out, unless --min-ranks is given."""
+
     torchrunx_log_dir: str | None = None
     """Folder for the log files of a multi-process run. Default: {run}/torchrunx; "" writes none. The variable
     TORCHRUNX_LOG_DIR overrides this flag."""

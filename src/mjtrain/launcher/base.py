@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mjtrain.launcher.failure import Failure
+from mjtrain.launcher.planning.membership import Change
 from mjtrain.launcher.planning.plan import LaunchPlan
 
 Choice = dict[str, Any]
@@ -14,8 +15,8 @@ Choice = dict[str, Any]
 Choose = Callable[[Choice | None], Choice]
 """Takes what the job agreed on before something else restarted it (None the first time), and returns its choice."""
 
-OnRestart = Callable[[Failure, int, float], None]
-"""Takes the failure, the number of the restart from 1 up, and the seconds until then."""
+OnRestart = Callable[[Failure, int, float, Change], None]
+"""Takes the failure, the number of the restart from 1 up, the seconds until then, and what is different from then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,6 +186,9 @@ class RunResult:
     ran_s: float = 0.0
     """How long it ran once all ranks had begun, in seconds."""
 
+    lost_nodes: tuple[int, ...] = ()
+    """Node ranks of the hosts that were gone before they could be told that the job is over."""
+
 
 def send_result(connection: HostConnection, result: RunResult) -> None:
     """Send how the part of a job on this host ended; what is pickled goes beside the plain values."""

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 
 MAX_BACK_OFF_S = 30.0
 
@@ -47,12 +49,12 @@ def run_spawned(request: LaunchRequest, run_once: RunOnce = run_on_this_host) ->
         KeyboardInterrupt: The job was stopped by SIGINT.
         SystemExit: The job was stopped by another signal.
     """
-    plan = request.plan
+    plan, membership = request.plan, Membership(request.plan)
     payload = pickle_function(request)
     restarts = quick_failures = 0
     progress = request.saved_progress()
     while True:
-        job = Job(plan=plan.with_restarts(restarts), payload=payload, preload=request.preload)
+        job = Job(plan=membership.plan.with_restarts(restarts), payload=payload, preload=request.preload)
         log_dir = None if plan.log_dir is None else make_log_dir(plan.log_dir)
         result = run_once(job, log_dir)
         failure = result.failure
@@ -64,10 +66,14 @@ def run_spawned(request: LaunchRequest, run_once: RunOnce = run_on_this_host) ->
             raise failure.to_error() from None
         restarts += 1
         before, progress = progress, request.saved_progress()
+        try:
+            change = membership.after_failure(failure.rank, result.lost_nodes, progress)
+        except TooFewLeftError as error:
+            raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None
         quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1
         back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
         if request.on_restart is not None:
-            request.on_restart(failure, restarts, back_off_s)
+            request.on_restart(failure, restarts, back_off_s, change)
         with StopSignals(leave):
             time.sleep(back_off_s)
 

@@ -193,12 +193,23 @@ class TrainingLoop:
         self.iteration = content["iter"]
         self.env_steps_total = content["infos"]["env_steps_total"]
         self._metrics.last_episodes = content["last_episodes"]
-        ranks = content["ranks"]
-        if len(ranks) != self._context.world_size:
-            return (
-                f"the checkpoint is of {len(ranks)} ranks and there are {self._context.world_size} now: "
-                "environments and random numbers start again"
-            )
+        return self._resume_rank(content["ranks"])
+
+    def _resume_rank(self, ranks: list[dict[str, Any]]) -> str | None:
+        """Continue with the environments and random numbers that a checkpoint has of the rank with this number.
+
+        They belong to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
+        on which ranks the job before it has lost.
+
+        Args:
+            ranks: What every rank of the job that saved it had of its own, by rank.
+
+        Returns:
+            A line about what could not be restored, or None.
+        """
+        change = _describe_other_size(len(ranks), self._context.world_size)
+        if self._context.rank >= len(ranks):
+            return change
         state = ranks[self._context.rank]
         try:
             self._env.load_state_dict(state["env"])
@@ -206,7 +217,7 @@ class TrainingLoop:
             return f"environments and random numbers start again: {error}"
         self._rng_state = state["rng"]
         self._algorithm.load_rank_state(state)
-        return None
+        return change
 
     def policy_weights(self) -> dict[str, Any]:
         """Return what `Policy.load` takes: the networks as they are now, not a copy."""
@@ -235,6 +246,20 @@ class TrainingLoop:
         if self._env.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
+
+
+def _describe_other_size(before: int, now: int) -> str | None:
+    """Say what becomes of the environments of a checkpoint that is of another number of ranks; None if it is not."""
+    if before == now:
+        return None
+    fewer, more = sorted((before, now))
+    others = f"rank {fewer}" if more - fewer == 1 else f"ranks {fewer} to {more - 1}"
+    fate = "are left out" if now < before else "start again"
+    words = "1 rank" if before == 1 else f"{before} ranks"
+    return (
+        f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: environments and random "
+        f"numbers of {others} {fate}, those of the other ranks go on"
+    )
 
 
 @contextlib.contextmanager

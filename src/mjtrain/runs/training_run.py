@@ -50,12 +50,13 @@ class TrainingRun:
         return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
 
 
-def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
+def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] = ()) -> list[str]:
     """Write down what is trained, in the run directory; called once a rank has accepted the request.
 
     Args:
         run: The run.
         config: What is trained, resolved.
+        left_out: What the job is left without by now, in words.
 
     Returns:
         A line if the run has no copy of its robot.
@@ -67,6 +68,7 @@ def record_run(run: TrainingRun, config: TrainConfig) -> list[str]:
     if isinstance(env, EnvConfig):
         robot, notices = record_robot(run.run_dir, env.robot)
         env = replace(env, robot=robot)
+    launch = {**run.record, **({"left_out": list(left_out)} if left_out else {})}
     agent, learner = to_plain(config.agent), to_plain(config.learner)
-    save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=run.record)
+    save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=launch)
     return notices

@@ -28,6 +28,8 @@ class _Share:
     """Torch device of each rank. Spawned ranks see one GPU each, which is cuda:0 there."""
     num_threads: int
     """Of each rank."""
+    num_cores: int | None
+    """See `LaunchPlan.num_cores`."""
 
 
 def plan_this_host(
@@ -55,6 +57,7 @@ def plan_this_host(
         gpus=tuple(visible[index] for index in ids),
         device=f"cuda:{0 if spawn else ids[0]}" if ids else "cpu",
         num_threads=config.num_threads or max(1, num_cores // count),
+        num_cores=None if config.num_threads else num_cores,
     )
     ranks = tuple(rank for rank in _number_ranks(config, [share] * num_nodes) if rank.node_rank == node_rank)
     if not spawn:
@@ -67,6 +70,7 @@ def plan_this_host(
         external=external,
         master=None if external is None else (external.master_addr, 0),
         gpus=share.gpus,
+        num_cores=share.num_cores,
         # Ranks that are all on one host need no interface except loopback.
         environ=_rank_environ(share, config.interface if external is not None else "lo"),
         **_choose_log_dir(config, environ),
@@ -87,7 +91,13 @@ def plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Ho
     if config.num_workers is not None and first.gpus:
         raise workers_with_gpus(config)
     plans = [
-        HostPlan(name=host.name, environ=_rank_environ(share, config.interface), gpus=share.gpus)
+        HostPlan(
+            name=host.name,
+            environ=_rank_environ(share, config.interface),
+            gpus=share.gpus,
+            address=host.address,
+            num_cores=share.num_cores,
+        )
         for host, share in zip(hosts, shares, strict=True)
     ]
     return _make_plan(
@@ -113,6 +123,8 @@ def plan_external_rank(
         ("--gpu-ids", config.gpu_ids not in (None, "auto"), "each rank uses the GPU of its local rank"),
         ("--num-workers", config.num_workers is not None, f"{external.source} decides the number of ranks"),
         ("--max-restarts", config.max_restarts > 0, f"only {external.source} can start its ranks again"),
+        ("--min-ranks", config.min_ranks is not None, f"{external.source} decides how few ranks may go on"),
+        ("--min-hosts", config.min_hosts is not None, f"{external.source} decides how few hosts may go on"),
         ("--hostnames", bool(config.hostnames), f"{external.source} chooses the hosts"),
         ("--torchrunx-log-dir", config.torchrunx_log_dir is not None, f"{external.source} handles the output"),
     ):
@@ -171,6 +183,7 @@ def _share_of(host: Host, config: LaunchConfig) -> _Share:
         gpus=tuple(host.visible[index] for index in ids),
         device="cuda:0" if ids else "cpu",
         num_threads=config.num_threads or max(1, host.num_cores // count),
+        num_cores=None if config.num_threads else host.num_cores,
     )
 
 
@@ -227,6 +240,8 @@ def _make_plan(
         start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
         stop_grace_s=config.stop_grace_s,
         max_restarts=config.max_restarts,
+        min_ranks=config.min_ranks,
+        min_hosts=config.min_hosts,
         notices=_notices(config, on_gpu=bool(used_gpus)),
         **{"environ": {}, "log_dir": None, **fields},
     )

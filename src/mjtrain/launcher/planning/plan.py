@@ -37,6 +37,12 @@ class HostPlan:
     gpus: tuple[str, ...] = ()
     """GPU of each of its ranks, see `LaunchPlan.gpus`."""
 
+    address: str = ""
+    """Address at which the other hosts reach it; empty if not known."""
+
+    num_cores: int | None = None
+    """See `LaunchPlan.num_cores`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
@@ -102,6 +108,15 @@ class LaunchPlan:
 
     max_restarts: int = 0
     """How many times a failed job is started again."""
+
+    min_ranks: int | None = None
+    """How few ranks may be left of it then; None for no fewer, unless `min_hosts` is given."""
+
+    min_hosts: int | None = None
+    """How few hosts may be left of it then; None for no fewer, unless `min_ranks` is given."""
+
+    num_cores: int | None = None
+    """CPU cores of this host that its ranks divide among them; None where the threads of a rank were asked for."""
 
     notices: tuple[str, ...] = ()
     """Lines that tell the user what was chosen for them."""

@@ -9,6 +9,7 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher.planning.devices import visible_gpus
 from mjtrain.launcher.planning.external import ExternalRank, resolve_external
 from mjtrain.launcher.planning.placement import plan_external_rank, plan_hosts, plan_this_host, workers_with_gpus
+from mjtrain.launcher.planning.places import list_places
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.slurm import expand_hosts
 
@@ -42,8 +43,11 @@ def resolve_plan(
     if isinstance(external, ExternalRank):
         return plan_external_rank(config, environ, external, visible, num_cores)
     if hosts:
-        return plan_hosts(config, environ, hosts)
-    return plan_this_host(config, environ, external, visible, num_cores)
+        plan = plan_hosts(config, environ, hosts)
+    else:
+        plan = plan_this_host(config, environ, external, visible, num_cores)
+    _check_least(config, plan)
+    return plan
 
 
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
@@ -89,6 +93,8 @@ def _check_request(config: LaunchConfig) -> None:
         ("--num-threads", config.num_threads, 1),
         ("--seed", config.seed, 0),
         ("--max-restarts", config.max_restarts, 0),
+        ("--min-ranks", config.min_ranks, 1),
+        ("--min-hosts", config.min_hosts, 1),
         ("--stop-grace-s", config.stop_grace_s, 0),
     ):
         if value is not None and value < least:
@@ -102,3 +108,22 @@ def _check_request(config: LaunchConfig) -> None:
             raise RequestError(f"{flag} {value}: must be more than 0")
     if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
         raise workers_with_gpus(config)
+
+
+def _check_least(config: LaunchConfig, plan: LaunchPlan) -> None:
+    """Compare --min-ranks and --min-hosts with the job."""
+    places = list_places(plan)
+    hosts = len({place.node for place in places})
+    for flag, least, there in (
+        ("--min-ranks", config.min_ranks, len(places)),
+        ("--min-hosts", config.min_hosts, hosts),
+    ):
+        if least is None:
+            continue
+        unit = flag.removeprefix("--min-").removesuffix("s") + ("s" if there > 1 else "")
+        if least > there:
+            raise RequestError(f"{flag} {least}: the job has {there} {unit}; give at most {there}")
+        if config.max_restarts == 0:
+            raise RequestError(
+                f"{flag} {least}: needs --max-restarts, as what has failed is left out when the job is started again"
+            )

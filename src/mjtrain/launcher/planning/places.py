@@ -1,0 +1,146 @@
+"""Where the ranks of a job can run, and the plan of the same job with some of these places left out; pure.
+
+A place is a GPU or, on the CPU, a worker of a host. It keeps its name as long as the job lives, however ranks are
+numbered: with a place left out, the ranks of the others are numbered anew from 0.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.launcher.planning.plan import HostPlan, LaunchPlan
+from mjtrain.rank import RankContext
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where one rank runs while every place takes part."""
+
+    node: int
+    """Index of the host among all hosts of the job."""
+
+    slot: int
+    """Index of the rank among all ranks of that host."""
+
+
+def list_places(plan: LaunchPlan) -> tuple[Place, ...]:
+    """Return all places of a whole job, by rank.
+
+    Args:
+        plan: As it was resolved; of a job whose nodes something else has started, that of any node.
+    """
+    if isinstance(plan.external, ExternalNode):
+        return tuple(Place(node, slot) for node in range(plan.external.num_nodes) for slot in range(len(plan.ranks)))
+    return tuple(Place(rank.node_rank, rank.local_rank) for rank in plan.ranks)
+
+
+def name_place(plan: LaunchPlan, place: Place) -> str:
+    """Name a place in words: which GPU or worker, and of which host if there are several."""
+    gpus = plan.hosts[place.node].gpus if plan.hosts else plan.gpus
+    if plan.mode == "node" and gpus:  # the GPUs of other nodes may have other names
+        what = f"GPU {place.slot}"
+    else:
+        what = f"GPU {gpus[place.slot]}" if gpus else f"worker {place.slot}"
+    host = name_host(plan, place.node)
+    return f"{what} of {host}" if host else what
+
+
+def name_host(plan: LaunchPlan, node: int) -> str:
+    """Name a host in words; empty if there is only one."""
+    if plan.hosts:
+        return f"host {plan.hosts[node].name}"
+    return f"node {node}" if plan.mode == "node" else ""
+
+
+def leave_out(plan: LaunchPlan, places: Collection[Place]) -> LaunchPlan:
+    """Return the plan of a job without some of its places: that of a job of this size from the start.
+
+    Args:
+        plan: As it was resolved.
+        places: What is left out; at least one place is not.
+
+    Returns:
+        The plan. Of a job whose nodes something else has started it is the part of the same node, see `part_of_node`.
+    """
+    if not places:
+        return plan
+    left = [place for place in list_places(plan) if place not in places]
+    names = tuple(name_place(plan, place) for place in sorted(places))
+    if plan.mode == "node":
+        return part_of_node(plan, left, plan.ranks[0].node_rank, names)
+    nodes = list(dict.fromkeys(place.node for place in left))
+    slots = {node: [place.slot for place in left if place.node == node] for node in nodes}
+    ranks = tuple(
+        rank
+        for node in nodes
+        for rank in _number(plan, left, node, names, plan.hosts[node].num_cores if plan.hosts else plan.num_cores)
+    )
+    if plan.hosts:
+        hosts = tuple(
+            _keep_slots(plan.hosts[node], slots[node], _threads_on(ranks, index)) for index, node in enumerate(nodes)
+        )
+        address = plan.hosts[nodes[0]].address
+        return _with_ranks(plan, ranks, hosts=hosts, master=(address, 0))
+    gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots[nodes[0]], ranks[0].num_threads)
+    return _with_ranks(plan, ranks, gpus=gpus, environ=environ)
+
+
+def part_of_node(plan: LaunchPlan, left: Sequence[Place], node: int, left_out: tuple[str, ...]) -> LaunchPlan:
+    """Return one node's part of a job whose nodes something else has started.
+
+    Args:
+        plan: That node's own plan, as it was resolved.
+        left: The places that take part, by rank.
+        node: Index of the node among all nodes; it has at least one of these places.
+        left_out: Names of the other places.
+    """
+    ranks = _number(plan, left, node, left_out, plan.num_cores)
+    slots = [place.slot for place in left if place.node == node]
+    gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots, ranks[0].num_threads)
+    return _with_ranks(plan, ranks, gpus=gpus, environ=environ)
+
+
+def _number(
+    plan: LaunchPlan, left: Sequence[Place], node: int, left_out: tuple[str, ...], num_cores: int | None
+) -> tuple[RankContext, ...]:
+    """Number the ranks of a host as in a job that never had other places."""
+    first = next(index for index, place in enumerate(left) if place.node == node)
+    count = sum(place.node == node for place in left)
+    nodes = list(dict.fromkeys(place.node for place in left))
+    model = next((rank for rank in plan.ranks if rank.node_rank == node), plan.ranks[0])
+    seed = model.seed - model.rank
+    return tuple(
+        replace(
+            model,
+            rank=rank,
+            local_rank=rank - first,
+            world_size=len(left),
+            local_world_size=count,
+            node_rank=nodes.index(node),
+            seed=seed + rank,
+            num_threads=model.num_threads if num_cores is None else max(1, num_cores // count),
+            left_out=left_out,
+        )
+        for rank in range(first, first + count)
+    )
+
+
+def _threads_on(ranks: Sequence[RankContext], node_rank: int) -> int:
+    return next(rank.num_threads for rank in ranks if rank.node_rank == node_rank)
+
+
+def _keep_slots(host: HostPlan, slots: Sequence[int], num_threads: int) -> HostPlan:
+    gpus, environ = _keep_gpus(host.gpus, host.environ, slots, num_threads)
+    return replace(host, gpus=gpus, environ=environ)
+
+
+def _keep_gpus(
+    gpus: tuple[str, ...], environ: dict[str, str], slots: Sequence[int], num_threads: int
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    kept = tuple(gpus[slot] for slot in slots) if gpus else ()
+    return kept, {**environ, "CUDA_VISIBLE_DEVICES": ",".join(kept), "OMP_NUM_THREADS": str(num_threads)}
+
+
+def _with_ranks(plan: LaunchPlan, ranks: tuple[RankContext, ...], **fields: object) -> LaunchPlan:
+    backend = plan.backend if ranks[0].world_size > 1 else None
+    return replace(plan, ranks=ranks, backend=backend, **fields)

@@ -1,0 +1,100 @@
+"""Jobs that go on with what is left."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from support.jobs import BIN, Job
+
+TIMES = ("_time", "_per_second", "slowest_rank", "by_rank")
+"""What may differ between two runs of the same training."""
+
+
+def train(folder: Path, num_workers: int, *flags: str, sick: str = "0:0:0") -> Job:
+    folder.mkdir(exist_ok=True)
+    command = [str(BIN / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", str(num_workers)]
+    command += ["--num-threads", "1", "--max-iterations", "5", "--seed", "3", "--agent.save-interval", "2"]
+    command += ["--agent.algorithm.class-name", "sick_ppo:SickPpo", "--logger", "none", "--log-root", "logs"]
+    return Job([*command, *flags], folder, {"SICK": sick})
+
+
+def read_rows(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the metrics of the iterations, without times."""
+    rows = [row for row in read_rows(run_dir) if "event" not in row]
+    return [{key: row[key] for key in row if not any(part in key for part in TIMES)} for row in rows]
+
+
+def find_restarts(run_dir: Path) -> list[dict[str, Any]]:
+    return [row for row in read_rows(run_dir) if row.get("event") == "restart"]
+
+
+def resume_by_hand(folder: Path, run_dir: Path, iteration: int, num_workers: int, *flags: str) -> Path:
+    """Resume a copy of a run from one of its checkpoints, with another number of ranks; return its directory."""
+    copy = folder / "by_hand" / run_dir.name
+    shutil.copytree(run_dir, copy)
+    for path in copy.glob("model_*.pt"):
+        if path.name != f"model_{iteration}.pt":
+            path.unlink()
+    outcome = train(folder / "hand", num_workers, *flags, "--resume", str(copy)).finish(since=0.0)
+    assert outcome.status == 0, outcome.stderr
+    return copy
+
+
+def check_equal(one: Path, other: Path, names: tuple[str, ...]) -> None:
+    assert read_metrics(one) == read_metrics(other)
+    for name in names:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    """The second of three ranks fails twice after a save; two go on as two would that were given that checkpoint."""
+    flags = ["--num-envs", "16"]
+    job = train(tmp_path / "elastic", 3, *flags, "--max-restarts", "3", "--min-ranks", "2", sick="1:3:3")
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 0, outcome.stderr
+    (run,) = tmp_path.glob("elastic/logs/*/*")
+
+    first, second = find_restarts(run)
+    reason = "worker 1 (rank 1): it failed twice, and nothing was saved between"
+    assert "left_out" not in first
+    assert (second["iteration"], second["world_size"], second["left_out"]) == (2, 2, [reason])
+    assert "the device is lost" in second["cause"]
+    assert f"2 of 3 ranks go on, without {reason}" in outcome.stderr
+    assert "environments and random numbers of rank 2 are left out, those of the other ranks go on" in outcome.stdout
+    assert yaml.safe_load((run / "params" / "launch.yaml").read_text())["left_out"] == ["worker 1"]
+    assert [row["world_size"] for row in read_metrics(run)] == [3, 3, 2, 2, 2]
+
+    check_equal(run, resume_by_hand(tmp_path, run, 2, 2, *flags), ("model_4.pt", "model_5.pt"))
+    saved, last = (torch.load(run / f"model_{iteration}.pt", weights_only=True) for iteration in (2, 5))
+    assert (len(saved["ranks"]), len(last["ranks"])) == (3, 2)
+
+
+def test_a_total_of_environments_is_split_anew(tmp_path: Path) -> None:
+    """With 3 ranks 12 each, with 2 ranks 18; they start again, as their number per rank is another."""
+    job = train(
+        tmp_path / "elastic", 3, "--num-envs-total", "36", "--max-restarts", "2", "--min-ranks", "1", sick="2:3:1"
+    )
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 0, outcome.stderr
+    (run,) = tmp_path.glob("elastic/logs/*/*")
+    assert [(row["world_size"], row["num_envs_total"]) for row in read_metrics(run)] == [(2, 36)] * 5
+
+
+def test_too_few_ranks_end_the_job_with_the_cause(tmp_path: Path) -> None:
+    outcome = train(tmp_path, 2, "--max-restarts", "5", "--min-ranks", "2", sick="1:2:1").finish(since=0.0)
+    assert outcome.status == 1
+    words = (
+        "RuntimeError: the device is lost (not started again: without worker 1 (rank 1): it failed twice, and nothing "
+    )
+    words += "was saved between; 1 rank would be left, and --min-ranks is 2)"
+    assert words in outcome.last_block
+    (run,) = tmp_path.glob("logs/*/*")
+    assert len(find_restarts(run)) == 1
