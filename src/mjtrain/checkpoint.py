@@ -38,7 +38,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """
     import torch
 
-    partial = path.with_name(f".{path.name}.partial")
+    partial = partial_path(path)
     try:
         with partial.open("wb") as file:
             writer = _HashingWriter(file)
@@ -55,6 +55,11 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     finally:
         partial.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def partial_path(path: Path) -> Path:
+    """Name the file that a checkpoint is written to before it gets its name."""
+    return path.with_name(f".{path.name}.partial")
 
 
 class _HashingWriter(io.RawIOBase):

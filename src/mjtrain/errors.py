@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+INJECTED = "after injected fault "
+"""Begins the note of an exception, and ends the cause of a failure, that followed upon --inject-fault."""
+
 
 class RequestError(ValueError):
     """What was asked for cannot be done; the message names the flag or field, the value, and what would be right.

@@ -15,7 +15,9 @@ class Heartbeat:
         """Number of beats so far; 0 for a function that never gives one."""
         self.phase = "start"
         """What the rank is doing: start, then run, or in a training build, rollout, update,
-        evaluation or save."""
+        report, evaluation or save."""
+        self.iteration: int | None = None
+        """The iteration that the phase belongs to, from 1; None where there are no iterations."""
         self.warming_up = False
         """Whether a change of the Python stack counts as progress beside the beats, see `beat`."""
         self.waiting = False
@@ -24,22 +26,37 @@ class Heartbeat:
         """Whether the function asks `stop_requested`, so that a signal need not interrupt it."""
         self.stop_signal: int | None = None
         """The signal that asks the job to stop."""
+        self.injected: list[str] = []
+        """The faults that have happened on purpose, see `fault_injection`."""
+
+    def count(self) -> None:
+        """Make progress."""
+        self.beats += 1
+
+    def begin(self, phase: str, *, warming_up: bool = False, iteration: int | None = None) -> None:
+        """Begin a phase; arguments as of `beat`, but that no iteration is that of the phase before."""
+        self.phase, self.warming_up = phase, warming_up
+        if iteration is not None:
+            self.iteration = iteration
 
 
 current = Heartbeat()
 
 
-def beat(phase: str | None = None, *, warming_up: bool = False) -> None:
+def beat(phase: str | None = None, *, warming_up: bool = False, iteration: int | None = None) -> None:
     """Say that this rank makes progress; a function that does so once must do so within --heartbeat-timeout-s.
 
     Args:
         phase: What begins now, for messages; None for more of the same.
         warming_up: With a phase, whether code is loaded or compiled in it, which may take minutes without a beat. Until
             the next phase begins, the rank then also makes progress when its Python stack changes.
+        iteration: With a phase, the iteration that it belongs to, from 1; None for that of the phase before, if any.
     """
-    current.beats += 1
-    if phase is not None:
-        current.phase, current.warming_up = phase, warming_up
+    if phase is None:
+        current.count()
+    else:
+        current.beats += 1
+        current.begin(phase, warming_up=warming_up, iteration=iteration)
 
 
 def stop_requested() -> bool:

@@ -24,6 +24,7 @@ from mjtrain.config.type_check import find_type_problems
 from mjtrain.engines import resolve_engine
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.errors import RequestError
+from mjtrain.fault_injection.checks import find_training_problems
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learners import check_learner, find_library
 from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
@@ -115,6 +116,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         raise RequestError(
             f"--load {config.run.load}: cannot be combined with --resume, which brings weights of its own"
         )
+    problems = list(find_training_problems(plan.faults, config, plan.world_size))
+    if problems:
+        raise RequestError.of(problems)
     resolve_engine(config.run.engine, device)
     name_run_dir(config)  # checks --run-name
     _check_video(config.run)

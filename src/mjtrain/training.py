@@ -13,6 +13,7 @@ from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain.fault_injection import expose
 from mjtrain.hooks import HOOKS, Session
 from mjtrain.learner import Learner
 from mjtrain.learners import make_learner
@@ -61,6 +62,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
+        expose(env, learner)
         notices = [*resized, *restore(learner, context, config, run)]
         last_iteration = find_last_iteration(config, learner)
         report = None

@@ -82,6 +82,13 @@ class LaunchConfig:
     """As --min-ranks, in hosts: a host that is lost is left out of the next start, unless fewer would be left. Both may
     be given. Default: no host is left out, unless --min-ranks is given."""
 
+    inject_fault: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Have ranks fail on purpose, to rehearse it: such as rank=1,phase=rollout,iteration=20,kind=sigkill, several of
+    them one after the other. Kinds: sigkill, sigsegv, sigstop, raise, hang, exit (status=1), oom, nan, slow
+    (seconds=1), disk-full and network. Phases of a training: start, build, rollout, update, report, evaluation and
+    save. rank=all: every rank. step=N: after the N-th env step of the rollout. times=N: in N starts of the job, not
+    once."""
+
     torchrunx_log_dir: str | None = None
     """Folder for the log files of a multi-process run. Default: {run}/torchrunx; "" writes none. The variable
     TORCHRUNX_LOG_DIR overrides this flag."""

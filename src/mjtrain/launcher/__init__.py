@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
+from mjtrain.errors import RequestError
+from mjtrain.fault_injection.checks import find_function_problems
 from mjtrain.launcher.alone import Alone
 from mjtrain.launcher.base import LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
@@ -50,6 +52,8 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     """
     config = launch or LaunchConfig()
     plan = make_plan(config, hosts=find_hosts(config))
+    if problems := list(find_function_problems(plan.faults)):
+        raise RequestError.of(problems)
     return run_plan(plan, fn, *args, rendezvous=rendezvous(plan))
 
 

@@ -3,11 +3,13 @@
 import pickle
 import signal
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mjtrain.errors import INJECTED
 from mjtrain.launcher.ipc.host_connection import HostConnection
 
 RULE = "-" * 100
@@ -70,6 +72,16 @@ class Failure:
     files: tuple[Path, ...] = ()
     """Logs and crash files that say more."""
 
+    injected: str = ""
+    """Which faults had been injected before, in words that the summary ends with too; empty for none."""
+
+    def after_faults(self, faults: Sequence[str]) -> "Failure":
+        """Return the same failure of a job in which these faults were injected; marked, so that it is not real."""
+        if not faults:
+            return self
+        mark = f"{INJECTED}{' and '.join(faults)}"
+        return replace(self, summary=f"{self.summary}; {mark}", injected=mark)
+
     def to_plain(self) -> dict[str, Any]:
         """Return all of it except the exception as plain values, see `from_plain`."""
         plain = asdict(replace(self, pickled_error=b""))
@@ -103,6 +115,8 @@ class Failure:
                 message, rank=self.rank, host=self.host, signal=self.signal, exit_code=self.exit_code
             )
         error.add_note(self.describe())
+        if self.injected:
+            error.add_note(self.injected)
         return error
 
     def _place(self) -> str:

@@ -65,7 +65,8 @@ class Collectives:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of a with block as waiting for the other ranks."""
+        """Count the time of a with block as waiting for the other ranks; to get that far is progress."""
+        heartbeat.beat()
         self._finish_queue()
         begin = time.perf_counter()
         try:

@@ -79,13 +79,12 @@ class TrainingLoop:
         is_last = self.iteration >= last_iteration
         warming_up = True  # the first iteration compiles kernels
         while not is_last:
-            heartbeat.beat("rollout", warming_up=warming_up)
+            heartbeat.beat("rollout", warming_up=warming_up, iteration=self.iteration + 1)
             begin = self._now()
             with torch.inference_mode(), _single_torch_thread():
                 self._collect()
             collected = self._now()
             heartbeat.beat("update", warming_up=warming_up)
-            warming_up = False
             collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 results = algorithm.finish_rollout(env.observe())
@@ -112,6 +111,8 @@ class TrainingLoop:
                 "learning_rate": algorithm.learning_rate,
             }
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
+            heartbeat.beat("report", warming_up=warming_up)
+            warming_up = False
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
 
     def _collect(self) -> None:

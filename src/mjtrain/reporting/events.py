@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mjtrain.errors import RequestError
+from mjtrain.errors import INJECTED, RequestError
 
 
 def write_event(run_dir: Path, event: str, **fields: Any) -> None:
@@ -56,7 +56,9 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
         return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
     text = next(iter(str(error).strip().splitlines()), "")
     name = "" if type(error).__name__ == "RankFailedError" else type(error).__name__
-    return {"how": "failed", "cause": ": ".join(filter(None, (name, text)))}
+    cause = ": ".join(filter(None, (name, text)))
+    marks = [note for note in getattr(error, "__notes__", ()) if note.startswith(INJECTED)]
+    return {"how": "failed", "cause": "; ".join([cause, *(mark for mark in marks if mark not in cause)])}
 
 
 def last_iteration(run_dir: Path) -> int:

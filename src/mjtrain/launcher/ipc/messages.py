@@ -12,6 +12,7 @@ From a rank to its supervisor:
     signalled     signum                    this rank received a signal that asks for a stop
     stopping                                answer to `stop`: the function will return soon
     interrupting                            answer to `stop`: the function is interrupted
+    injected      fault                     a fault that was asked for (--inject-fault) is about to happen
     done                                    the function has returned; body: what rank 0 of the host returned, pickled
     interrupted                             the function has been interrupted
     failed        traceback, summary,       the function has raised; body: the exception, pickled

@@ -80,6 +80,8 @@ class Supervisor:
         self._agent_lost = False
         self._exits: dict[int, tuple[int, float]] = {}
         """Exit codes of ranks, by process id, and when they arrived."""
+        self._injected: list[str] = []
+        """Faults that were injected into the ranks of this host."""
         self._value: bytes | None = None
         self._stop_signal: int | None = None
         self._signalled = False
@@ -183,9 +185,19 @@ class Supervisor:
             state.done, state.interrupted = True, kind == "interrupted"
             if state.rank == self._plan.ranks[0].rank and kind == "done":
                 self._value = body
+        elif kind == "injected":
+            self._on_injected(state, message["fault"])
         elif kind == "failed":
             state.report, state.pickled_error = message, body
             self._suspect()
+
+    def _on_injected(self, state: RankState, fault: str) -> None:
+        """Say that a fault is injected, and remember it for the cause."""
+        self._injected.append(fault)
+        line = f"[rank {state.rank}] injecting fault {fault}\n".encode()
+        self._console.write("stderr", line)
+        if state.rank in self._ranks.logs:
+            self._ranks.logs[state.rank].write(line.rstrip())
 
     def _on_exit(self, pid: int, exit_code: int) -> None:
         """Take in how a rank's process ended; what it has sent before may be read later than this."""
@@ -280,7 +292,9 @@ class Supervisor:
                 return RunResult(value=self._value, stop_signal=stop)
             return None
         failure = self._find_failure(now_s)
-        return None if failure is None else RunResult(failure=failure, stop_signal=stop)
+        if failure is None:
+            return None
+        return RunResult(failure=failure.after_faults(self._injected), stop_signal=stop)
 
     def _find_failure(self, now_s: float) -> Failure | None:
         states, spawner_exit_code = list(self._states.values()), self._processes.first_exit_code

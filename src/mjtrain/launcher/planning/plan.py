@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
+from mjtrain.fault_injection.fault import Fault
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
 from mjtrain.rank import RankContext
 
@@ -118,6 +119,12 @@ class LaunchPlan:
     num_cores: int | None = None
     """CPU cores of this host that its ranks divide among them; None where the threads of a rank were asked for."""
 
+    faults: tuple[Fault, ...] = ()
+    """What is to fail on purpose."""
+
+    run_dir: str | None = None
+    """Where the run of a training lives, see `for_run`; None for a function."""
+
     notices: tuple[str, ...] = ()
     """Lines that tell the user what was chosen for them."""
 
@@ -140,14 +147,14 @@ class LaunchPlan:
         return tuple(entry.strip() for entry in entries[index : index + 1])
 
     def for_run(self, run_dir: PurePath, *, restarts: int = 0) -> "LaunchPlan":
-        """Return the same plan for a run.
+        """Return the same plan for the run of a training.
 
         Args:
             run_dir: Where the run lives; log files go to {run_dir}/torchrunx unless another folder was chosen.
             restarts: How many times the job was started before, after failures.
         """
         log_dir = str(run_dir / "torchrunx") if self.log_below_run else self.log_dir
-        return replace(self.with_restarts(restarts), log_dir=log_dir)
+        return replace(self.with_restarts(restarts), log_dir=log_dir, run_dir=str(run_dir))
 
     def with_restarts(self, restarts: int) -> "LaunchPlan":
         """Return the same plan for a job that was started that many times before."""

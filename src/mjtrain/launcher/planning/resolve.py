@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import get_args
 
 from mjtrain.config import Backend, LaunchConfig
 from mjtrain.errors import RequestError
+from mjtrain.fault_injection.checks import find_launch_problems
+from mjtrain.fault_injection.fault import Fault, parse_faults
 from mjtrain.launcher.planning.devices import visible_gpus
 from mjtrain.launcher.planning.external import ExternalRank, resolve_external
 from mjtrain.launcher.planning.placement import plan_external_rank, plan_hosts, plan_this_host, workers_with_gpus
@@ -41,13 +44,28 @@ def resolve_plan(
     visible = visible_gpus(environ, num_visible_gpus)
     external = resolve_external(environ)
     if isinstance(external, ExternalRank):
-        return plan_external_rank(config, environ, external, visible, num_cores)
-    if hosts:
+        plan = plan_external_rank(config, environ, external, visible, num_cores)
+    elif hosts:
         plan = plan_hosts(config, environ, hosts)
     else:
         plan = plan_this_host(config, environ, external, visible, num_cores)
-    _check_least(config, plan)
-    return plan
+    if not isinstance(external, ExternalRank):
+        _check_least(config, plan)
+    return replace(plan, faults=_resolve_faults(config, plan))
+
+
+def _resolve_faults(config: LaunchConfig, plan: LaunchPlan) -> tuple[Fault, ...]:
+    """Read --inject-fault, and refuse what cannot happen to these ranks."""
+    faults, one_host = parse_faults(config.inject_fault), plan.world_size == plan.ranks[0].local_world_size
+    problems = find_launch_problems(
+        faults,
+        world_size=plan.world_size,
+        supervised=plan.mode not in ("in_process", "join"),
+        by_network=plan.backend != "nccl" or not one_host,
+    )
+    if found := list(problems):
+        raise RequestError.of(found)
+    return faults
 
 
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:

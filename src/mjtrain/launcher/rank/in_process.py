@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain import heartbeat
 from mjtrain.errors import RequestError
+from mjtrain.fault_injection import make_heartbeat
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.ipc.signals import StopSignals, leave
@@ -43,7 +44,7 @@ def run_in_process(
 
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks
-    heartbeat.current = heartbeat.Heartbeat()
+    heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, _announce)
     stop = _Stop(plan.stop_grace_s)
     hang = _Hang(context, plan.heartbeat_timeout_s, crash_dir)
     try:
@@ -52,6 +53,8 @@ def run_in_process(
             StopSignals(hang.instead_of(stop.on_signal)),
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
+            heartbeat.current.begin("start")
+            heartbeat.current.begin("run")
             value = request.fn(context, *request.args)
     except RequestError:
         raise
@@ -60,15 +63,22 @@ def run_in_process(
             raise hang.failure.to_error() from None
         failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=heartbeat.current.phase)
         failure = replace(failure, summary=failure.summary + explain(error))
+        failure = failure.after_faults(heartbeat.current.injected)
         if crash_dir is not None:
             failure = write_crash_file(crash_dir, failure)
         error.add_note(failure.describe())
+        if failure.injected:
+            error.add_note(failure.injected)
         raise
     finally:
         stop.cancel()
     if heartbeat.current.stop_signal is not None:
         leave(heartbeat.current.stop_signal)
     return value
+
+
+def _announce(fault: str) -> None:
+    write_to_stderr(f"injecting fault {fault}")
 
 
 class _Hang:
@@ -100,7 +110,7 @@ class _Hang:
             rank=self._context.rank,
             host=socket.gethostname(),
             phase=heartbeat.current.phase,
-        )
+        ).after_faults(heartbeat.current.injected)
         if self._crash_dir is not None:
             failure = write_crash_file(self._crash_dir, failure)
         self.failure = failure

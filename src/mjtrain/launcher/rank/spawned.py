@@ -16,6 +16,7 @@ import cloudpickle
 
 from mjtrain import heartbeat
 from mjtrain.errors import RequestError
+from mjtrain.fault_injection import make_heartbeat
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
@@ -51,16 +52,19 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
     """
     context = plan.ranks[int(os.environ["RANK"])]  # torchrunx counts the ranks of this host
     os.environ.update(rank_environ(plan, context))
+    # Before the thread begins that sends the heartbeats.
+    heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, lambda fault: supervisor.announce(fault))
     supervisor = SupervisorClient(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
     try:
         from mjtrain.worker import rank_scope
 
+        heartbeat.current.begin("start")
         fn, args = cloudpickle.loads(payload)
         where = f"file://{scratch / RENDEZVOUS_NAME}"
         if plan.master is not None:
             where = open_job_store(context, plan.master, plan.connect_timeout_s)
         with rank_scope(context, plan.backend, where, plan.process_group_timeout_s):
-            heartbeat.current.phase = "run"
+            heartbeat.current.begin("run")
             value = fn(context, *args)
         flush_standard_streams()
         supervisor.sender.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
@@ -141,6 +145,10 @@ class SupervisorClient:
             leave_group()
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)
+
+    def announce(self, fault: str) -> None:
+        """Say that a fault is about to be injected; the supervisor reads this even if the process ends at once."""
+        self.sender.send("injected", fault=fault)
 
     def _hold_signals(self) -> None:
         """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
