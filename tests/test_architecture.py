@@ -177,7 +177,7 @@ MAY_IMPORT = {
         "exporting",
         "gymnasium",
         "playing",
-        "reporting",
+        "reporting.events",
         "runs",
         "training",
     },
