@@ -1,4 +1,4 @@
-"""Flags that tyro alone cannot read: the short form of the robot's file, and parts and cameras under new names."""
+"""Flags that tyro alone cannot read: short and repeated ones, and parts and cameras under new names."""
 
 import ast
 import dataclasses
@@ -17,6 +17,25 @@ SHORT, LONG = "--env.robot", "--env.robot.file"
 def expand_robot_file(args: Sequence[str]) -> list[str]:
     """Write `--env.robot FILE` as `--env.robot.file FILE`."""
     return [re.sub(rf"^{re.escape(SHORT)}(?==|$)", LONG, arg) for arg in args]
+
+
+def join_repeated(args: Sequence[str], flag: str) -> list[str]:
+    """Write a flag that is given several times, with one or more values each, once with all of them."""
+    others: list[str] = []
+    values: list[str] = []
+    taking = False
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        is_flag = arg.startswith("-")
+        if is_flag:
+            taking = name == flag
+            if taking and equals:
+                values.append(value)
+        elif taking:
+            values.append(arg)
+        if not taking:
+            others.append(arg)
+    return [*others, flag, *values] if values else list(args)
 
 
 def with_env(options: type[Any], env: AnyEnvConfig) -> Any:

@@ -10,7 +10,7 @@ import tyro
 
 from mjtrain.cli.agent_flags import expand_agent_flags
 from mjtrain.cli.command import run_command
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
 from mjtrain.errors import RequestError
@@ -72,7 +72,7 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
 
     task, *args = argv
     defaults = make_train_config(task)
-    args = expand_robot_file(expand_agent_flags(args))
+    args = join_repeated(expand_robot_file(expand_agent_flags(args)), "--inject-fault")
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)

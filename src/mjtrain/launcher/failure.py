@@ -79,7 +79,7 @@ class Failure:
         """Return the same failure of a job in which these faults were injected; marked, so that it is not real."""
         if not faults:
             return self
-        mark = f"{INJECTED}{' and '.join(faults)}"
+        mark = f"{INJECTED}{' and '.join(dict.fromkeys(faults))}"
         return replace(self, summary=f"{self.summary}; {mark}", injected=mark)
 
     def to_plain(self) -> dict[str, Any]:
