@@ -124,6 +124,17 @@ MAY_IMPORT = {
     "plotting": {"catalog", "runs"},
     "exporting": {"playing", "runs", "learner", "env", "engines"},
     "scaling": {"plotting", "runs"},
+    "doctor": {
+        "launcher",
+        "launcher.failure",
+        "launcher.ipc",
+        "launcher.multinode",
+        "launcher.planning",
+        "memory_need",
+        "storage",
+        "video",
+        "warp_start",
+    },
     "sweep": {
         "catalog",
         "checkpoint",
@@ -185,6 +196,7 @@ MAY_IMPORT = {
         "api",
         "request",
         "catalog",
+        "doctor",
         "exporting",
         "launcher",
         "launcher.failure",
@@ -208,6 +220,7 @@ WALLS = {
     "gymnasium": {"gymnasium", "foreign/gymnasium_worlds.py"},
     "mjlab": {"foreign/mjlab_task.py", "foreign/mjlab_worlds.py"},
     "mujoco": {
+        "doctor/frame.py",
         "engines",
         "gymnasium/frame_worker.py",
         "rendering",
@@ -217,7 +230,7 @@ WALLS = {
     "viser": {"playing/web_viewer.py", "playing/web_panels.py"},
     "mjviser": {"playing/web_viewer.py", "playing/web_panels.py"},
     "mujoco_warp": {"engines/warp.py", "rendering/worlds.py", "rendering/renderer.py"},
-    "warp": {"engines/warp.py", "rendering", "warp_start.py", "worker.py"},
+    "warp": {"doctor/kernels.py", "engines/warp.py", "rendering", "warp_start.py", "worker.py"},
     "wandb": {"reporting"},
     "rich": {"reporting", "sweep/display.py"},
     "yaml": {"runs", "sweep/space_file.py", "sweep/wandb_sweep.py"},
@@ -310,7 +323,20 @@ def test_learners_use_what_is_for_learners() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["main", "train", "play", "list_tasks", "runs", "plot", "export", "scaling", "sweep", "init", "completion"],
+    [
+        "main",
+        "train",
+        "play",
+        "list_tasks",
+        "runs",
+        "plot",
+        "export",
+        "scaling",
+        "sweep",
+        "doctor",
+        "init",
+        "completion",
+    ],
 )
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (

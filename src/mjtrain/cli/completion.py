@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mjtrain.cli import export, init, list_tasks, plot, runs, scaling, sweep, train
+from mjtrain.cli import doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
 from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
@@ -17,7 +17,7 @@ from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
 from mjtrain.errors import RequestError
 
 SHELLS = ("bash",)
-SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep")
+SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep", "doctor")
 """Commands that are completed under their own names too; export is a builtin of the shell."""
 
 REGISTRATION = "# Register completion for the full program name."
@@ -75,6 +75,7 @@ def _main(args: list[str]) -> None:
         "plot": plot.Options,
         "export": export.Options,
         "init": init.Options,
+        "doctor": doctor.Options,
     }
     for name, kind in kinds.items():
         print(_function(name, kind))

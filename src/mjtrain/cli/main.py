@@ -17,6 +17,7 @@ COMMANDS = {
     "plot": "draw learning curves of runs",
     "export": "write a policy as ONNX and TorchScript",
     "sweep": "search for good settings with many trainings",
+    "doctor": "check that machines can do what a training needs",
     "scaling": "compare a training on several numbers of ranks",
     "completion": "print a completion script for bash",
 }

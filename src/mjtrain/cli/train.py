@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -51,6 +52,7 @@ def _main(argv: list[str]) -> None:
 
     if dry_run:
         print(json.dumps(preview(resolve_training(config, launch)), indent=2))
+        print("`mjtrain doctor` with the same launch flags tries what this plan needs", file=sys.stderr)
     else:
         start_training(config, launch)
 

@@ -16,6 +16,8 @@ from mjtrain.launcher.ipc.network import is_local, list_interfaces
 
 Transport = Literal["ssh", "srun"]
 
+NODE_AGENT = "mjtrain.launcher.multinode.node_agent"
+
 _NO_FOLDER, _NO_PYTHON = 91, 92
 
 _SSH_OPTIONS = (
@@ -91,15 +93,18 @@ def explain_status(status: int | None, lines: list[str]) -> str:
     return f"mjtrain's agent on this host ended with status {status}: {last}"
 
 
-def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
+def open_handle(
+    host: str, *, ssh_config_file: str | None, transport: Transport, module: str = NODE_AGENT
+) -> HostHandle:
     """Start the agent of a host.
 
     Args:
         host: Name, address, or alias that only the SSH configuration knows.
         ssh_config_file: For ssh; None for ssh's default.
         transport: How to reach it; this machine itself needs no ssh.
+        module: The program that is the agent.
     """
-    python = [sys.executable, "-P", "-m", "mjtrain.launcher.multinode.node_agent"]
+    python = [sys.executable, "-P", "-m", module]
     if transport == "srun":
         # A step of its own on that host, beside others of this job.
         step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--export=ALL", "--unbuffered"]

@@ -1,0 +1,118 @@
+"""The command doctor."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.config import Backend, GpuIds, LaunchConfig
+from mjtrain.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.doctor.finding import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a training would use; flags that train has mean the same here."""
+
+    gpu_ids: GpuIds = "auto"
+    """GPUs, one rank each: indices into the visible devices, "all", or None for the CPU. Default: the first visible
+    GPU, or the CPU."""
+
+    num_workers: int | None = None
+    """Number of CPU ranks. Default: 1."""
+
+    hostnames: tuple[str, ...] = ()
+    """Hosts, over SSH; or slurm."""
+
+    num_threads: int | None = None
+    """CPU threads of each rank. Default: its share of the cores."""
+
+    log_root: str = "logs"
+    """Folder below which runs would live."""
+
+    checkpoint_url: str | None = None
+    """Object storage in which an object is written, read and deleted. Left out: none."""
+
+    video: bool = False
+    """Whether videos would be recorded: then it is a failure if nothing can be rendered."""
+
+    interface: str | None = None
+    """Network interface for the traffic between ranks. Default: as train chooses."""
+
+    backend: Backend = "auto"
+    """Library for the collectives between ranks. Default: as train chooses."""
+
+    ssh_config_file: str | None = None
+    """SSH configuration for --hostnames. Default: that of ssh."""
+
+    copy_env: tuple[str, ...] = ()
+    """Patterns of further environment variables to copy to all --hostnames."""
+
+    timeout_s: float = 60.0
+    """Seconds that each check may take, and that ranks have to find each other."""
+
+    json: str | None = None
+    """File to write all findings to, as JSON. Left out: none."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1 if a run would fail, or 2 if the request was wrong."""
+    run_command("doctor", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    options = parse(
+        Options,
+        argv,
+        prog="doctor",
+        description="Look whether this machine, or the hosts of a job, can do what a training needs: GPUs, versions, "
+        "kernels, rendering, folders, storage, limits, and the network between the ranks. Give the launch flags of "
+        "train, or start it as train is started (torchrun, srun). Nothing is left behind. Status 1: a run would fail.",
+    )
+    if options.json is not None and not Path(options.json).absolute().parent.is_dir():
+        raise RequestError(f"--json {options.json}: no such folder")
+    from mjtrain.doctor.report import HEAD, format_advice, format_finding, format_row, to_plain, would_fail
+    from mjtrain.doctor.run import DoctorRequest, run_doctor
+
+    printed: list[Finding] = []
+
+    def show(finding: "Finding") -> None:
+        if not printed:
+            print(format_row(HEAD))
+        printed.append(finding)
+        print(format_finding(finding), flush=True)
+
+    request = DoctorRequest(
+        launch=LaunchConfig(
+            gpu_ids=options.gpu_ids,
+            num_workers=options.num_workers,
+            hostnames=options.hostnames,
+            num_threads=options.num_threads,
+            interface=options.interface,
+            backend=options.backend,
+            ssh_config_file=options.ssh_config_file,
+            copy_env=options.copy_env,
+        ),
+        log_root=options.log_root,
+        checkpoint_url=options.checkpoint_url,
+        video=options.video,
+        timeout_s=options.timeout_s,
+    )
+    findings = run_doctor(request, show)
+    if not findings:  # a rank whose findings the one that leads has
+        return
+    print("\n" + "\n".join(format_advice(findings)))
+    if options.json is not None:
+        Path(options.json).write_text(json.dumps(to_plain(findings), indent=2) + "\n")
+    if would_fail(findings):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What the measurements of the ranks mean; pure."""
+
+from collections import defaultdict
+from typing import Any
+
+from mjtrain.doctor.finding import Finding, failure, ok, skipped, warning
+
+_SLOW_LATENCY_S = 0.01
+_SLOW_BYTES_PER_S = 30e6
+_CLOCK_S = 2.0
+
+_NETWORK_ADVICE = (
+    "put the ranks' traffic on a faster network (--interface NAME), or hosts into one rack or zone; "
+    "every mini-batch waits for an all-reduce"
+)
+
+
+def judge_ranks(found: dict[str, Any], *, backend: str | None, large_bytes: int) -> list[Finding]:
+    """Turn what `ranks.check_ranks` returned into findings.
+
+    Args:
+        found: What it returned on rank 0.
+        backend: Of the process group; None for one rank.
+        large_bytes: Size of the large all-reduce.
+    """
+    ranks = found["ranks"]
+    findings = [_describe(ranks, backend), *_compare_torch(ranks)]
+    if len(ranks) == 1:
+        return [*findings, skipped("all-reduce", "one rank")]
+    findings.append(_judge_all_reduce(found["all_reduce"], ranks, large_bytes))
+    findings += [_judge_link(rank, ranks, seconds) for rank, seconds in found["links"].items()]
+    findings += _judge_clocks(found["clocks"], ranks)
+    if "seen" in found:
+        findings += _judge_folder(found["seen"], ranks)
+    return findings
+
+
+def _describe(ranks: list[dict[str, Any]], backend: str | None) -> Finding:
+    by_host = defaultdict(list)
+    for rank in ranks:
+        by_host[rank["host"]].append(rank)
+    hosts = [f"{host}: {len(there)} on {there[0]['device'].partition(':')[0]}" for host, there in by_host.items()]
+    over = f", over {backend}" if backend is not None else ""
+    return ok("ranks", f"{len(ranks)} started{over} ({'; '.join(hosts)})")
+
+
+def _compare_torch(ranks: list[dict[str, Any]]) -> list[Finding]:
+    """Compare what was imported, which need not be what is installed."""
+    first = ranks[0]
+    advice = f"have every rank import torch {first['torch']} for CUDA {first['cuda']}: look at PYTHONPATH on that host"
+    return [
+        failure("packages", f"rank {rank['rank']} imports torch {rank['torch']}, rank 0 {first['torch']}", advice).at(
+            rank["host"]
+        )
+        for rank in ranks
+        if (rank["torch"], rank["cuda"]) != (first["torch"], first["cuda"])
+    ]
+
+
+def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]], large_bytes: int) -> Finding:
+    latency_s, large_s = (max(one[name] for one in times) for name in ("latency_s", "large_s"))
+    speed = large_bytes / large_s
+    interfaces = dict.fromkeys(f"{rank['interface'] or 'the choice of NCCL'}" for rank in ranks)
+    figure = (
+        f"{_show_s(latency_s)} for a number, {_show_s(large_s)} for {large_bytes / 1e6:.1f} MB "
+        f"({speed / 1e6:,.0f} MB/s), over {', '.join(interfaces)}"
+    )
+    if latency_s > _SLOW_LATENCY_S or speed < _SLOW_BYTES_PER_S:
+        return warning("all-reduce", figure, _NETWORK_ADVICE)
+    return ok("all-reduce", figure)
+
+
+def _judge_link(rank: int, ranks: list[dict[str, Any]], seconds: float) -> Finding:
+    figure = f"{_show_s(seconds)} to rank 0 and back, over {ranks[rank]['interface'] or 'the choice of NCCL'}"
+    if seconds > 2 * _SLOW_LATENCY_S:
+        advice = f"look at the cable, the switch and the route of {ranks[rank]['host']} (`ping`, `ip route`)"
+        return warning("link", figure, advice).at(ranks[rank]["host"])
+    return ok("link", figure).at(ranks[rank]["host"])
+
+
+def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Finding]:
+    """Compare the clocks of the hosts with that of the first one."""
+    firsts = {rank["host"]: clocks[rank["rank"]] for rank in reversed(ranks)}
+    if len(firsts) == 1:
+        return []
+    first_host = ranks[0]["host"]
+    findings = []
+    for host, clock in reversed(firsts.items()):
+        ahead_s = clock - firsts[first_host]
+        if abs(ahead_s) > _CLOCK_S:
+            figure = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} {first_host}"
+            advice = (
+                f"set the clock of {host} by NTP (`timedatectl set-ntp true`, `chronyc makestep`): storage refuses "
+                "requests from the past, and the newest file is told by its time"
+            )
+            findings.append(warning("clock", figure, advice).at(host))
+    largest = max(firsts.values()) - min(firsts.values())
+    return findings or [ok("clock", f"{largest:.3f} s between hosts at most")]
+
+
+def _judge_folder(seen: list[list[int]], ranks: list[dict[str, Any]]) -> list[Finding]:
+    """Look whether all hosts see the files of all hosts in the log root."""
+    names = {rank["node_rank"]: rank["host"] for rank in ranks}
+    findings = []
+    for rank in ranks:
+        missing = [name for node, name in names.items() if node not in seen[rank["rank"]]]
+        if rank["local_rank"] == 0 and missing:
+            figure = f"files of {', '.join(missing)} are not seen in the log root"
+            advice = (
+                "put --log-root on a file system that all hosts share, or give --checkpoint-url: otherwise a job "
+                "whose rank 0 starts on another host (torchrun's c10d, Slurm) finds no checkpoint"
+            )
+            findings.append(warning("shared folder", figure, advice).at(rank["host"]))
+    return findings or [ok("shared folder", f"all {len(names)} hosts see the same log root")]
+
+
+def _show_s(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

@@ -1,0 +1,136 @@
+"""What the operating system allows a process on this host: descriptors, processes, locked memory, cores, memory."""
+
+import os
+import resource
+from pathlib import Path
+
+from mjtrain.doctor.cgroups import cpu_quota, max_tasks
+from mjtrain.doctor.finding import Finding, failure, ok, warning
+from mjtrain.doctor.question import Question
+from mjtrain.machine import available_memory
+from mjtrain.memory_need import format_bytes
+
+RANK_BYTES = 1 << 30
+"""Memory that a small training takes on a rank, libraries included."""
+
+_RANK_TASKS = 64
+"""Processes and threads of a rank with one thread for physics, libraries included."""
+
+_LEAST_DESCRIPTORS, _GOOD_DESCRIPTORS = 128, 1024
+_SHM_BYTES = 64 << 20
+_INFINIBAND = Path("/sys/class/infiniband")
+
+
+def check_limits(question: Question) -> list[Finding]:
+    """Look at all limits of this process and its cgroups."""
+    ranks = question.num_ranks or 1
+    return [
+        check_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0], question.world_size),
+        check_tasks(ranks),
+        check_locked_memory(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], uses_infiniband=_INFINIBAND.exists()),
+        check_cores(len(os.sched_getaffinity(0)), cpu_quota(), ranks, question.num_threads),
+        check_memory(available_memory(), resource.getrlimit(resource.RLIMIT_AS)[0], ranks),
+        check_shared_memory(Path("/dev/shm"), ranks if question.gpu_ids is not None else 1),
+    ]
+
+
+def check_descriptors(limit: int, world_size: int) -> Finding:
+    """Compare the limit of open files with what a rank needs: libraries, its files, and a socket per other rank."""
+    least = _LEAST_DESCRIPTORS + 2 * world_size
+    if _is_endless(limit):
+        return ok("descriptors", "no limit")
+    advice = "`ulimit -n 65536` before the command; for good in /etc/security/limits.conf (nofile) or LimitNOFILE="
+    if limit < least:
+        return failure("descriptors", f"{limit} open files per process, {least} are needed", advice)
+    if limit < _GOOD_DESCRIPTORS + 2 * world_size:
+        return warning("descriptors", f"{limit} open files per process, few for many ranks or workers", advice)
+    return ok("descriptors", f"{limit:,} open files per process")
+
+
+def check_tasks(num_ranks: int) -> Finding:
+    """Compare the limits of processes and threads with what the ranks of this host need."""
+    need = _RANK_TASKS * num_ranks
+    in_cgroup = max_tasks()
+    if in_cgroup is not None and in_cgroup < need:
+        advice = "raise the container's limit (docker run --pids-limit, pids.max of the cgroup)"
+        return failure("processes", f"{in_cgroup} more in this cgroup, about {need} are needed", advice)
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() != 0 and not _is_endless(limit) and limit < 2 * need:  # the limit does not hold for root
+        advice = "`ulimit -u 32768` before the command; for good in /etc/security/limits.conf (nproc)"
+        return warning("processes", f"{limit} per user, about {need} are needed", advice)
+    there = [f"{limit:,} per user"] if not _is_endless(limit) else []
+    there += [f"{in_cgroup:,} more in this cgroup"] if in_cgroup is not None else []
+    return ok("processes", ", ".join(there) or "no limit")
+
+
+def check_locked_memory(limit: int, *, uses_infiniband: bool) -> Finding:
+    """Look at the limit of locked memory, which InfiniBand's driver needs for its buffers."""
+    if _is_endless(limit):
+        return ok("locked memory", "no limit")
+    if not uses_infiniband:
+        return ok("locked memory", f"{format_bytes(limit)}; only InfiniBand needs more, and there is none")
+    advice = "`ulimit -l unlimited`; in a container --ulimit memlock=-1; without it NCCL cannot register its buffers"
+    return warning("locked memory", f"{format_bytes(limit)}, and this host has InfiniBand", advice)
+
+
+def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: int | None) -> Finding:
+    """Compare the cores with the ranks and their threads.
+
+    Args:
+        usable: Cores on which this process may run.
+        quota: Cores' worth of time that its cgroups allow; None for all.
+        num_ranks: Ranks on this host.
+        num_threads: Threads of each; None for its share of the cores.
+    """
+    has = min(usable, quota or usable)
+    words = f"{usable} usable, {os.cpu_count()} in the machine"
+    words += f", of whose time a cgroup allows {quota:g}" if quota is not None and quota < usable else ""
+    if num_ranks > has:
+        advice = f"start at most {max(1, int(has))} ranks here: --num-workers {max(1, int(has))}"
+        return warning("cores", f"{words}; for {num_ranks} ranks", advice)
+    threads = num_ranks * (num_threads or max(1, usable // num_ranks))
+    if threads > has + 0.5:
+        good = max(1, int(has / num_ranks))
+        return warning(
+            "cores", f"{words}; for {threads} threads", f"give --num-threads {good}: threads that wait cost time"
+        )
+    return ok("cores", words)
+
+
+def check_memory(free: int, address_space: int, num_ranks: int) -> Finding:
+    """Compare free memory, within this process's cgroups, with what the ranks take before any environment is made."""
+    need = RANK_BYTES * num_ranks
+    ranks = "a rank" if num_ranks == 1 else f"{num_ranks} ranks"
+    if not _is_endless(address_space) and address_space < 8 * RANK_BYTES:
+        figure = f"address space limited to {format_bytes(address_space)}; libraries alone map more"
+        return failure("memory", figure, "`ulimit -v unlimited` before the command: it limits addresses, not memory")
+    if free < need:
+        advice = (
+            "start fewer ranks, end other programs, or raise the limit of the container or the job (--mem of Slurm)"
+        )
+        return failure(
+            "memory", f"{format_bytes(free)} free, {ranks} take {format_bytes(need)} before any environment", advice
+        )
+    if free < 2 * need:
+        advice = "keep --num-envs small, or raise the limit; `train --dry-run` says what a rollout needs"
+        return warning("memory", f"{format_bytes(free)} free, of which {ranks} take {format_bytes(need)}", advice)
+    return ok("memory", f"{format_bytes(free)} free")
+
+
+def check_shared_memory(folder: Path, num_ranks: int) -> Finding:
+    """Look at /dev/shm, through which NCCL's ranks and the processes of Gymnasium's environments talk."""
+    need = _SHM_BYTES * num_ranks
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return warning("/dev/shm", error.strerror or str(error), f"mount -t tmpfs -o size=1g tmpfs {folder}")
+    free = found.f_bavail * found.f_frsize
+    if free >= need:
+        return ok("/dev/shm", f"{format_bytes(free)} free")
+    advice = "docker run --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm"
+    figure = f"{format_bytes(free)} free, {format_bytes(need)} are needed"
+    return failure("/dev/shm", figure, advice) if num_ranks > 1 else warning("/dev/shm", figure, advice)
+
+
+def _is_endless(limit: int) -> bool:
+    return limit in (resource.RLIM_INFINITY, -1)

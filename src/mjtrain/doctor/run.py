@@ -1,0 +1,216 @@
+"""All checks, from those of one host to those of all ranks."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mjtrain.config import LaunchConfig
+from mjtrain.doctor.finding import Finding, skipped
+from mjtrain.doctor.hosts import HostReport, ask_hosts, ask_this_host
+from mjtrain.doctor.judge_ranks import judge_ranks
+from mjtrain.doctor.launch_errors import explain
+from mjtrain.doctor.question import Question
+from mjtrain.doctor.ranks import RankTask, check_ranks
+from mjtrain.doctor.versions import compare_versions
+from mjtrain.errors import RequestError
+from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
+from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
+from mjtrain.storage.url import check_url
+
+_KEEP_FROM_STARTING = {"host", "python", "packages", "descriptors", "processes", "memory", "interface", "port", "cuda"}
+"""Checks whose failure means that no rank can start, or none can reach the others: it need not be tried."""
+
+_IMPORTS_S = 60.0
+"""Time that ranks have until they begin, beside the limit of each check."""
+
+OnFinding = Callable[[Finding], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorRequest:
+    """What a training would use."""
+
+    launch: LaunchConfig
+    """Which ranks."""
+
+    log_root: str = "logs"
+    """Folder below which runs would live."""
+
+    checkpoint_url: str | None = None
+    """Object storage; None for none."""
+
+    video: bool = False
+    """Whether videos would be recorded."""
+
+    timeout_s: float = 60.0
+    """Time that a check may take, in seconds."""
+
+
+def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> list[Finding]:
+    """Make all checks.
+
+    Args:
+        request: What a training would use.
+        on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
+            leads, or by each where they do not find each other.
+
+    Returns:
+        All findings that were passed on.
+
+    Raises:
+        RequestError: The request is wrong.
+    """
+    findings: list[Finding] = []
+
+    def tell(finding: Finding) -> None:
+        findings.append(finding)
+        on_finding(finding)
+
+    request = _check(request)
+    if resolve_hostnames(request.launch, os.environ):
+        _check_named_hosts(request, tell)
+    else:
+        _check_this_host(request, tell)
+    return findings
+
+
+def _check(request: DoctorRequest) -> DoctorRequest:
+    """Check the flags.
+
+    Raises:
+        RequestError: One is wrong.
+    """
+    if not request.timeout_s > 0:
+        raise RequestError(f"--timeout-s {request.timeout_s:g}: must be more than 0")
+    url = request.checkpoint_url
+    limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
+    launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
+    if launch.hostnames:
+        resolve_plan(replace(launch, hostnames=(), gpu_ids=None), {}, 0)  # what is wrong on any machine
+    return replace(
+        request,
+        launch=launch,
+        log_root=str(Path(request.log_root).absolute()),
+        checkpoint_url=None if url is None else check_url("--checkpoint-url", url),
+    )
+
+
+def _make_question(request: DoctorRequest, num_ranks: int | None, world_size: int) -> Question:
+    launch = request.launch
+    return Question(
+        log_root=request.log_root,
+        checkpoint_url=request.checkpoint_url,
+        video=request.video,
+        gpu_ids=list(launch.gpu_ids) if isinstance(launch.gpu_ids, tuple) else launch.gpu_ids,
+        num_ranks=num_ranks,
+        world_size=world_size,
+        num_threads=launch.num_threads,
+        interface=launch.interface,
+        timeout_s=request.timeout_s,
+    )
+
+
+def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
+    """Check the hosts of --hostnames, and the ranks there."""
+    launch = request.launch
+    counts = {name: count or launch.num_workers for name, count in resolve_hostnames(launch, os.environ).items()}
+    world_size = sum(count or 1 for count in counts.values())
+    questions = {name: _make_question(request, count, world_size) for name, count in counts.items()}
+    reports = ask_hosts(questions, launch, tell)
+    findings = [finding for report in reports for finding in report.findings]
+    findings += _compare(reports, tell)
+    if blocking := _find_blocking(findings):
+        tell(skipped("ranks", f"not started, because of {blocking}"))
+        return
+    try:
+        plan = make_plan(launch, hosts=find_hosts(launch))
+    except RequestError as error:
+        tell(explain(error))
+        return
+    _run_ranks(plan, request, RankTask(log_root=request.log_root, can_write=_can_write(findings)), tell)
+
+
+def _check_this_host(request: DoctorRequest, tell: OnFinding) -> None:
+    """Check this host, alone or as one of those on which something else has started the same command."""
+    plan = make_plan(request.launch)
+    external = plan.external
+    held: list[Finding] = []
+    on_finding = tell if plan.leads else held.append
+    report = None
+    if plan.ranks[0].local_rank == 0:
+        here = plan.ranks[0].local_world_size
+        question = replace(_make_question(request, here, plan.world_size), listens_at=_find_port(external))
+        report = ask_this_host(question, on_finding)
+    findings = [] if report is None else report.findings
+    if blocking := _find_blocking(findings):
+        for finding in held:
+            tell(finding)
+        tell(skipped("ranks", f"not started, because of {blocking}"))
+        return
+    others = external is not None and report is not None
+    task = RankTask(
+        log_root=request.log_root,
+        can_write=_can_write(findings),
+        report=report.to_plain() if others and report is not None else None,
+    )
+    if not _run_ranks(plan, request, task, tell):
+        for finding in held:  # the process that leads does not know of them
+            tell(finding)
+
+
+def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] | None:
+    """Return where this process waits for the others, if it does."""
+    if isinstance(external, ExternalRank):
+        waits = external.rank == 0 and not external.served
+    else:
+        waits = external is not None and external.node_rank == 0
+    return (external.master_addr, external.master_port) if waits and external is not None else None
+
+
+def _run_ranks(plan: LaunchPlan, request: DoctorRequest, task: RankTask, tell: OnFinding) -> bool:
+    """Start the ranks as a training does; tell what they find, where this process leads; return whether they ran."""
+    start_timeout_s = request.timeout_s + _IMPORTS_S
+    plan = replace(plan, log_dir=None, log_below_run=False, start_timeout_s=start_timeout_s, notices=())
+    try:
+        group = rendezvous(plan, f"doctor\n{request.log_root}")
+        found = run_plan(plan, check_ranks, task, rendezvous=group, preload=("mjtrain.doctor.measure",))
+    except Exception as error:
+        tell(explain(error))
+        return False
+    if not plan.leads:
+        return True
+    from mjtrain.doctor.measure import LARGE_BYTES
+
+    reports = [HostReport.from_plain(plain) for plain in found["reports"] if plain is not None]
+    for report in reports[1:]:
+        for finding in report.findings:
+            tell(finding)
+    _compare(reports, tell)
+    for finding in judge_ranks(found, backend=plan.backend, large_bytes=LARGE_BYTES):
+        tell(finding)
+    return True
+
+
+def _compare(reports: list[HostReport], tell: OnFinding) -> list[Finding]:
+    """Compare the versions of all hosts with those of the first."""
+    facts = [(report.name, report.facts) for report in reports if report.facts is not None]
+    found = [
+        replace(finding, place=name)
+        for name, theirs in facts[1:]
+        for finding in compare_versions(theirs, facts[0][1] or {})
+    ]
+    for finding in found:
+        tell(finding)
+    return found
+
+
+def _find_blocking(findings: list[Finding]) -> str:
+    """Name the failures that keep ranks from starting; empty if there are none."""
+    failed = [one for one in findings if one.result == "failure" and one.check in _KEEP_FROM_STARTING]
+    return ", ".join(dict.fromkeys(f"{one.check} on {one.place}" for one in failed))
+
+
+def _can_write(findings: list[Finding]) -> bool:
+    return all(one.result != "failure" for one in findings if one.check in ("log root", "disk space"))

@@ -1,0 +1,85 @@
+"""Checks in processes of their own, each within a limit of time."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+
+from mjtrain.doctor.finding import Finding, Judge, failure, warning
+from mjtrain.doctor.question import Question
+from mjtrain.launcher.failure import describe_exit
+
+_GRACE_S = 2.0
+"""Time that a check has to delete what it wrote."""
+
+_HANGS = {
+    "log root": "the file system does not answer: look at its mount and its server, or give another --log-root",
+    "storage": "the storage does not answer: look at the URL, the endpoint, the proxy and the firewall",
+    "rendering": "the graphics driver does not answer: restart the machine, or try MUJOCO_GL=osmesa",
+    "gpus": "the driver does not answer: `nvidia-smi` may hang as well; reset the GPU or restart the machine",
+    "warp kernels": "give a larger --timeout-s if the machine is slow; otherwise reset the GPU or restart the machine",
+}
+
+
+class TimedChecks:
+    """Runs checks one after another. Only `stop` may be called from another thread."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, name: str) -> list[Finding]:
+        """Run one check.
+
+        Args:
+            name: One of `check_process.CHECKS`.
+
+        Returns:
+            Its findings; a failure if it hangs or crashes.
+        """
+        command = [sys.executable, "-P", "-m", "mjtrain.doctor.check_process", name, str(os.getpid())]
+        with self._lock:
+            if self._stopped:
+                return []
+            process = self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        try:
+            out, err = process.communicate(json.dumps(self._question.to_plain()), timeout=self._question.timeout_s)
+        except subprocess.TimeoutExpired:
+            end(process)
+            figure = f"no answer within {self._question.timeout_s:g} s (--timeout-s)"
+            return [self._judge(name)(name, figure, _HANGS[name])]
+        if process.returncode == 0:
+            return [Finding.from_plain(plain) for plain in json.loads(out)]
+        lines = err.strip().splitlines() or ["without a message"]
+        figure = f"the check {describe_exit(process.returncode)[0]}: {lines[-1][:160]}"
+        return [self._judge(name)(name, figure, "install anew the library or driver that the message names")]
+
+    def stop(self) -> None:
+        """End the check that runs, and run no other one."""
+        with self._lock:
+            self._stopped = True
+        if self._process is not None and self._process.poll() is None:
+            end(self._process)
+
+    def _judge(self, name: str) -> Judge:
+        optional = (name == "rendering" and not self._question.video) or (
+            name == "warp kernels" and self._question.gpu_ids is None
+        )
+        return warning if optional else failure
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """End a process, which may be stuck in the kernel: it is then left to it, and ends when the kernel lets go."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
