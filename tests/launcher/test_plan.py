@@ -284,8 +284,9 @@ def test_a_function_without_a_run_directory_writes_no_logs() -> None:
 def test_a_plan_for_a_run_has_its_log_folder_and_restarts() -> None:
     plan = resolve_plan(LaunchConfig(gpu_ids=None, num_workers=2), {}, 0)
     run = plan.for_run(RUN, restarts=3)
-    assert (run.log_dir, [rank.restarts for rank in run.ranks]) == ("/runs/one/torchrunx", [3, 3])
-    assert replace(run.with_restarts(0), log_dir=None) == plan
+    assert (run.run_dir, run.log_dir) == (str(RUN), "/runs/one/torchrunx")
+    assert [rank.restarts for rank in run.ranks] == [3, 3]
+    assert replace(run.with_restarts(0), log_dir=None, run_dir=None) == plan
 
 
 def test_each_rank_sees_its_own_gpu_only() -> None:
