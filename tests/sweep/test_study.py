@@ -56,6 +56,19 @@ def test_every_cut_of_the_file_can_be_gone_on_from(tmp_path: Path) -> None:
         assert all(set(trial.params) == {parameter.name for parameter in SPACE} for trial in results)
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_importances_are_empty_as_long_as_nothing_is_known(tmp_path: Path) -> None:
+    study = open_study(tmp_path)
+    assert study.importances() == {}
+    for number in range(12):
+        trial = study.ask()
+        trial.complete(float(trial.params["layers"]), {})
+        if number < 2:
+            assert study.importances() == {}
+    found = study.importances()
+    assert max(found, key=lambda name: found[name]) == "layers"
+
+
 def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     (tmp_path / "again").mkdir()

@@ -1,5 +1,6 @@
 """The study: Optuna suggests settings, hears how trials go, and remembers all of it in the sweep's folder."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -153,8 +154,10 @@ class Study:
     def importances(self) -> dict[str, float]:
         """Estimate which share of the differences between values each parameter explains; empty with few trials."""
         try:
-            return optuna.importance.get_param_importances(self._study)
-        except (ValueError, RuntimeError):  # too few trials, or all of the same value
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message=".*importances will be equal")
+                return optuna.importance.get_param_importances(self._study)
+        except (ValueError, RuntimeError, UserWarning):  # too few trials, or no differences
             return {}
 
     def _seed_sampler(self, number: int) -> None:
