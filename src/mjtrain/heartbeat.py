@@ -3,8 +3,25 @@
 There is one heartbeat per process, as there is one rank per process. Without a launcher, the beats are not counted.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class Durations:
+    """How long a phase has taken so far, each time that it came. Times are in seconds."""
+
+    count: int = 0
+    total_s: float = 0.0
+    slowest_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """Add one time."""
+        self.count += 1
+        self.total_s += duration_s
+        self.slowest_s = max(self.slowest_s, duration_s)
 
 
 class Heartbeat:
@@ -18,6 +35,10 @@ class Heartbeat:
         report, evaluation or save."""
         self.iteration: int | None = None
         """The iteration that the phase belongs to, from 1; None where there are no iterations."""
+        self.began_s = time.monotonic()
+        """When the phase began."""
+        self.durations: dict[str, Durations] = {}
+        """How long the phases of iterations have taken, without those that were warming up."""
         self.warming_up = False
         """Whether a change of the Python stack counts as progress beside the beats, see `beat`."""
         self.waiting = False
@@ -35,7 +56,10 @@ class Heartbeat:
 
     def begin(self, phase: str, *, warming_up: bool = False, iteration: int | None = None) -> None:
         """Begin a phase; arguments as of `beat`, but that no iteration is that of the phase before."""
-        self.phase, self.warming_up = phase, warming_up
+        now_s = time.monotonic()
+        if self.iteration is not None and not self.warming_up:
+            self.durations.setdefault(self.phase, Durations()).add(now_s - self.began_s)
+        self.phase, self.warming_up, self.began_s = phase, warming_up, now_s
         if iteration is not None:
             self.iteration = iteration
 
@@ -51,6 +75,8 @@ def beat(phase: str | None = None, *, warming_up: bool = False, iteration: int |
         warming_up: With a phase, whether code is loaded or compiled in it, which may take minutes without a beat. Until
             the next phase begins, the rank then also makes progress when its Python stack changes.
         iteration: With a phase, the iteration that it belongs to, from 1; None for that of the phase before, if any.
+            Iterations are taken to be alike: how long a phase may go without a beat is learned from those before, see
+            --heartbeat-floor-s.
     """
     if phase is None:
         current.count()

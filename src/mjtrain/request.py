@@ -110,6 +110,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     config = resolve_teacher(config)
     config, job = resolve_requeue(config, launch, os.environ)
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
+    if not isinstance(config.env, EnvConfig):  # it may wait for something outside, such as a robot and its operator
+        plan = replace(plan, heartbeat_floor_s=None)
     device = plan.ranks[0].device
     asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
     if config.run.resume is not None and config.run.load is not None:

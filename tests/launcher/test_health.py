@@ -27,6 +27,9 @@ def state(rank: int, **fields: Any) -> RankState:
         ([{"progressed_s": 90.0, "waits": True}, {"progressed_s": 90.0}], [1], "no progress"),
         ([{"progressed_s": 90.0, "waits": True}] * 2, [0, 1], "all ranks wait for others"),
         ([{"progressed_s": 90.0, "waits": True}, {"done": True}], [0], "all ranks wait for others"),
+        ([{}, {"overdue": "no progress for 3 s: phase rollout"}], [1], "no progress for 3 s: phase rollout"),
+        ([{"progressed_s": 90.0, "waits": True}, {"overdue": "no progress for 3 s"}], [1], "no progress for 3 s"),
+        ([{}, {"overdue": "no progress for 3 s", "done": True}], None, ""),
         ([{"progressed_s": 90.0}, {"progressed_s": 80.0, "heard_s": 80.0}], [1], "no heartbeat"),
     ],
 )
@@ -42,6 +45,6 @@ def test_the_ranks_to_blame(states: list[dict[str, Any]], culprits: list[int] | 
 
 def test_progress_is_a_count_that_changes() -> None:
     one = state(0)
-    one.take_beat({"progress": 1, "phase": "rollout", "waits": False}, 200.0)
-    one.take_beat({"progress": 1, "phase": "rollout", "waits": True}, 300.0)
+    one.take_beat({"progress": 1, "phase": "rollout", "waits": False, "overdue": ""}, 200.0)
+    one.take_beat({"progress": 1, "phase": "rollout", "waits": True, "overdue": ""}, 300.0)
     assert (one.progressed_s, one.phase, one.waits) == (200.0, "rollout", True)

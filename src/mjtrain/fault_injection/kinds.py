@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -106,7 +106,7 @@ def _oom(_fault: Fault, place: Place) -> NoReturn:
 
 
 def _nan(fault: Fault, place: Place) -> None:
-    """In a rollout, give the first world of this rank a velocity that is no number; else, a parameter of a network."""
+    """In a rollout, give the first world of this rank a velocity that is no number; else, a weight of the critic."""
     import torch
 
     assert place.env is not None
@@ -115,20 +115,26 @@ def _nan(fault: Fault, place: Place) -> None:
         worlds = torch.arange(place.env.num_envs, device=place.env.device) == 0
         place.env.engine.set_qvel(worlds, torch.full_like(place.env.state.qvel, torch.nan))
         return
-    tensor = next(_find_tensors(place.learner.policy_weights()))
     with torch.no_grad():
-        tensor.view(-1)[0] = torch.nan
-    if next(_find_tensors(place.learner.policy_weights())).isfinite().all():
+        _find_weights(place.learner).view(-1)[0] = torch.nan
+    if _find_weights(place.learner).isfinite().all():
         raise RuntimeError(f"--inject-fault {fault}: the networks of this learner cannot be changed from outside")
 
 
-def _find_tensors(value: Any) -> Any:
-    """Yield the floating-point tensors of nested dictionaries."""
+def _find_weights(learner: "Learner") -> Any:
+    """Return the first weights of the critic, or else of any network, as the learner holds them."""
+    weights = [(name, tensor) for name, tensor in _find_tensors(learner.policy_weights()) if tensor.ndim > 1]
+    of_critic = [tensor for name, tensor in weights if name.startswith(("critic", "value"))]
+    return of_critic[0] if of_critic else weights[0][1]
+
+
+def _find_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the floating-point tensors of nested dictionaries by their paths."""
     if isinstance(value, dict):
-        for item in value.values():
-            yield from _find_tensors(item)
-    elif getattr(value, "is_floating_point", lambda: False)() and value.numel():
-        yield value
+        for key, item in value.items():
+            yield from _find_tensors(item, f"{name}.{key}".lstrip("."))
+    elif getattr(value, "is_floating_point", lambda: False)():
+        yield name, value
 
 
 def _slow(fault: Fault, _place: Place) -> None:

@@ -8,11 +8,12 @@ arrives is unpickled here. A message is a line of JSON with its `kind` and its f
 From a rank to its supervisor:
 
     hello         rank, pid, host           first of all; answered with the rank's output streams (open files)
-    beat          progress, phase, waits    once a second; `progress` is a count that grows with progress
+    beat          progress, phase, waits,   once a second; `progress` is a count that grows with progress, `overdue` why
+                  overdue                   it hangs by what it has shown, or empty
     signalled     signum                    this rank received a signal that asks for a stop
     stopping                                answer to `stop`: the function will return soon
     interrupting                            answer to `stop`: the function is interrupted
-    injected      fault                     a fault that was asked for (--inject-fault) is about to happen
+    injected      fault, phase              a fault that was asked for (--inject-fault) is about to happen
     done                                    the function has returned; body: what rank 0 of the host returned, pickled
     interrupted                             the function has been interrupted
     failed        traceback, summary,       the function has raised; body: the exception, pickled

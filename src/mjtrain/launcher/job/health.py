@@ -23,6 +23,8 @@ class RankState:
     phase: str = "start"
     waits: bool = False
     """Whether it waits for other ranks."""
+    overdue: str = ""
+    """Why it hangs by the limit that it has learned of its phase; empty if it does not."""
     done: bool = False
     """Whether its function has returned, or was interrupted as asked."""
     interrupted: bool = False
@@ -39,7 +41,7 @@ class RankState:
         """Take in a heartbeat."""
         if message["progress"] != self.progress:
             self.progress, self.progressed_s = message["progress"], now_s
-        self.phase, self.waits = message["phase"], message["waits"]
+        self.phase, self.waits, self.overdue = message["phase"], message["waits"], message["overdue"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,8 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
     """Look for ranks that hang.
 
     A rank hangs when its process sends no heartbeat (it is stopped, or native code keeps Python's lock), or when it
-    makes no progress; a rank that waits for others is not to blame unless all of them do.
+    makes no progress, for the time-out or for as long as it has learned of its phase itself. A rank that waits for
+    others is not to blame unless all of them do.
 
     Args:
         states: All ranks that have begun.
@@ -77,6 +80,9 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
     to_blame = [state for state in stuck if not state.waits]
     if to_blame:
         return Hang(culprits=to_blame, reason=f"no progress for {timeout_s:g} s (--heartbeat-timeout-s)")
+    overdue = [state for state in running if state.overdue]
+    if overdue:
+        return Hang(culprits=overdue, reason=overdue[0].overdue)
     patience_s = timeout_s if alone else timeout_s + OTHER_HOST_S
     if stuck and all(now_s - state.progressed_s > patience_s for state in running):
         return Hang(

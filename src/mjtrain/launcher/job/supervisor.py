@@ -186,6 +186,7 @@ class Supervisor:
             if state.rank == self._plan.ranks[0].rank and kind == "done":
                 self._value = body
         elif kind == "injected":
+            state.phase = message["phase"]
             self._on_injected(state, message["fault"])
         elif kind == "failed":
             state.report, state.pickled_error = message, body

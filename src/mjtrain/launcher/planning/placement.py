@@ -237,6 +237,7 @@ def _make_plan(
         connect_timeout_s=config.connect_timeout_s,
         process_group_timeout_s=config.process_group_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
+        heartbeat_floor_s=config.heartbeat_floor_s,
         start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
         stop_grace_s=config.stop_grace_s,
         max_restarts=config.max_restarts,

@@ -101,6 +101,9 @@ class LaunchPlan:
     heartbeat_timeout_s: float = 300.0
     """Silence of a rank after which it counts as hanging."""
 
+    heartbeat_floor_s: float | None = None
+    """Shortest such time that is learned from what a phase has shown; None learns nothing."""
+
     start_timeout_s: float = 300.0
     """Time that spawned ranks have until they begin."""
 

@@ -119,10 +119,11 @@ def _check_request(config: LaunchConfig) -> None:
             raise RequestError(f"{flag} {value}: must be at least {least}")
     for flag, value in (
         ("--heartbeat-timeout-s", config.heartbeat_timeout_s),
+        ("--heartbeat-floor-s", config.heartbeat_floor_s),
         ("--connect-timeout-s", config.connect_timeout_s),
         ("--process-group-timeout-s", config.process_group_timeout_s),
     ):
-        if not value > 0:
+        if value is not None and not value > 0:
             raise RequestError(f"{flag} {value}: must be more than 0")
     if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
         raise workers_with_gpus(config)

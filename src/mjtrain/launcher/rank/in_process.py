@@ -15,6 +15,7 @@ from mjtrain.fault_injection import make_heartbeat
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.rank.phase_limits import PhaseLimits
 from mjtrain.launcher.rank.progress import HangWatch
 from mjtrain.rank import RankContext
 from mjtrain.standard_streams import write_to_stderr
@@ -46,7 +47,8 @@ def run_in_process(
     (context,) = plan.ranks
     heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, _announce)
     stop = _Stop(plan.stop_grace_s)
-    hang = _Hang(context, plan.heartbeat_timeout_s, crash_dir)
+    limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
+    hang = _Hang(context, limits, crash_dir)
     try:
         with (
             hang.watch,
@@ -84,12 +86,11 @@ def _announce(fault: str) -> None:
 class _Hang:
     """What happens when the function in this very process hangs."""
 
-    def __init__(self, context: RankContext, timeout_s: float, crash_dir: Path | None) -> None:
+    def __init__(self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None) -> None:
         self._context = context
-        self._timeout_s = timeout_s
         self._crash_dir = crash_dir
         self._thread = threading.get_ident()
-        self.watch = HangWatch(timeout_s, self._on_hang)
+        self.watch = HangWatch(limits, self._on_hang)
         self.failure: Failure | None = None
 
     def instead_of(self, on_signal: Callable[[int], None]) -> Callable[[int], None]:
@@ -102,10 +103,10 @@ class _Hang:
 
         return handle
 
-    def _on_hang(self, stack: str) -> None:
+    def _on_hang(self, reason: str, stack: str) -> None:
         """Interrupt the function; end the process if the function does not come back."""
         failure = Failure(
-            summary=f"hangs: no progress for {self._timeout_s:g} s (--heartbeat-timeout-s)",
+            summary=f"hangs: {reason}",
             detail=f"Its Python stack:\n{stack}",
             rank=self._context.rank,
             host=socket.gethostname(),

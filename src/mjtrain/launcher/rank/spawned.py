@@ -20,7 +20,8 @@ from mjtrain.fault_injection import make_heartbeat
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
-from mjtrain.launcher.rank.progress import Progress
+from mjtrain.launcher.rank.phase_limits import PhaseLimits
+from mjtrain.launcher.rank.progress import TICK_S, Progress
 from mjtrain.launcher.rank.rank_rendezvous import open_job_store
 from mjtrain.rank import RankContext
 from mjtrain.standard_streams import flush_standard_streams
@@ -31,7 +32,6 @@ STACK_SIGNAL = signal.SIGRTMIN + 7
 RENDEZVOUS_NAME = "rendezvous"
 """File in the job's folder through which the ranks of one host find each other."""
 
-_BEAT_INTERVAL_S = 1.0
 _REPORT_PATIENCE_S = 30.0
 _HEARING_S = 0.5
 """Time in which a request to stop reaches all ranks of a job."""
@@ -54,7 +54,8 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
     os.environ.update(rank_environ(plan, context))
     # Before the thread begins that sends the heartbeats.
     heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, lambda fault: supervisor.announce(fault))
-    supervisor = SupervisorClient(context, scratch, beat_interval_s=min(_BEAT_INTERVAL_S, plan.heartbeat_timeout_s / 4))
+    limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
+    supervisor = SupervisorClient(context, scratch, limits)
     try:
         from mjtrain.worker import rank_scope
 
@@ -91,9 +92,9 @@ def rank_environ(plan: LaunchPlan, context: RankContext) -> dict[str, str]:
 class SupervisorClient:
     """A rank's connection to the supervisor of its host."""
 
-    def __init__(self, context: RankContext, scratch: Path, beat_interval_s: float) -> None:
+    def __init__(self, context: RankContext, scratch: Path, limits: PhaseLimits) -> None:
         """Connect, take over the output streams, watch for signals and send heartbeats."""
-        self._interval_s = beat_interval_s
+        self._limits = limits
         self._connection = connect(scratch)
         self.sender = Sender(self._connection)
         self.sender.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
@@ -111,7 +112,7 @@ class SupervisorClient:
         self._interrupted = False
         for signum in STOP_SIGNALS:
             signal.signal(signum, self._on_signal)
-        self._main_thread = threading.get_ident()
+        self._main_thread = threading.current_thread()
         threading.Thread(target=self._keep_in_touch, name="mjtrain-heartbeat", daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -148,7 +149,7 @@ class SupervisorClient:
 
     def announce(self, fault: str) -> None:
         """Say that a fault is about to be injected; the supervisor reads this even if the process ends at once."""
-        self.sender.send("injected", fault=fault)
+        self.sender.send("injected", fault=fault, phase=heartbeat.current.phase)
 
     def _hold_signals(self) -> None:
         """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
@@ -174,14 +175,15 @@ class SupervisorClient:
     def _keep_in_touch(self) -> None:
         """Send heartbeats, and do what the supervisor asks for."""
         reader = MessageReader()
-        progress = Progress(self._main_thread)
+        progress = Progress(self._main_thread, self._limits)
+        interval_s = min(TICK_S, self._limits.ceiling_s / 4)
         try:
             while True:
                 self.sender.send("beat", **progress.look())
                 if self._signalled is not None:
                     self.sender.send("signalled", signum=self._signalled)
                     self._signalled = None
-                ready, _, _ = select.select([self._connection], [], [], self._interval_s)
+                ready, _, _ = select.select([self._connection], [], [], interval_s)
                 if not ready:
                     continue
                 data = self._connection.recv(65536)
@@ -201,4 +203,5 @@ class SupervisorClient:
         else:
             self._interrupted = True
             self.sender.send("interrupting")
-            signal.pthread_kill(self._main_thread, signal.SIGINT)
+            assert self._main_thread.ident is not None
+            signal.pthread_kill(self._main_thread.ident, signal.SIGINT)
