@@ -2,10 +2,8 @@
 
 import atexit
 import ctypes
-import faulthandler
 import gc
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -65,14 +63,6 @@ def _loop() -> None:
         pass
 
 
-def _exhaust_memory() -> None:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), used + (256 << 20)))
-    hoard = []
-    while True:
-        hoard.append(torch.ones(1 << 24))
-
-
 def _eat_memory() -> None:
     hoard = []
     while True:
@@ -82,21 +72,19 @@ def _eat_memory() -> None:
 FAULTS = {
     "raise": _raise,
     "unpicklable": _raise_unpicklable,
-    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "SIGSEGV": faulthandler._sigsegv,  # pyright: ignore[reportAttributeAccessIssue]
-    "exit0": lambda: os._exit(0),
-    "exit3": lambda: os._exit(3),
     "sleep": lambda: time.sleep(1000),
     "loop": _loop,
     "native_loop": _loop_natively,
-    "rlimit": _exhaust_memory,
     "oom": _eat_memory,
 }
 
 
 def work(context: mjtrain.RankContext, name: str, who: str = "0", *_: object) -> str:
-    """Work together for a while, until the fault; "none" never ends, "short" comes to an end."""
+    """Work together for a while, until the fault; "none" never ends, "short" comes to an end.
+
+    With "injected", the fault is that of FAULT_INJECTED.
+    """
     if "FAULT_GRANDCHILD" in os.environ:
         _start_grandchild(context.rank)
     try:
@@ -115,6 +103,10 @@ def _work(context: mjtrain.RankContext, name: str, who: int) -> str:
             if context.rank == who and name in FAULTS:
                 mark()
                 FAULTS[name]()
+            if context.rank == who and name == "injected":
+                mark()
+        if name == "injected":
+            mjtrain.beat("work")
         total = torch.ones(1)
         dist.all_reduce(total)
         assert total == context.world_size
@@ -194,6 +186,7 @@ def main() -> None:
         heartbeat_timeout_s=float(os.environ.get("FAULT_HEARTBEAT", "300")),
         stop_grace_s=float(os.environ.get("FAULT_GRACE", "60")),
         torchrunx_log_dir="torchrunx",
+        inject_fault=tuple(os.environ.get("FAULT_INJECTED", "").split()),
     )
     fn = {"save_when_asked": save_when_asked, "build": build, "wait_apart": wait_apart}.get(name, work)
     bombs = [Bomb(int(args[0]))] if name == "bomb" else []

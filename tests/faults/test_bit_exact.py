@@ -9,13 +9,13 @@ import torch
 
 from support.jobs import BIN, Job
 
-STEPS, MINI_BATCHES, SAVE_INTERVAL, ITERATIONS = 24, 20, 3, 12
-"""Env steps and mini-batches of an iteration of Cartpole-Balance; how often this run saves, and how long it is."""
+SAVE_INTERVAL, ITERATIONS = 3, 12
+"""How often this run saves, and how long it is."""
 
 KILLS = (
-    f"rollout:1:{4 * STEPS + 7}",  # in iteration 5, from the start
-    f"update:0:{4 * MINI_BATCHES + 3}",  # in iteration 8, from the checkpoint of iteration 3
-    "save:1:2",  # while iteration 9 is saved, from the checkpoint of iteration 6; the first call is the one that loads
+    "rank=1,phase=rollout,iteration=5,step=7,kind=sigkill",  # from the start
+    "rank=0,phase=update,iteration=8,step=4,kind=sigkill",  # from the checkpoint of iteration 3
+    "rank=1,phase=save,iteration=9,kind=sigkill",  # from the checkpoint of iteration 6
 )
 
 TIMES = ("_time", "_per_second", "slowest_rank")
@@ -26,8 +26,8 @@ def train(folder: Path, kills: tuple[str, ...]) -> Job:
     folder.mkdir()
     command = [str(BIN / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", "2", "--max-restarts", "5"]
     command += ["--num-envs", "16", "--num-threads", "1", "--max-iterations", str(ITERATIONS), "--seed", "3"]
-    command += ["--agent.save-interval", str(SAVE_INTERVAL), "--agent.algorithm.class-name", "killed_ppo:KilledPpo"]
-    return Job([*command, "--logger", "none", "--log-root", "logs"], folder, {"KILLS": ",".join(kills)})
+    command += ["--agent.save-interval", str(SAVE_INTERVAL), *(["--inject-fault", *kills] if kills else [])]
+    return Job([*command, "--logger", "none", "--log-root", "logs"], folder)
 
 
 def flatten(value: Any, name: str = "") -> dict[str, Any]:
@@ -68,7 +68,8 @@ def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path:
     outcomes = {name: job.finish(since=0.0, timeout_s=400.0) for name, job in jobs.items()}
     for outcome in outcomes.values():
         assert outcome.status == 0, outcome.stderr
-    assert len(list((tmp_path / "killed").glob("killed_*"))) == len(KILLS)
+    assert [row["fault"] for row in jobs["killed"].injected()] == list(KILLS)
+    assert jobs["undisturbed"].injected() == []
     (undisturbed,) = (tmp_path / "undisturbed").glob("logs/*/*")
     (killed,) = (tmp_path / "killed").glob("logs/*/*")
 

@@ -38,18 +38,25 @@ def test_a_save_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
 
 def test_restarts_come_to_an_end(tmp_path: Path, record: Record) -> None:
     """A failure that comes every time is retried as often as asked, and is then the job's; one rank is enough."""
-    outcome = training(tmp_path, "--max-restarts", "1", ranks=1, FAULT="update:0").finish()
+    fault = "rank=0,phase=update,kind=raise,times=2"
+    outcome = training(tmp_path, "--max-restarts", "1", "--inject-fault", fault, ranks=1).finish()
     assert outcome.status == 1
-    assert "in phase update: ValueError: the arm fell off" in outcome.last_block
+    assert "in phase update: InjectedError: as asked for by --inject-fault; after" in outcome.last_block
     (metrics,) = tmp_path.glob("logs/*/*/metrics.jsonl")
-    (row,) = [json.loads(line) for line in metrics.read_text().splitlines() if '"end"' not in line]
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [row.get("event") for row in rows] == ["fault", "restart", "fault", "end"]
+    assert rows[-1]["cause"].endswith(f"; after injected fault {fault}")
+    row = rows[1]
     cause = row.pop("cause")
     assert (row["event"], row["restart"], row["iteration"]) == ("restart", 1, 0)
-    assert "ValueError: the arm fell off" in cause
+    assert "InjectedError: as asked for by --inject-fault" in cause
+    assert cause.endswith(f"; after injected fault {fault}")
     assert row["wait_s"] in (1.0, 2.0)  # 1 s if the ranks have taken 10 s to fail, as on a busy machine
     assert f"restart 1 of 1 in {row['wait_s']:g} s" in outcome.stderr
     assert len(list(tmp_path.glob("logs/*/*/torchrunx/*"))) == 2
-    record("exception, each time, --max-restarts 1", "update, 1 rank", outcome, last_words=cause)
+    record(
+        "exception, each time, --max-restarts 1", "update, 1 rank", outcome, last_words=cause.partition("; after")[0]
+    )
 
 
 def test_a_wrong_request_is_not_tried_again(tmp_path: Path) -> None:

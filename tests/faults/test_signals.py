@@ -97,8 +97,9 @@ def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
-    job = training(tmp_path, "--max-iterations", "4", "--drift-check-interval", "0", FAULT_SLOW_SAVE="1.5")
-    job.wait_for_file(job.marker)
+    slow = ["--inject-fault", "rank=0,phase=save,kind=slow,seconds=1.5"]
+    job = training(tmp_path, "--max-iterations", "4", "--drift-check-interval", "0", *slow)
+    job.wait_for("injecting fault rank=0,phase=save", "stderr")
     outcome = job.finish(job.kill(signum))
     assert outcome.status == (-signum if signum == signal.SIGKILL else 128 + signum)
     checkpoint, problems = find_valid_checkpoint(run_dir(tmp_path))

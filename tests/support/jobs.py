@@ -1,5 +1,6 @@
 """Start real jobs, injure them, and look at what is left."""
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parents[1] / "faults"
 BIN = Path(sys.executable).parent
@@ -94,6 +96,12 @@ class Job:
                     continue
         return {(address, port) for address, port, inode in listening_sockets() if inode in inodes}
 
+    def injected(self) -> list[dict[str, Any]]:
+        """Return the events of the faults that --inject-fault has caused in its run."""
+        (metrics,) = self.folder.glob("logs/*/*/metrics.jsonl")
+        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        return [row for row in rows if row.get("event") == "fault"]
+
     def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in (self._out / stream).read_text():
@@ -126,7 +134,7 @@ class Job:
         """Wait for the end and for the processes to go.
 
         Args:
-            since: When the fault was; None where the job has written it down itself.
+            since: When the fault was; None where the job has written it down itself, or as an event of its run.
         """
         try:
             status = self.process.wait(timeout_s)
@@ -140,7 +148,7 @@ class Job:
         assert left == {}, f"left behind: {left}"
         assert not self.listening()
         if since is None:
-            since = float(self.marker.read_text())
+            since = float(self.marker.read_text()) if self.marker.exists() else self.injected()[-1]["time"]
         for stream in (self._stdout, self._stderr):
             stream.seek(0)
         return Outcome(
