@@ -54,6 +54,9 @@ class Options:
     copy_env: tuple[str, ...] = ()
     """Patterns of further environment variables to copy to all --hostnames."""
 
+    skip: tuple[str, ...] = ()
+    """Checks to leave out: gpus, log-root, storage, kernels, rendering, ranks."""
+
     timeout_s: float = 60.0
     """Seconds that each check may take, and that ranks have to find each other."""
 
@@ -102,6 +105,7 @@ def _main(argv: list[str]) -> None:
         log_root=options.log_root,
         checkpoint_url=options.checkpoint_url,
         video=options.video,
+        skip=options.skip,
         timeout_s=options.timeout_s,
     )
     findings = run_doctor(request, show)

@@ -14,14 +14,14 @@ from mjtrain.doctor.question import Question
 from mjtrain.launcher.ipc.processes import die_with_parent
 from mjtrain.launcher.ipc.signals import leave
 
-CHECKS = {
-    "log root": "mjtrain.doctor.folder:check_log_root",
-    "storage": "mjtrain.doctor.stored:check_storage",
-    "rendering": "mjtrain.doctor.frame:check_frame",
+FUNCTIONS = {
     "gpus": "mjtrain.doctor.gpus:check_gpus",
-    "warp kernels": "mjtrain.doctor.kernels:check_kernels",
+    "log-root": "mjtrain.doctor.folder:check_log_root",
+    "storage": "mjtrain.doctor.stored:check_storage",
+    "kernels": "mjtrain.doctor.kernels:check_kernels",
+    "rendering": "mjtrain.doctor.frame:check_frame",
 }
-"""Function of each check; its module is imported by its process only."""
+"""Function of each check in `timed.SLOW_CHECKS`; its module is imported by its process only."""
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda signum, _: leave(signum))
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    module, _, function = CHECKS[name].partition(":")
+    module, _, function = FUNCTIONS[name].partition(":")
     findings = getattr(importlib.import_module(module), function)(Question.from_plain(json.load(sys.stdin)))
     with answer:
         json.dump([finding.to_plain() for finding in findings], answer)

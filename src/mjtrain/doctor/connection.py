@@ -49,7 +49,7 @@ def check_port(question: Question) -> list[Finding]:
     except OSError as error:
         advice = "set MASTER_PORT to a free port on every host, or end the program that holds this one"
         holder = f", held by {_find_holder(port)}" if error.errno == errno.EADDRINUSE else ""
-        return [failure("port", f"{name}:{port}: {(error.strerror or str(error)).lower()}{holder}", advice)]
+        return [failure("port", f"{name}:{port}: {os.strerror(error.errno or 0).lower()}{holder}", advice)]
     return [ok("port", f"{name}:{port} is free")]
 
 

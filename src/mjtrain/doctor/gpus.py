@@ -13,8 +13,6 @@ _BUSY = 0.1
 
 def check_gpus(question: Question) -> list[Finding]:
     """Ask the driver about every GPU, and torch whether CUDA works."""
-    if question.gpu_ids is None:
-        return [skipped("gpus", "--gpu-ids None")]
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -14,7 +14,7 @@ from mjtrain.doctor.connection import check_interface, check_port
 from mjtrain.doctor.finding import Finding
 from mjtrain.doctor.limits import check_limits
 from mjtrain.doctor.question import Question
-from mjtrain.doctor.timed import TimedChecks
+from mjtrain.doctor.timed import SLOW_CHECKS, TimedChecks
 from mjtrain.doctor.versions import check_versions, describe_host
 from mjtrain.launcher.ipc.host_connection import HostConnection
 
@@ -55,7 +55,7 @@ def _check_all(connection: HostConnection, question: Question, timed: TimedCheck
     _send(connection, check_versions(facts))
     _send(connection, check_limits(question))
     _send(connection, check_interface(question, os.environ) + check_port(question))
-    for name in ("gpus", "log root", "storage", "warp kernels", "rendering"):
+    for name in SLOW_CHECKS:
         _send(connection, timed.run(name))
     connection.send("done")
     connection.flush(_FLUSH_S)

@@ -12,15 +12,13 @@ from typing import Any
 from mjtrain.config import LaunchConfig
 from mjtrain.doctor.finding import Finding, failure
 from mjtrain.doctor.question import Question
+from mjtrain.doctor.timed import SLOW_CHECKS
 from mjtrain.doctor.versions import describe_host
 from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 
 AGENT = "mjtrain.doctor.host_agent"
-
-_NUM_SLOW_CHECKS = 5
-"""Checks of an agent that may each take as long as the question allows."""
 
 _START_S = 60.0
 """Time that an agent has to start, perhaps from a cold disk."""
@@ -88,7 +86,7 @@ def _ask(
     name: str | None = None,
 ) -> list[HostReport]:
     reports = [HostReport(name=name or handle.host) for handle in handles]
-    limit_s = _START_S + _NUM_SLOW_CHECKS * max(question.timeout_s + 2 * _END_S for question in questions)
+    limit_s = _START_S + len(SLOW_CHECKS) * max(question.timeout_s + 2 * _END_S for question in questions)
     deadline_s = time.monotonic() + limit_s
 
     def add(report: HostReport, finding: Finding) -> None:

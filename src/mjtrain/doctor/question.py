@@ -35,6 +35,9 @@ class Question:
     listens_at: tuple[str, int] | None = None
     """Name and port at which this host waits for the others; None if it does not, or at a port that is free."""
 
+    skip: tuple[str, ...] = ()
+    """Checks to leave out, of `timed.SLOW_CHECKS`."""
+
     timeout_s: float = 60.0
     """Time that a check may take, in seconds."""
 

@@ -12,6 +12,7 @@ from mjtrain.doctor.judge_ranks import judge_ranks
 from mjtrain.doctor.launch_errors import explain
 from mjtrain.doctor.question import Question
 from mjtrain.doctor.ranks import RankTask, check_ranks
+from mjtrain.doctor.timed import SLOW_CHECKS
 from mjtrain.doctor.versions import compare_versions
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
@@ -24,6 +25,9 @@ _KEEP_FROM_STARTING = {"host", "python", "packages", "descriptors", "processes",
 
 _IMPORTS_S = 60.0
 """Time that ranks have until they begin, beside the limit of each check."""
+
+SKIPPABLE = (*SLOW_CHECKS, "ranks")
+"""Names of the checks that can be left out."""
 
 OnFinding = Callable[[Finding], None]
 
@@ -43,6 +47,9 @@ class DoctorRequest:
 
     video: bool = False
     """Whether videos would be recorded."""
+
+    skip: tuple[str, ...] = ()
+    """Checks to leave out, of `SKIPPABLE`."""
 
     timeout_s: float = 60.0
     """Time that a check may take, in seconds."""
@@ -84,6 +91,9 @@ def _check(request: DoctorRequest) -> DoctorRequest:
     """
     if not request.timeout_s > 0:
         raise RequestError(f"--timeout-s {request.timeout_s:g}: must be more than 0")
+    for name in request.skip:
+        if name not in SKIPPABLE:
+            raise RequestError(f"--skip {name}: give some of {', '.join(SKIPPABLE)}")
     url = request.checkpoint_url
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
     launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
@@ -108,6 +118,7 @@ def _make_question(request: DoctorRequest, num_ranks: int | None, world_size: in
         world_size=world_size,
         num_threads=launch.num_threads,
         interface=launch.interface,
+        skip=request.skip,
         timeout_s=request.timeout_s,
     )
 
@@ -121,8 +132,8 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
     reports = ask_hosts(questions, launch, tell)
     findings = [finding for report in reports for finding in report.findings]
     findings += _compare(reports, tell)
-    if blocking := _find_blocking(findings):
-        tell(skipped("ranks", f"not started, because of {blocking}"))
+    if reason := _why_not(request, findings):
+        tell(skipped("ranks", reason))
         return
     try:
         plan = make_plan(launch, hosts=find_hosts(launch))
@@ -144,10 +155,10 @@ def _check_this_host(request: DoctorRequest, tell: OnFinding) -> None:
         question = replace(_make_question(request, here, plan.world_size), listens_at=_find_port(external))
         report = ask_this_host(question, on_finding)
     findings = [] if report is None else report.findings
-    if blocking := _find_blocking(findings):
+    if reason := _why_not(request, findings):
         for finding in held:
             tell(finding)
-        tell(skipped("ranks", f"not started, because of {blocking}"))
+        tell(skipped("ranks", reason))
         return
     others = external is not None and report is not None
     task = RankTask(
@@ -206,10 +217,13 @@ def _compare(reports: list[HostReport], tell: OnFinding) -> list[Finding]:
     return found
 
 
-def _find_blocking(findings: list[Finding]) -> str:
-    """Name the failures that keep ranks from starting; empty if there are none."""
+def _why_not(request: DoctorRequest, findings: list[Finding]) -> str:
+    """Say why no ranks are started; empty if they are."""
+    if "ranks" in request.skip:
+        return "--skip ranks"
     failed = [one for one in findings if one.result == "failure" and one.check in _KEEP_FROM_STARTING]
-    return ", ".join(dict.fromkeys(f"{one.check} on {one.place}" for one in failed))
+    names = ", ".join(dict.fromkeys(f"{one.check} on {one.place}" for one in failed))
+    return f"not started, because of {names}" if names else ""
 
 
 def _can_write(findings: list[Finding]) -> bool:

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mjtrain.doctor.finding import Finding, failure, ok, skipped
+from mjtrain.doctor.finding import Finding, failure, ok
 from mjtrain.doctor.folder import PREFIX, nearest_existing
 from mjtrain.doctor.question import Question
 from mjtrain.storage import StorageError
@@ -22,8 +22,7 @@ _ADVICE = (
 def check_storage(question: Question) -> list[Finding]:
     """Write, read and delete one object below --checkpoint-url."""
     url = question.checkpoint_url
-    if url is None:
-        return [skipped("storage", "no --checkpoint-url")]
+    assert url is not None
     name, content = f"{PREFIX}{uuid.uuid4().hex}", uuid.uuid4().bytes
     made = list(_missing_folders(url))
     begin_s = time.monotonic()

@@ -7,20 +7,21 @@ import subprocess
 import sys
 import threading
 
-from mjtrain.doctor.finding import Finding, Judge, failure, warning
+from mjtrain.doctor.finding import Finding, Judge, failure, skipped, warning
 from mjtrain.doctor.question import Question
 from mjtrain.launcher.failure import describe_exit
 
 _GRACE_S = 2.0
 """Time that a check has to delete what it wrote."""
 
-_HANGS = {
-    "log root": "the file system does not answer: look at its mount and its server, or give another --log-root",
-    "storage": "the storage does not answer: look at the URL, the endpoint, the proxy and the firewall",
-    "rendering": "the graphics driver does not answer: restart the machine, or try MUJOCO_GL=osmesa",
+SLOW_CHECKS = {
     "gpus": "the driver does not answer: `nvidia-smi` may hang as well; reset the GPU or restart the machine",
-    "warp kernels": "give a larger --timeout-s if the machine is slow; otherwise reset the GPU or restart the machine",
+    "log-root": "the file system does not answer: look at its mount and its server, or give another --log-root",
+    "storage": "the storage does not answer: look at the URL, the endpoint, the proxy and the firewall",
+    "kernels": "give a larger --timeout-s if the machine is slow; otherwise reset the GPU or restart the machine",
+    "rendering": "the graphics driver does not answer: restart the machine, or try MUJOCO_GL=osmesa",
 }
+"""Checks that may hang, in their order, and what to do then."""
 
 
 class TimedChecks:
@@ -36,11 +37,13 @@ class TimedChecks:
         """Run one check.
 
         Args:
-            name: One of `check_process.CHECKS`.
+            name: One of `SLOW_CHECKS`.
 
         Returns:
             Its findings; a failure if it hangs or crashes.
         """
+        if (reason := _why_not(name, self._question)) is not None:
+            return [skipped(_label(name), reason)]
         command = [sys.executable, "-P", "-m", "mjtrain.doctor.check_process", name, str(os.getpid())]
         with self._lock:
             if self._stopped:
@@ -53,12 +56,12 @@ class TimedChecks:
         except subprocess.TimeoutExpired:
             end(process)
             figure = f"no answer within {self._question.timeout_s:g} s (--timeout-s)"
-            return [self._judge(name)(name, figure, _HANGS[name])]
+            return [self._judge(name)(_label(name), figure, SLOW_CHECKS[name])]
         if process.returncode == 0:
             return [Finding.from_plain(plain) for plain in json.loads(out)]
         lines = err.strip().splitlines() or ["without a message"]
         figure = f"the check {describe_exit(process.returncode)[0]}: {lines[-1][:160]}"
-        return [self._judge(name)(name, figure, "install anew the library or driver that the message names")]
+        return [self._judge(name)(_label(name), figure, "install anew the library or driver that the message names")]
 
     def stop(self) -> None:
         """End the check that runs, and run no other one."""
@@ -69,9 +72,24 @@ class TimedChecks:
 
     def _judge(self, name: str) -> Judge:
         optional = (name == "rendering" and not self._question.video) or (
-            name == "warp kernels" and self._question.gpu_ids is None
+            name == "kernels" and self._question.gpu_ids is None
         )
         return warning if optional else failure
+
+
+def _label(name: str) -> str:
+    return {"log-root": "log root", "kernels": "warp kernels"}.get(name, name)
+
+
+def _why_not(name: str, question: Question) -> str | None:
+    """Say why a check need not be made; None if it must."""
+    if name in question.skip:
+        return f"--skip {name}"
+    if name == "gpus" and question.gpu_ids is None:
+        return "--gpu-ids None"
+    if name == "storage" and question.checkpoint_url is None:
+        return "no --checkpoint-url"
+    return None
 
 
 def end(process: "subprocess.Popen[str]") -> None:

@@ -1,0 +1,258 @@
+"""Ills of one host, each seeded for real: what doctor says of it, and its status."""
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+SLOW = {"gpus", "log-root", "storage", "kernels", "rendering", "ranks"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ill:
+    """What is wrong with a host, and what doctor must say of it."""
+
+    check: str
+    result: str
+    figure: str
+    """Part of what the table says."""
+    advice: str
+    """Part of the advice."""
+    before: str = ":"
+    """Commands of a shell in mounts of its own, before doctor starts; {folder} is the folder of the test."""
+    flags: tuple[str, ...] = ()
+    environ: dict[str, str] = field(default_factory=dict)
+    needs: str | None = None
+    """The check that must not be skipped."""
+
+
+ILLS = {
+    "no EGL": Ill(
+        check="rendering",
+        result="warning",
+        figure="egl: ",
+        advice="apt-get install libegl1 libegl-mesa0",
+        environ={"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "MUJOCO_GL": "egl"},
+        needs="rendering",
+    ),
+    "no EGL, and videos": Ill(
+        check="rendering",
+        result="failure",
+        figure="egl: ",
+        advice="apt-get install libegl1 libegl-mesa0",
+        environ={"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "MUJOCO_GL": "egl"},
+        flags=("--video",),
+        needs="rendering",
+    ),
+    "read-only log root": Ill(
+        check="log root",
+        result="failure",
+        figure="read-only file system",
+        advice="mount it with write permission",
+        before="mkdir {folder}/logs && mount -t tmpfs -o ro none {folder}/logs",
+        needs="log-root",
+    ),
+    "full disk": Ill(
+        check="disk space",
+        result="failure",
+        figure="MB free at ",
+        advice="delete old runs, keep fewer checkpoints (--keep-checkpoints N)",
+        before="mkdir {folder}/logs && mount -t tmpfs -o size=8m none {folder}/logs",
+        needs="log-root",
+    ),
+    "too few descriptors": Ill(
+        check="descriptors",
+        result="failure",
+        figure="20 open files per process",
+        advice="`ulimit -n 65536`",
+        before="ulimit -n 20",
+        flags=("--num-workers", "2", "--num-threads", "1"),
+    ),
+    "wrong interface": Ill(
+        check="interface",
+        result="failure",
+        figure="GLOO_SOCKET_IFNAME nosuch: there is no such interface",
+        advice="unset GLOO_SOCKET_IFNAME, or set it to one of ",
+        environ={"GLOO_SOCKET_IFNAME": "nosuch"},
+    ),
+    "small /dev/shm": Ill(
+        check="/dev/shm",
+        result="warning",
+        figure="8.39 MB free",
+        advice="docker run --shm-size=1g",
+        before="mount -t tmpfs -o size=8m none /dev/shm",
+    ),
+    "too little memory": Ill(
+        check="memory",
+        result="failure",
+        figure="4 ranks take 4.29 GB",
+        advice="start fewer ranks, end other programs, or raise the limit",
+        before="{enter_cgroup}",
+        flags=("--num-workers", "4", "--num-threads", "1"),
+    ),
+    "a storage that refuses": Ill(
+        check="storage",
+        result="failure",
+        figure="",
+        advice="check the bucket, the credentials",
+        before="mkdir {folder}/bucket && mount -t tmpfs -o ro none {folder}/bucket",
+        flags=("--checkpoint-url", "file://{folder}/bucket/runs"),
+        needs="storage",
+    ),
+}
+
+
+def why_no_mounts() -> str | None:
+    """Say why this machine allows no mounts of one's own; None if it does."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return "mounts of one's own need root and the program unshare"
+    done = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False
+    )
+    return None if done.returncode == 0 else f"mounts of one's own are not allowed here: {done.stderr.strip()}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mounts() -> None:
+    if (reason := why_no_mounts()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[str]:
+    """A command with which a shell gets 1.5 GB of memory only."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = Path(root) / f"mjtrain-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+            (folder / limit).write_text("1500000000")
+        except OSError:
+            if folder.is_dir():
+                folder.rmdir()
+            continue
+        yield f"echo $$ > {folder}/cgroup.procs"
+        deadline = time.monotonic() + 10.0
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        folder.rmdir()
+        return
+    pytest.skip("memory cgroups are not allowed here")
+
+
+def doctor(
+    folder: Path, *flags: str, before: str = ":", skip: set[str] = SLOW, **environ: str
+) -> tuple[subprocess.CompletedProcess[str], list[dict[str, str]]]:
+    """Run the command in mounts of its own; return how it ended, and what it wrote as JSON."""
+    report = folder.parent / f"{folder.name}.json"
+    command = [sys.executable, "-m", "mjtrain", "doctor", "--gpu-ids", "None", "--json", str(report), *flags]
+    command += ["--skip", *sorted(skip)] if skip else []
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-ec", f"{before}\nexec {shlex.join(command)}"],
+        cwd=folder,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    answer = json.loads(report.read_text())
+    assert answer["would_fail"] == (done.returncode == 1)
+    return done, answer["findings"]
+
+
+@pytest.mark.parametrize("name", ILLS)
+def test_an_ill_is_found_with_its_advice(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    ill = ILLS[name]
+    names = {"folder": tmp_path}
+    if "{enter_cgroup}" in ill.before:
+        names["enter_cgroup"] = request.getfixturevalue("small_cgroup")
+    flags = [flag.format(**names) for flag in ill.flags]
+    done, findings = doctor(tmp_path, *flags, before=ill.before.format(**names), skip=SLOW - {ill.needs}, **ill.environ)
+    (found,) = [one for one in findings if one["check"] == ill.check and one["result"] != "ok"]
+    assert (found["result"], found["place"]) == (ill.result, socket.gethostname())
+    assert ill.figure in found["figure"]
+    assert ill.advice in found["advice"]
+    assert [one["check"] for one in findings if one["result"] == ill.result] == [ill.check]
+    assert done.returncode == (1 if ill.result == "failure" else 0)
+    assert f"{ill.result}: {ill.check} on {found['place']}: {found['advice']}" in done.stdout.splitlines()
+
+
+def test_a_host_without_ills(tmp_path: Path) -> None:
+    """With all that the ills above lack, everything is ok, and nothing is left."""
+    done, findings = doctor(
+        tmp_path, "--num-workers", "2", "--checkpoint-url", f"file://{tmp_path}/bucket/runs", "--video", skip=set()
+    )
+    assert done.returncode == 0
+    results = {one["check"]: one["result"] for one in findings}
+    checks = {"rendering", "log root", "disk space", "descriptors", "interface", "storage", "ranks", "warp kernels"}
+    assert {results[check] for check in checks} == {"ok"}
+    assert [one["figure"] for one in findings if one["check"] == "all-reduce"][0].endswith("over lo")
+    assert not [one for one in findings if one["result"] == "failure"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """As the first of two nodes: who holds the port is named; a free one is not found fault with."""
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        done, findings = doctor(tmp_path, **place, MASTER_PORT=port)
+    (found,) = [one for one in findings if one["result"] == "failure"]
+    assert found["check"] == "port"
+    assert found["figure"].startswith(f"127.0.0.1:{port}: address already in use, held by process {os.getpid()} (")
+    assert found["advice"].startswith("set MASTER_PORT to a free port on every host")
+    done, findings = doctor(tmp_path, **place, MASTER_PORT=port)
+    assert done.returncode == 0
+    assert [one["result"] for one in findings if one["check"] == "port"] == ["ok"]
+
+
+def test_a_storage_that_never_answers(tmp_path: Path) -> None:
+    """The check is given up after its limit; the command goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environ = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "nobody"}
+        flags = ["--checkpoint-url", "s3://bucket/run", "--timeout-s", "4"]
+        _, findings = doctor(
+            tmp_path, *flags, skip=SLOW - {"storage", "log-root"}, **environ, AWS_SECRET_ACCESS_KEY="a-well-kept-secret"
+        )
+    (found,) = [one for one in findings if one["result"] == "failure"]
+    assert (found["check"], found["figure"]) == ("storage", "no answer within 4 s (--timeout-s)")
+    assert found["advice"].startswith("the storage does not answer: look at the URL")
+
+
+def test_a_file_system_that_hangs(tmp_path: Path) -> None:
+    """A frozen file system keeps whoever writes in the kernel, as a dead NFS server does."""
+    for program in ("mkfs.ext4", "fsfreeze", "losetup"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs the program {program}")
+    image, place = tmp_path / "image", tmp_path / "logs"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(600 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("loop devices are not allowed here")
+    try:
+        subprocess.run(["fsfreeze", "-f", str(place)], check=True)
+        try:
+            _, findings = doctor(place, "--log-root", str(place), "--timeout-s", "4", skip=SLOW - {"log-root"})
+        finally:
+            subprocess.run(["fsfreeze", "-u", str(place)], check=True)
+        (found,) = [one for one in findings if one["result"] == "failure"]
+        assert (found["check"], found["figure"]) == ("log root", "no answer within 4 s (--timeout-s)")
+        assert found["advice"].startswith("the file system does not answer")
+    finally:
+        deadline = time.monotonic() + 20.0
+        while subprocess.run(["umount", str(place)], check=False, capture_output=True).returncode != 0:
+            assert time.monotonic() < deadline, "something still uses the file system"
+            time.sleep(0.1)

@@ -1,0 +1,185 @@
+"""Ills between hosts, each seeded for real: what doctor says of them."""
+
+import json
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.cluster import PYTHON, TORCHRUN, Cluster, Node
+from support.jobs import Outcome
+from support.multinode_jobs import start
+
+DOCTOR = ["-m", "mjtrain.cli.doctor", "--gpu-ids", "None", "--num-threads", "1"]
+FAST = ["--skip", "kernels", "rendering"]
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  static int (*real)(clockid_t, struct timespec *);
+  if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+  int status = real(clock, now);
+  if (clock == CLOCK_REALTIME) now->tv_sec += 60;
+  return status;
+}
+"""
+"""A library with which the processes of a host read a clock that is a minute ahead: namespaces share the machine's."""
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return json.loads(path.read_text())["findings"]
+
+
+def of(findings: list[dict[str, str]], check: str) -> list[tuple[str, str]]:
+    return [(one["place"], one["result"]) for one in findings if one["check"] == check]
+
+
+@contextmanager
+def other_version(node: Node, package: str, folder: Path) -> Iterator[None]:
+    """Have a host find another version of a package installed."""
+    metadata = next(Path(sysconfig.get_path("purelib")).glob(f"{package}-*.dist-info")) / "METADATA"
+    other = folder / "METADATA"
+    other.write_text(re.sub(r"^Version: .*$", "Version: 9.9", metadata.read_text(), count=1, flags=re.MULTILINE))
+    node.run("mount", "--bind", str(other), str(metadata))
+    try:
+        yield
+    finally:
+        node.run("umount", str(metadata))
+
+
+@contextmanager
+def own_folder(node: Node, folder: Path) -> Iterator[None]:
+    """Have a host see a folder of its own at a path."""
+    node.run("mount", "-t", "tmpfs", "none", str(folder))
+    try:
+        yield
+    finally:
+        node.run("umount", str(folder))
+
+
+@contextmanager
+def slow_link(node: Node) -> Iterator[None]:
+    """Have all that a host sends arrive 40 ms later."""
+    node.run("tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "40ms")
+    try:
+        yield
+    finally:
+        node.run("tc", "qdisc", "del", "dev", "eth0", "root")
+
+
+@contextmanager
+def closed_ports(node: Node) -> Iterator[None]:
+    """Have a host take no connection but those of ssh, as behind a firewall."""
+    rule = ["INPUT", "-i", "eth0", "-p", "tcp", "--syn", "!", "--dport", "22", "-j", "DROP"]
+    node.run("iptables", "-A", *rule)
+    try:
+        yield
+    finally:
+        node.run("iptables", "-D", *rule)
+
+
+def named_hosts(cluster: Cluster, folder: Path, *flags: str) -> tuple[Outcome, list[dict[str, str]]]:
+    command = [PYTHON, *DOCTOR, "--ssh-config-file", str(cluster.ssh_config), "--json", "report.json", *flags]
+    outcome = start(cluster.nodes[0], folder, *command).finish(since=0.0)
+    return outcome, read(folder / "report.json")
+
+
+def test_hosts_that_cannot_be_used(cluster: Cluster, tmp_path: Path) -> None:
+    """One has another torch, one no name, and one no machine behind it: no rank is started."""
+    with other_version(cluster.nodes[1], "torch", tmp_path):
+        outcome, findings = named_hosts(
+            cluster, tmp_path, *FAST, "--hostnames", "zeta", "alpha", "nowhere", "10.77.0.99", "--timeout-s", "20"
+        )
+    assert outcome.status == 1
+    failures = {(one["check"], one["place"]): one for one in findings if one["result"] == "failure"}
+    assert set(failures) == {("packages", "alpha"), ("host", "nowhere"), ("host", "10.77.0.99")}
+    torch = failures["packages", "alpha"]
+    assert re.fullmatch(r"torch 9\.9, and \S+ on zeta", torch["figure"])
+    assert "pip install torch==" in torch["advice"]
+    assert failures["host", "nowhere"]["figure"] == "the name does not resolve"
+    assert failures["host", "nowhere"]["advice"].startswith("add nowhere to DNS, /etc/hosts")
+    assert failures["host", "10.77.0.99"]["figure"].startswith("SSH failed: ")
+    assert failures["host", "10.77.0.99"]["advice"].startswith("`ssh -o BatchMode=yes 10.77.0.99 true` must work")
+    (ranks,) = [one for one in findings if one["check"] == "ranks"]
+    assert (ranks["result"], ranks["figure"][:28]) == ("not checked", "not started, because of host")
+    assert of(findings, "log root") == [("zeta", "ok"), ("alpha", "ok")] or of(findings, "log root") == [
+        ("alpha", "ok"),
+        ("zeta", "ok"),
+    ]
+
+
+def test_a_firewall(cluster: Cluster, tmp_path: Path) -> None:
+    """SSH comes through, and the ranks do not."""
+    if shutil.which("iptables") is None:
+        pytest.skip("needs the program iptables")
+    with closed_ports(cluster.nodes[0]):
+        flags = ["--skip", "kernels", "rendering", "log-root", "--hostnames", "zeta", "alpha", "--timeout-s", "15"]
+        outcome, findings = named_hosts(cluster, tmp_path, *flags)
+    assert outcome.status == 1
+    (found,) = [one for one in findings if one["result"] == "failure"]
+    assert found["check"] == "ranks"
+    assert "cannot be reached within 15 s" in found["figure"]
+    assert found["advice"].startswith("open the port between the hosts in the firewall")
+
+
+def test_a_slow_link_a_wrong_clock_and_a_folder_that_is_not_shared(cluster: Cluster, tmp_path: Path) -> None:
+    """A run works in spite of them. The command is started on each node, as Kubeflow and PAI-DLC do."""
+    if shutil.which("cc") is None or shutil.which("tc") is None:
+        pytest.skip("needs the programs cc and tc")
+    zeta, alpha = cluster.nodes
+    logs, source, library = tmp_path / "logs", tmp_path / "clock.c", tmp_path / "clock.so"
+    logs.mkdir()
+    source.write_text(CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23461"}
+    with ExitStack() as stack:
+        stack.enter_context(slow_link(alpha))
+        stack.enter_context(own_folder(alpha, logs))
+        command = [PYTHON, *DOCTOR, *FAST, "--json", "report.json"]
+        first = start(zeta, tmp_path, *command, **place, RANK="0")
+        second = start(alpha, tmp_path, *command, **place, RANK="1", LD_PRELOAD=str(library))
+        outcomes = [job.finish(since=0.0) for job in (first, second)]
+    assert [outcome.status for outcome in outcomes] == [0, 0], outcomes[0].stdout + outcomes[1].stderr
+    assert outcomes[1].stdout == ""
+    findings = read(tmp_path / "report.json")
+    warnings = {(one["check"], one["place"]): one for one in findings if one["result"] == "warning"}
+    wanted = {("all-reduce", ""), ("link", "alpha"), ("clock", "alpha"), ("shared folder", "alpha")}
+    assert wanted <= set(warnings)
+    assert not [one for one in findings if one["result"] == "failure"]
+    assert float(warnings["link", "alpha"]["figure"].split()[0]) >= 40.0
+    assert warnings["all-reduce", ""]["figure"].endswith("over eth0")
+    assert "--interface" in warnings["all-reduce", ""]["advice"]
+    assert warnings["link", "alpha"]["advice"].startswith("look at the cable, the switch and the route of alpha")
+    assert re.fullmatch(r"(59\.|60\.)\d s ahead of zeta", warnings["clock", "alpha"]["figure"])
+    assert warnings["clock", "alpha"]["advice"].startswith("set the clock of alpha by NTP")
+    assert warnings["shared folder", "alpha"]["figure"] == "files of zeta are not seen in the log root"
+    assert "file system that all hosts share" in warnings["shared folder", "alpha"]["advice"]
+    assert of(findings, "descriptors") == [("zeta", "ok"), ("alpha", "ok")]
+    assert list(logs.iterdir()) == []
+
+
+def test_under_torchrun(cluster: Cluster, tmp_path: Path) -> None:
+    """The same hosts without those ills: the ranks are those that torchrun has started, and there is one table."""
+    jobs = []
+    for index, node in enumerate(cluster.nodes):
+        place = [f"--node_rank={index}", "--master_addr=zeta", "--master_port=5561"]
+        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *FAST, "--json", "report.json"]
+        jobs.append(start(node, tmp_path, *command))
+    outcomes = [job.finish(since=0.0) for job in jobs]
+    assert [outcome.status for outcome in outcomes] == [0, 0], outcomes[0].stdout + outcomes[1].stderr
+    assert outcomes[0].stdout.count("\nranks ") == 1
+    assert "ranks " not in outcomes[1].stdout
+    findings = read(tmp_path / "report.json")
+    (ranks,) = [one for one in findings if one["check"] == "ranks"]
+    assert ranks["figure"] == "2 started, over gloo (zeta: 1 on cpu; alpha: 1 on cpu)"
+    for check, places in (("link", ["alpha"]), ("clock", [""]), ("shared folder", [""])):
+        assert of(findings, check) == [(place, "ok") for place in places]
+    assert of(findings, "log root") == [("zeta", "ok"), ("alpha", "ok")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alpha", "notes", "report.json", "zeta"]
