@@ -196,7 +196,7 @@ def test_a_host_without_ills(tmp_path: Path) -> None:
     results = {one["check"]: one["result"] for one in findings}
     checks = {"rendering", "log root", "disk space", "descriptors", "interface", "storage", "ranks", "warp kernels"}
     assert {results[check] for check in checks} == {"ok"}
-    assert [one["figure"] for one in findings if one["check"] == "all-reduce"][0].endswith("over lo")
+    assert next(one["figure"] for one in findings if one["check"] == "all-reduce").endswith("over lo")
     assert not [one for one in findings if one["result"] == "failure"]
     assert list(tmp_path.iterdir()) == []
 

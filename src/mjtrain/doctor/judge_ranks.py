@@ -28,7 +28,7 @@ def judge_ranks(found: dict[str, Any], *, backend: str | None, large_bytes: int)
     if len(ranks) == 1:
         return [*findings, skipped("all-reduce", "one rank")]
     findings.append(_judge_all_reduce(found["all_reduce"], ranks, large_bytes))
-    findings += [_judge_link(rank, ranks, seconds) for rank, seconds in found["links"].items()]
+    findings += [_judge_link(ranks[rank], times, large_bytes) for rank, times in found["links"].items()]
     findings += _judge_clocks(found["clocks"], ranks)
     if "seen" in found:
         findings += _judge_folder(found["seen"], ranks)
@@ -70,12 +70,17 @@ def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]]
     return ok("all-reduce", figure)
 
 
-def _judge_link(rank: int, ranks: list[dict[str, Any]], seconds: float) -> Finding:
-    figure = f"{_show_s(seconds)} to rank 0 and back, over {ranks[rank]['interface'] or 'the choice of NCCL'}"
-    if seconds > 2 * _SLOW_LATENCY_S:
-        advice = f"look at the cable, the switch and the route of {ranks[rank]['host']} (`ping`, `ip route`)"
-        return warning("link", figure, advice).at(ranks[rank]["host"])
-    return ok("link", figure).at(ranks[rank]["host"])
+def _judge_link(rank: dict[str, Any], times: dict[str, float], large_bytes: int) -> Finding:
+    """Judge the way from rank 0 to a host and back."""
+    speed = 2 * large_bytes / times["large_s"]
+    figure = (
+        f"{_show_s(times['latency_s'])} to rank 0 and back, {speed / 1e6:,.0f} MB/s, "
+        f"over {rank['interface'] or 'the choice of NCCL'}"
+    )
+    if times["latency_s"] > 2 * _SLOW_LATENCY_S or speed < _SLOW_BYTES_PER_S:
+        advice = f"look at the cable, the switch and the route of {rank['host']} (`ping`, `ip route`, `ethtool`)"
+        return warning("link", figure, advice).at(rank["host"])
+    return ok("link", figure).at(rank["host"])
 
 
 def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Finding]:

@@ -55,9 +55,7 @@ def check_descriptors(limit: int, num_ranks: int, world_size: int) -> Finding:
     if limit < least:
         return failure("descriptors", f"{limit} open files per process, {least} are needed", advice)
     if limit < max(_GOOD_DESCRIPTORS, 2 * least):
-        return warning(
-            "descriptors", f"{limit} open files per process, few for environments with files of their own", advice
-        )
+        return warning("descriptors", f"{limit} open files per process, few where environments open files", advice)
     return ok("descriptors", f"{limit:,} open files per process")
 
 

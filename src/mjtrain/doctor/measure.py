@@ -40,7 +40,7 @@ def _time_all_reduce(values: torch.Tensor) -> float:
     return time.perf_counter() - begin_s
 
 
-def measure_links(context: RankContext, peers: list[int]) -> dict[int, float]:
+def measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str, float]]:
     """Time messages from rank 0 to other ranks and back.
 
     Args:
@@ -48,25 +48,33 @@ def measure_links(context: RankContext, peers: list[int]) -> dict[int, float]:
         peers: Other ranks, such as the first of every other host.
 
     Returns:
-        On rank 0, the fastest of several in seconds, by rank; on other ranks nothing of use.
+        On rank 0, by rank: `latency_s` of one number and `large_s` of `LARGE_BYTES`, there and back, the fastest of
+        several in seconds. On other ranks nothing of use.
     """
-    ball = torch.zeros(1, device=context.device)
-    found = {}
-    for peer in peers:
-        times = []
-        for _ in range(_NUM_PINGS):
-            begin_s = time.perf_counter()
-            if context.is_main:
-                dist.send(ball, peer)
-                dist.recv(ball, peer)
-                _synchronise(ball)
-            elif context.rank == peer:
-                dist.recv(ball, 0)
-                dist.send(ball, 0)
-            times.append(time.perf_counter() - begin_s)
-        found[peer] = min(times)
+    small = torch.zeros(1, device=context.device)
+    large = torch.zeros(LARGE_BYTES // 4, device=context.device)
+    found = {
+        peer: {
+            "latency_s": min(_time_ball(context, peer, small) for _ in range(_NUM_PINGS)),
+            "large_s": min(_time_ball(context, peer, large) for _ in range(2)),
+        }
+        for peer in peers
+    }
     dist.barrier()
     return found
+
+
+def _time_ball(context: RankContext, peer: int, ball: torch.Tensor) -> float:
+    """Have a rank send back what rank 0 sends; other ranks do nothing."""
+    begin_s = time.perf_counter()
+    if context.is_main:
+        dist.send(ball, peer)
+        dist.recv(ball, peer)
+        _synchronise(ball)
+    elif context.rank == peer:
+        dist.recv(ball, 0)
+        dist.send(ball, 0)
+    return time.perf_counter() - begin_s
 
 
 def read_clock() -> float:
