@@ -55,6 +55,11 @@ def test_a_command_ends_without_looking_for_cycles() -> None:
         (["quux"], "mjtrain: unknown command quux; give one of train, play"),
         (["runs", "--log-root", "nowhere"], "runs: --log-root nowhere: no such folder"),
         (["runs", "Cartpole-Balance", "--jsn"], "runs: unknown flag --jsn; did you mean --json?"),
+        (["doctor", "--skip", "gpu"], "doctor: --skip gpu: give some of gpus, log-root, "),
+        (["doctor", "--timeout-s", "0"], "doctor: --timeout-s 0: must be more than 0"),
+        (["doctor", "--json", "nowhere/report.json"], "doctor: --json nowhere/report.json: no such folder"),
+        (["doctor", "--hostnames", "a", "a"], "doctor: --hostnames a a: a is repeated"),
+        (["doctor", "--checkpoint-url", "here"], "doctor: --checkpoint-url here: give a URL that begins with one of "),
         (["completion", "powershell"], "completion: powershell: give a shell, one of bash"),
     ],
 )
@@ -101,6 +106,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("list-tasks --j", ["--json"]),
         ("mjtrain runs --l", ["--log-root"]),
         ("mjtrain export --obs", ["--observations"]),
+        ("doctor --log", ["--log-root"]),
     ],
 )
 def test_bash_completes_commands_tasks_and_flags(script: Path, words: str, completed: list[str]) -> None:

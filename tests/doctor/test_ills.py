@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from support.jobs import Job
 
 SLOW = {"gpus", "log-root", "storage", "kernels", "rendering", "ranks"}
 
@@ -227,6 +230,20 @@ def test_a_storage_that_never_answers(tmp_path: Path) -> None:
     (found,) = [one for one in findings if one["result"] == "failure"]
     assert (found["check"], found["figure"]) == ("storage", "no answer within 4 s (--timeout-s)")
     assert found["advice"].startswith("the storage does not answer: look at the URL")
+
+
+def test_a_command_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    """While a check waits for a storage: its process ends, and what it wrote is gone or never was."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environ = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "nobody"}
+        command = [sys.executable, "-m", "mjtrain", "doctor", "--gpu-ids", "None", "--log-root", "logs"]
+        command += ["--checkpoint-url", "s3://bucket/run"]
+        job = Job(command, tmp_path, {**environ, "AWS_SECRET_ACCESS_KEY": "a-well-kept-secret"})
+        job.wait_for("\nlog root ")
+        server.accept()[0].close()  # the check of the storage runs
+        outcome = job.finish(job.kill(signal.SIGKILL))
+    assert outcome.status == -signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stderr", "stdout"]
 
 
 def test_a_file_system_that_hangs(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Options:
     """Seconds that each check may take, and that ranks have to find each other."""
 
     json: str | None = None
-    """File to write all findings to, as JSON. Left out: none."""
+    """File to write all findings to, as JSON; of several processes, the first writes it. Left out: none."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -108,11 +108,11 @@ def _main(argv: list[str]) -> None:
         skip=options.skip,
         timeout_s=options.timeout_s,
     )
-    findings = run_doctor(request, show)
-    if not findings:  # a rank whose findings the one that leads has
+    findings, leads = run_doctor(request, show)
+    if not findings:  # the process that leads has those of this one
         return
     print("\n" + "\n".join(format_advice(findings)))
-    if options.json is not None:
+    if options.json is not None and leads:
         Path(options.json).write_text(json.dumps(to_plain(findings), indent=2) + "\n")
     if would_fail(findings):
         sys.exit(1)

@@ -14,6 +14,7 @@ _ADVICE = (
     ("NCCL", "set NCCL_DEBUG=WARN and try again; --backend gloo works without NCCL"),
     ("SIGKILL", "the kernel may have ended it for memory: look at dmesg and at the limit of the container"),
     ("no progress", "ranks started, and then hung: look at the network between the hosts, and at dmesg for the GPUs"),
+    ("wait timeout", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
     ("imed out", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
     ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
     ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),

@@ -26,6 +26,9 @@ _KEEP_FROM_STARTING = {"host", "python", "packages", "descriptors", "processes",
 _IMPORTS_S = 60.0
 """Time that ranks have until they begin, beside the limit of each check."""
 
+_LATE_S = 10.0
+"""How much later than the others a rank may begin."""
+
 SKIPPABLE = (*SLOW_CHECKS, "ranks")
 """Names of the checks that can be left out."""
 
@@ -55,7 +58,7 @@ class DoctorRequest:
     """Time that a check may take, in seconds."""
 
 
-def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> list[Finding]:
+def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> tuple[list[Finding], bool]:
     """Make all checks.
 
     Args:
@@ -64,7 +67,7 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> list[Finding]:
             leads, or by each where they do not find each other.
 
     Returns:
-        All findings that were passed on.
+        All findings that were passed on, and whether this process leads.
 
     Raises:
         RequestError: The request is wrong.
@@ -78,9 +81,10 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> list[Finding]:
     request = _check(request)
     if resolve_hostnames(request.launch, os.environ):
         _check_named_hosts(request, tell)
-    else:
-        _check_this_host(request, tell)
-    return findings
+        return findings, True
+    plan = make_plan(request.launch)
+    _check_this_host(plan, request, tell)
+    return findings, plan.leads
 
 
 def _check(request: DoctorRequest) -> DoctorRequest:
@@ -143,9 +147,8 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
     _run_ranks(plan, request, RankTask(log_root=request.log_root, can_write=_can_write(findings)), tell)
 
 
-def _check_this_host(request: DoctorRequest, tell: OnFinding) -> None:
+def _check_this_host(plan: LaunchPlan, request: DoctorRequest, tell: OnFinding) -> None:
     """Check this host, alone or as one of those on which something else has started the same command."""
-    plan = make_plan(request.launch)
     external = plan.external
     held: list[Finding] = []
     on_finding = tell if plan.leads else held.append
