@@ -1,9 +1,10 @@
 """Does a training with restarts survive its ranks being killed at random, and what does each kill cost?
 
-    uv run benchmarks/kill_ranks.py [--kills 20] [--seed 0]
+    uv run benchmarks/kill_ranks.py [--kills 20] [--ranks 2] [--min-ranks 1] [--seed 0]
 
 Trains Cartpole-Balance on two ranks with --max-restarts 30, sends SIGKILL to a random rank at random moments, and
-prints what was lost each time. Ends with status 1 if the run does not finish, if an iteration is missing or there
+prints what was lost each time. With --min-ranks, a rank that is hit twice at the same place with nothing saved between
+is left out, and the others go on. Ends with status 1 if the run does not finish, if an iteration is missing or there
 twice, if more than a save interval was lost, or if a process is left.
 """
 
@@ -49,10 +50,18 @@ def count_iterations(folder: Path) -> int:
     return max((row["iteration"] for row in read_rows(folder) if "event" not in row), default=0)
 
 
-def train(folder: Path, num_iterations: int, kills: int, source: random.Random) -> list[str]:
+def count_ranks(folder: Path) -> int | None:
+    """Return with how many ranks the job goes on; None before any was left out."""
+    sizes = [row["world_size"] for row in read_rows(folder) if row.get("event") == "restart" and "world_size" in row]
+    return sizes[-1] if sizes else None
+
+
+def train(folder: Path, options: argparse.Namespace, num_iterations: int, source: random.Random) -> list[str]:
     """Train and kill; return what is wrong with the outcome."""
+    kills = options.kills
     marker = f"KILL_RANKS={os.getpid()}_{time.time_ns()}"
-    command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-workers", "2"]
+    command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-workers"]
+    command += [str(options.ranks), *([] if options.min_ranks is None else ["--min-ranks", str(options.min_ranks)])]
     command += ["--num-envs", "64", "--max-iterations", str(num_iterations), "--max-restarts", "30", "--log-root", "."]
     command += ["--agent.save-interval", str(SAVE_INTERVAL), "--logger", "none"]
     name, _, value = marker.partition("=")
@@ -70,7 +79,7 @@ def train(folder: Path, num_iterations: int, kills: int, source: random.Random) 
                 restarts = now
                 time.sleep(0.02)
             ranks = find_ranks(marker)
-            if not done and len(ranks) == 2:
+            if not done and len(ranks) == (count_ranks(folder) or options.ranks):
                 os.kill(source.choice(ranks), signal.SIGKILL)
                 kills_done += 1
                 print(f"kill {kills_done} at iteration {count_iterations(folder)}", flush=True)
@@ -96,6 +105,8 @@ def find_problems(folder: Path, num_iterations: int, kills: int, marker: str) ->
     saved = 0
     for row in restarts:
         print(f"restart {row['restart']}: from iteration {row['iteration']}, {row['lost']} lost; {row['cause']}")
+        for place in row.get("left_out", ()):
+            print(f"  {row['world_size']} ranks go on, without {place}")
         if row["lost"] > SAVE_INTERVAL:
             problems.append(f"restart {row['restart']} lost {row['lost']} iterations")
         if row["iteration"] > saved and row["wait_s"] > 1:
@@ -116,12 +127,14 @@ def main() -> None:
     """Kill, and judge."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--min-ranks", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     num_iterations = 2 * SAVE_INTERVAL * (options.kills + 1)
     with tempfile.TemporaryDirectory() as name:
         begin = time.monotonic()
-        problems = train(Path(name), num_iterations, options.kills, random.Random(options.seed))
+        problems = train(Path(name), options, num_iterations, random.Random(options.seed))
         print(f"{options.kills} kills, {num_iterations} iterations, {time.monotonic() - begin:.0f} s")
     for problem in problems:
         print(f"WRONG: {problem}")
