@@ -93,7 +93,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.process)
     if "log_root" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.xdist_group("trained run"))
-    if "gpu" in item.keywords and not _has_gpu():
+    if item.get_closest_marker("gpu") is not None and not _has_gpu():
         item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here"))
 
 
