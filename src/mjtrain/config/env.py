@@ -268,13 +268,16 @@ class NanGuardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WarpConfig:
-    """Buffer sizes of the warp engine; the native engine needs none."""
+    """Settings of the warp engine; the native engine needs none."""
 
     nconmax: int | None = None
-    """Most contacts per world. Default: mujoco-warp's guess."""
+    """Contacts per world that there is room for, shared by all worlds of a rank. Default: mujoco-warp's guess."""
 
     njmax: int | None = None
     """Most constraint rows per world. Default: mujoco-warp's guess."""
+
+    deterministic: bool = False
+    """Have contacts, constraint rows and sums in an order that does not depend on how a GPU schedules its threads."""
 
 
 if TYPE_CHECKING:
@@ -339,7 +342,7 @@ class EnvConfig:
     """Handling of worlds whose state stops being finite."""
 
     warp: WarpConfig = field(default_factory=WarpConfig)
-    """Buffer sizes of the warp engine."""
+    """Settings of the warp engine."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.robot, RobotConfig):

@@ -35,7 +35,7 @@ def make_engine(
 
     Args:
         name: Which engine.
-        config: Holds the path of the MJCF file, the ground, and the buffer sizes of the warp engine.
+        config: Holds the path of the MJCF file, the ground, and the settings of the warp engine.
         num_envs: Number of worlds.
         device: Torch device of the worlds; the native engine is on the CPU only.
         num_threads: CPU threads of the native engine, and of the cameras of both.
@@ -59,5 +59,6 @@ def make_engine(
         num_threads=num_threads,
         nconmax=config.warp.nconmax,
         njmax=config.warp.njmax,
+        deterministic=config.warp.deterministic,
         height_field=height_field,
     )

@@ -1,5 +1,7 @@
 """What a physics engine is to the environment."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +39,31 @@ class State:
     """Simulated time since the last reset, in seconds. Shape (num_envs,)."""
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """Room of a fixed size that a physics step fills; what does not fit is left out of the physics."""
+
+    setting: str
+    """The flag that sets its size."""
+
+    size: int
+    """Places per world."""
+
+    missed: torch.Tensor
+    """Not 0 in worlds for which there was no room in some step since the reader last cleared it. Shape (num_envs,)."""
+
+    most: torch.Tensor
+    """Most places that one step asked for, of each part of the buffer. Where some were left out, more may have been
+    needed than was asked for. Shape (num_parts,)."""
+
+    worlds_per_part: int
+    """Worlds that share a part."""
+
+    def find_need(self) -> int:
+        """Return the places per world that all steps so far asked for. Asks the device."""
+        return math.ceil(int(self.most.max()) / self.worlds_per_part)
+
+
 class Engine(Protocol):
     """Steps a batch of worlds of one model."""
 
@@ -57,6 +84,9 @@ class Engine(Protocol):
 
     state: State
     """The worlds. Read it freely; only the engine writes it."""
+
+    buffers: Mapping[str, Buffer]
+    """Its buffers of a fixed size, by what they hold; empty for an engine without any."""
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world.

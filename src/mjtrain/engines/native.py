@@ -1,6 +1,8 @@
 """MuJoCo's C engine on a pool of threads, through `mujoco.batch`."""
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import mujoco
@@ -8,7 +10,7 @@ import numpy as np
 import torch
 from mujoco.batch import Batch
 
-from mjtrain.engines.base import State
+from mjtrain.engines.base import Buffer, State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
 from mjtrain.engines.state_check import check_engine_state
@@ -22,6 +24,9 @@ class NativeEngine:
     The worlds live in the rows of a `Batch`, which also carry the solver's warm start from call to call
     (`mujoco.rollout` drops it); `state` holds copies in the precision that was asked for.
     """
+
+    buffers: Mapping[str, Buffer] = MappingProxyType({})
+    """MuJoCo's grow."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""MuJoCo Warp: a CUDA graph of kernels on a GPU, the same kernels one after another on a CPU."""
+"""MuJoCo Warp: graphs of kernels, on a GPU and on a CPU."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
@@ -8,10 +8,12 @@ import mujoco_warp as mjw
 import torch
 import warp as wp
 
-from mjtrain.engines.base import State
+from mjtrain.engines.base import Buffer, State
 from mjtrain.engines.height_field import HeightField
 from mjtrain.engines.layout import MODEL_FIELDS, make_layout
 from mjtrain.engines.state_check import check_engine_state
+from mjtrain.engines.warp_buffers import REPORTED, WarpBuffers
+from mjtrain.engines.warp_graphs import CapturedCalls
 from mjtrain.errors import RequestError
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
@@ -30,6 +32,7 @@ class WarpEngine:
         num_threads: int = 1,
         nconmax: int | None = None,
         njmax: int | None = None,
+        deterministic: bool = False,
         height_field: HeightField | None = None,
     ) -> None:
         if model.nhistory or model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
@@ -45,6 +48,8 @@ class WarpEngine:
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
             self._model = mjw.put_model(model)
+            self._model.opt.deterministic = deterministic
+            self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
         self._warmstart = wp.to_torch(self._data.qacc_warmstart)
         self.state = State(
@@ -56,7 +61,10 @@ class WarpEngine:
             time=wp.to_torch(self._data.time),
         )
         self._expanded: dict[str, torch.Tensor] = {}
-        self._graphs: dict[tuple[str, int], wp.Graph] = {}
+        buffers = WarpBuffers(self._data, num_envs, self.device)
+        self.buffers: Mapping[str, Buffer] = buffers.by_name
+        self._note_buffers = buffers.note
+        self._calls = CapturedCalls(self._wp_device, (*vars(self.state).values(), self._warmstart, *buffers.tensors))
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self.reset(
             everywhere,
@@ -67,7 +75,13 @@ class WarpEngine:
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         self.state.ctrl.copy_(ctrl)
-        self._run("step", mjw.step, num_substeps)
+
+        def advance() -> None:
+            for _ in range(num_substeps):
+                mjw.step(self._model, self._data)
+                self._note_buffers()
+
+        self._calls.run(("step", num_substeps), advance)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds; see `Engine.reset`."""
@@ -81,7 +95,9 @@ class WarpEngine:
             tensor.masked_fill_(column, 0.0)
         state.time.masked_fill_(mask, 0.0)
         others = state.sensordata.clone()
-        self._run("forward", mjw.forward, 1)  # sensors of all worlds, of which only the masked ones are wanted
+        self._calls.run(
+            "forward", lambda: mjw.forward(self._model, self._data)
+        )  # sensors of all worlds, of which only the masked ones are wanted
         state.sensordata.copy_(torch.where(column, state.sensordata, others))
 
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
@@ -97,7 +113,7 @@ class WarpEngine:
                 for constant in _CONSTANTS:
                     if constant not in self._expanded:
                         self._expanded[constant] = self._expand(self._model, constant)
-            self._graphs.clear()  # they point at the shared values
+            self._calls.clear()  # they point at the shared values
         return self._expanded[field]
 
     def _expand(self, owner: mjw.Model | mjw.Option, field: str) -> torch.Tensor:
@@ -109,8 +125,7 @@ class WarpEngine:
 
     def refresh_model(self, mask: torch.Tensor) -> None:  # noqa: ARG002
         """Recompute the constants of all worlds; see `Engine.refresh_model`."""
-        with wp.ScopedDevice(self._wp_device):
-            mjw.set_const(self._model, self._data)
+        self._calls.run("set_const", lambda: mjw.set_const(self._model, self._data))
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the worlds; see `Engine.state_dict`."""
@@ -134,28 +149,4 @@ class WarpEngine:
 
     def close(self) -> None:
         """Drop the captured graphs."""
-        self._graphs.clear()
-
-    def _run(self, name: str, function: Callable[[mjw.Model, mjw.Data], None], times: int) -> None:
-        """Call function(model, data) `times` times: as one captured graph on a GPU, directly on a CPU."""
-        with wp.ScopedDevice(self._wp_device):
-            if not self._wp_device.is_cuda:
-                for _ in range(times):
-                    function(self._model, self._data)
-                return
-            graph = self._graphs.get((name, times))
-            if graph is None:
-                graph = self._graphs[name, times] = self._capture(function, times)
-            wp.capture_launch(graph)
-
-    def _capture(self, function: Callable[[mjw.Model, mjw.Data], None], times: int) -> wp.Graph:
-        """Record the kernels of `times` calls, leaving the worlds as they were."""
-        before = [tensor.clone() for tensor in (*vars(self.state).values(), self._warmstart)]
-        function(self._model, self._data)  # compiles and loads the kernels, which a capture cannot
-        with wp.ScopedCapture() as capture:
-            for _ in range(times):
-                function(self._model, self._data)
-        for tensor, original in zip((*vars(self.state).values(), self._warmstart), before, strict=True):
-            tensor.copy_(original)
-        assert capture.graph is not None
-        return capture.graph
+        self._calls.clear()

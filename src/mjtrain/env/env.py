@@ -108,6 +108,7 @@ class Env:
             self.device,
             levels=self._curriculum.levels,
             successes=tuple(config.successes),
+            missed={name: buffer.missed for name, buffer in engine.buffers.items()},
         )
         """Sums over finished episodes, and returns of the running ones."""
         self._seen = self._start()

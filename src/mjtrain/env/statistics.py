@@ -1,5 +1,7 @@
 """Sums over finished episodes, kept on the device."""
 
+from collections.abc import Mapping
+
 import torch
 
 
@@ -19,6 +21,7 @@ class EpisodeStatistics:
         *,
         levels: dict[str, torch.Tensor] | None = None,
         successes: tuple[str, ...] = (),
+        missed: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         """Start at zero.
 
@@ -29,11 +32,13 @@ class EpisodeStatistics:
             device: Where the sums live.
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
             successes: Names of the success terms.
+            missed: Worlds for which a buffer of the engine had no room, live, by the buffer; see `Buffer.missed`.
         """
         self._rewards = rewards
         self._terminations = terminations
         self._levels = levels or {}
         self._successes = successes
+        self._missed = missed or {}
         # Columns of a row: the return of each reward term, then the length in env steps.
         self._running = torch.zeros(num_envs, len(rewards) + 1, device=device)
         self._ones = torch.ones(num_envs, 1, device=device)
@@ -99,8 +104,11 @@ class EpisodeStatistics:
     def pop(self) -> torch.Tensor:
         """Return the totals since the last call, for `summarise`. Shape (num_totals,), float64."""
         levels = [level.sum(dtype=torch.float64) for level in self._levels.values()]
+        missed = [(worlds != 0).sum(dtype=torch.float64) for worlds in self._missed.values()]
         worlds = torch.full_like(self._broken, self._running.shape[0])
-        totals = torch.cat([self._totals, torch.stack([*levels, worlds, self._broken])])
+        totals = torch.cat([self._totals, torch.stack([*levels, *missed, worlds, self._broken])])
+        for buffer in self._missed.values():
+            buffer.zero_()
         self._totals.zero_()
         self._broken.zero_()
         return totals
@@ -109,16 +117,19 @@ class EpisodeStatistics:
         """Turn totals, of one rank or added over ranks, into means per finished episode.
 
         Returns:
-            nan_resets, worlds that broke; curriculum/NAME, mean level over all worlds; and if an episode finished,
+            nan_resets, worlds that broke; overflow/NAME, worlds for which the engine's buffer of that name had no room;
+            curriculum/NAME, mean level over all worlds; and if an episode finished,
             mean_reward (return of an episode), mean_episode_length (env steps), reward/NAME (the term's part of the
             return), termination/NAME (fraction of episodes in which the term was true) and success/NAME (the mean of
             what the term measured).
         """
-        num_levels = len(self._levels)
+        num_levels, num_missed = len(self._levels), len(self._missed)
         *totals, worlds, broken = totals
+        totals, missed = totals[: len(totals) - num_missed], totals[len(totals) - num_missed :]
         levels = totals[len(totals) - num_levels :]
         means = {
             "nan_resets": round(broken),
+            **{f"overflow/{name}": round(count) for name, count in zip(self._missed, missed, strict=True)},
             **{f"curriculum/{name}": level / worlds for name, level in zip(self._levels, levels, strict=True)},
         }
         return means | self._summarise_episodes(totals[: len(totals) - num_levels])

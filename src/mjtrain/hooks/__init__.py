@@ -7,6 +7,7 @@ from mjtrain.hooks.best import BestHook
 from mjtrain.hooks.checkpoints import CheckpointHook
 from mjtrain.hooks.drift import DriftHook
 from mjtrain.hooks.nan import NanHook
+from mjtrain.hooks.overflow import OverflowHook
 from mjtrain.hooks.report import ReportHook
 from mjtrain.hooks.stop_when import StopWhenHook
 from mjtrain.metric_rules import find_ranking
@@ -42,6 +43,7 @@ HOOKS: tuple[Callable[[Session], Hook], ...] = (
     _make_best_hook,
     ReportHook,
     NanHook,
+    OverflowHook,
     DriftHook,
     CheckpointHook,
 )

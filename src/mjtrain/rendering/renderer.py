@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import mujoco
@@ -12,6 +13,7 @@ import torch
 import warp as wp
 
 from mjtrain.config.camera import CameraConfig
+from mjtrain.engines.warp_graphs import capture_graph, launch_graph
 from mjtrain.errors import RequestError
 from mjtrain.rendering.cameras import ResolvedCamera, check_cameras
 from mjtrain.rendering.parts import SeenParts
@@ -131,9 +133,9 @@ class CameraRenderer:
             graphs = self._graphs.get(groups) or self._capture(groups)
             if self._pool is None:
                 for graph in graphs:
-                    wp.capture_launch(graph)
+                    launch_graph(graph)
             else:
-                list(self._pool.map(wp.capture_launch, graphs))
+                list(self._pool.map(launch_graph, graphs))
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of what is seen of the model.
@@ -189,13 +191,7 @@ class CameraRenderer:
 
     def _capture(self, groups: tuple[int, ...]) -> list[wp.Graph]:
         """Record what renders groups, for each part of the worlds; one part after the other, in this thread."""
-        graphs = []
-        for worlds in self._worlds:
-            worlds.render(groups)  # compiles and loads the kernels, which a capture cannot
-            with wp.ScopedCapture() as capture:
-                worlds.render(groups)
-            assert capture.graph is not None
-            graphs.append(capture.graph)
+        graphs = [capture_graph(partial(worlds.render, groups)) for worlds in self._worlds]
         self._graphs[groups] = graphs
         return graphs
 

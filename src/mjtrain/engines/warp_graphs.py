@@ -1,0 +1,74 @@
+"""Graphs of Warp kernels, recorded once and replayed without Python."""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+import warp as wp
+
+
+class CapturedCalls:
+    """Calls of kernels as captured graphs, on a GPU and on a CPU.
+
+    A captured call reads and writes the arrays that it was recorded with. Call `clear` when one of them is replaced.
+    """
+
+    def __init__(self, device: wp.Device, kept: Sequence[torch.Tensor]) -> None:
+        """Begin without graphs.
+
+        Args:
+            device: Where the kernels run.
+            kept: What a first call must not change: recording a call executes it once before, for its compilation.
+        """
+        self._device = device
+        self._kept = tuple(kept)
+        self._graphs: dict[Hashable, wp.Graph] = {}
+
+    def run(self, key: Hashable, function: Callable[[], None]) -> None:
+        """Call a function that launches kernels, on torch's current stream.
+
+        Args:
+            key: Stands for the call: another function, or another number of repetitions, needs another key.
+            function: Launches the kernels, waits for none of them, and reads nothing back.
+        """
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._capture(function)
+        launch_graph(graph)
+
+    def clear(self) -> None:
+        """Drop the graphs; the next calls are recorded anew."""
+        self._graphs.clear()
+
+    def _capture(self, function: Callable[[], None]) -> wp.Graph:
+        """Record the kernels of a call, leaving what is to be kept as it was."""
+        before = [tensor.clone() for tensor in self._kept]
+        with wp.ScopedDevice(self._device):
+            graph = capture_graph(function)
+        for tensor, original in zip(self._kept, before, strict=True):
+            tensor.copy_(original)
+        return graph
+
+
+def capture_graph(function: Callable[[], None]) -> wp.Graph:
+    """Call a function that launches kernels on Warp's current device, and record the kernels of a second call."""
+    wp.synchronize_device()  # torch may be writing on a stream of its own what the function reads
+    function()  # compiles and loads the kernels, which a capture cannot
+    wp.synchronize_device()
+    with wp.ScopedCapture() as capture:
+        function()
+    assert capture.graph is not None
+    return capture.graph
+
+
+def launch_graph(graph: wp.Graph) -> None:
+    """Replay a graph on torch's current stream, so that it comes after what torch has queued and before what follows.
+
+    Warp's own stream does as well while torch is on its default stream: the driver has both wait for each other. A
+    stream that was made by `torch.cuda.Stream` waits for neither.
+    """
+    stream = None
+    if graph.device.is_cuda:
+        current = torch.cuda.current_stream(wp.device_to_torch(graph.device))
+        if current.cuda_stream:  # 0 is the default stream
+            stream = wp.stream_from_torch(current)
+    wp.capture_launch(graph, stream)
