@@ -88,6 +88,7 @@ def test_a_resumed_distillation_is_bit_exact(class_name: str, teacher_run: Path,
     straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
     assert straight == resumed
     assert_same(*runs)
+    assert [run[0]["counters"] for run in runs] == [{"num_updates": 4}] * 2
 
 
 def test_two_ranks_teach_the_same_student_and_resume_bit_exactly(teacher_run: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ TIMES = ("env_steps_per_second", "_time_", "_time_s", "slowest_rank")
 
 
 def make_runner(context: RankContext, config: TrainConfig) -> Runner:
-    return Runner(context, make_env(context, config), config.agent)
+    return Runner(context, make_env(context, config), config.agent, config.learner.settings)
 
 
 def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: Path) -> list[Any]:
@@ -37,7 +37,11 @@ def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: 
     assert resumed.resume(path, config.task) is None
     again = [without_times(result.metrics) for result in resumed.iterate(4)]
     straight.check_drift()
-    return [metrics[2:], again, *((runner.alg.save(), runner.env.env.observe()) for runner in (straight, resumed))]
+    return [
+        metrics[2:],
+        again,
+        *((runner.policy_weights(), runner.env.env.observe()) for runner in (straight, resumed)),
+    ]
 
 
 def without_times(metrics: dict[str, Any]) -> dict[str, Any]:

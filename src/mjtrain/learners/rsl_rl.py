@@ -30,6 +30,14 @@ class RslRl:
         for name, value in config.learner.settings.items():
             if name not in parts or not isinstance(value, Mapping):
                 raise RequestError(f"--learner-config {name}: RSL-RL takes settings below {', '.join(parts)}")
+        if config.learner.settings.get("algorithm", {}).get("rnd_cfg"):
+            if is_taught:
+                raise RequestError("--learner-config algorithm.rnd_cfg: RSL-RL's distillation has no rewards to add to")
+            if "rnd_state" not in config.agent.obs_groups:
+                raise RequestError(
+                    "--learner-config algorithm.rnd_cfg: nothing says which observation groups it looks at; give the "
+                    'task AgentConfig(obs_groups={..., "rnd_state": ("actor",)})'
+                )
         return ()
 
     def make_learner(

@@ -12,6 +12,7 @@ from mjtrain.errors import RequestError
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
 from mjtrain.rank import RankContext
+from mjtrain.rl.counters import get_counters, get_discounted_rewards, set_counters, set_discounted_rewards
 from mjtrain.rl.distillation import Distillation
 from mjtrain.rl.memory import get_memory, set_memory
 from mjtrain.rl.networks import list_networks
@@ -107,24 +108,28 @@ class RslRlAlgorithm:
                 yield f"the {name}'s {part}", parameter
 
     def state_dict(self) -> dict[str, Any]:
-        """Return networks, normalisers and optimiser."""
-        return self._alg.save()
+        """Return networks, normalisers and optimiser, and what is counted."""
+        counters = get_counters(self._alg)
+        return self._alg.save() | ({"counters": counters} if counters else {})
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
         load_networks(self._alg, content, path, self.networks, optimizer=True)
         self._alg.learning_rate = content["learning_rate"]
+        set_counters(self._alg, content.get("counters", {}))
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks of a checkpoint; see `Algorithm`."""
         load_networks(self._alg, content, path, weights_of(self._alg, content), optimizer=False)
 
     def rank_state(self) -> dict[str, Any]:
-        """Return what recurrent networks remember."""
-        return {"memory": get_memory(self.networks)}
+        """Return what recurrent networks remember, and the sums of this rank's RND rewards."""
+        rewards = get_discounted_rewards(self._alg)
+        return {"memory": get_memory(self.networks)} | ({} if rewards is None else {"rnd_rewards": rewards})
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
-        """Restore what recurrent networks remembered."""
+        """Restore what `rank_state` returned."""
         set_memory(self.networks, state.get("memory", {}), self._context.device)
+        set_discounted_rewards(self._alg, state.get("rnd_rewards"), self._context.device)
         if isinstance(self._alg, Distillation):
             self._alg.begin_from_memory()

@@ -1,6 +1,7 @@
 """RSL-RL's networks and algorithm, built for any device and backend."""
 
 import contextlib
+import copy
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,7 +58,7 @@ def make_algorithm(
             images = MirrorImages(env.env.make_mirror(), groups, env.device)
             symmetry = plain["algorithm"]["symmetry_cfg"]
             wanted["algorithm"]["symmetry_cfg"] = {**symmetry, "data_augmentation_func": images}
-    wanted = merge_settings(wanted, settings)
+    wanted = merge_settings(wanted, copy.deepcopy(dict(settings)))  # RSL-RL writes into what it is given
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks

@@ -19,6 +19,8 @@ class VecEnvAdapter(VecEnv):
         self.max_episode_length = env.max_episode_steps
         self.device = env.device
         self.cfg = {}
+        self.step_dt = env.step_dt
+        self.unwrapped = self  # RSL-RL asks it for step_dt
 
     @property
     def episode_length_buf(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]

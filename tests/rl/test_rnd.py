@@ -1,0 +1,92 @@
+"""RSL-RL's random network distillation, by --learner-config: its counters and sums are part of a checkpoint."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.checkpoint import load_checkpoint
+from mjtrain.config import LaunchConfig, LearnerConfig, TrainConfig
+from mjtrain.errors import RequestError
+from mjtrain.learners.rsl_rl import RslRl
+from mjtrain.rank import RankContext
+from support.resuming import assert_same, make_runner, train_straight_and_resumed
+
+ONE = LaunchConfig(gpu_ids=None, num_threads=1)
+RND: dict[str, Any] = {
+    "weight": 5.0,
+    "weight_schedule": {"mode": "linear", "initial_step": 8, "final_step": 60, "final_value": 0.0},
+    "num_outputs": 2,
+    "predictor_hidden_dims": [16],
+    "target_hidden_dims": [16],
+    "state_normalization": True,
+    "reward_normalization": True,
+}
+
+
+def curious(num_envs: int = 8, **changes: Any) -> TrainConfig:
+    config = make_train_config("Cartpole-Balance", num_envs=num_envs)
+    groups = {**config.agent.obs_groups, "rnd_state": ("actor",)}
+    return replace(
+        config,
+        agent=replace(config.agent, obs_groups=groups, num_steps_per_env=12),
+        learner=LearnerConfig(settings={"algorithm": {"rnd_cfg": {**RND, **changes}}}),
+    )
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_resumed_training_is_bit_exact(num_workers: int, tmp_path: Path) -> None:
+    path, launch = tmp_path / "model_2.pt", replace(ONE, num_workers=num_workers)
+    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, curious(), path, launch=launch)
+    assert straight == resumed
+    assert straight[0]["loss/rnd"] > 0
+    assert_same(*runs)
+    content = load_checkpoint(path, "cpu")
+    assert content["counters"] == {"rnd_env_steps": 24}
+    assert all(rank["rnd_rewards"].shape == (8,) for rank in content["ranks"])
+
+
+def test_its_rewards_are_learned_from() -> None:
+    def learn(context: RankContext, config: TrainConfig) -> float:
+        runner = make_runner(context, config)
+        return [result.metrics for result in runner.iterate(1)][-1]["loss/value"]
+
+    with_rewards, without = (mjtrain.launch(learn, curious(weight=weight), launch=ONE) for weight in (5.0, 0.0))
+    assert with_rewards != without
+
+
+def test_what_was_asked_for_is_not_changed() -> None:
+    config = curious()
+
+    def build(context: RankContext) -> list[float]:
+        made: list[Any] = [make_runner(context, config).alg for _ in range(2)]
+        return [algorithm.rnd.initial_weight for algorithm in made]
+
+    first, second = mjtrain.launch(build, launch=ONE)
+    assert 0 < first == second < 5.0, "per env step"
+    assert config.learner.settings["algorithm"]["rnd_cfg"] == RND
+
+
+def test_a_checkpoint_without_rnd_is_refused(tmp_path: Path) -> None:
+    config = curious()
+
+    def resume(context: RankContext) -> None:
+        plain = make_runner(context, replace(config, learner=LearnerConfig()))
+        plain.save(tmp_path / "model_0.pt", {"task": config.task})
+        assert "counters" not in torch.load(tmp_path / "model_0.pt", weights_only=True)
+        make_runner(context, config).resume(tmp_path / "model_0.pt", config.task)
+
+    with pytest.raises(RequestError, match=r"does not fit the networks of this run \('rnd_state_dict'\)"):
+        mjtrain.launch(resume, launch=ONE)
+
+
+def test_what_it_looks_at_must_be_said() -> None:
+    config = replace(curious(), agent=make_train_config("Cartpole-Balance").agent)
+    with pytest.raises(
+        RequestError, match=r"--learner-config algorithm\.rnd_cfg: nothing says which observation groups"
+    ):
+        RslRl().check(config, 1, "cpu")
