@@ -206,15 +206,15 @@ def test_a_host_without_ills(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     """As the first of two nodes: who holds the port is named; a free one is not found fault with."""
-    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    place = "export RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        done, findings = doctor(tmp_path, **place, MASTER_PORT=port)
+        done, findings = doctor(tmp_path, before=f"{place}{port}")
     (found,) = [one for one in findings if one["result"] == "failure"]
     assert found["check"] == "port"
     assert found["figure"].startswith(f"127.0.0.1:{port}: address already in use, held by process {os.getpid()} (")
     assert found["advice"].startswith("set MASTER_PORT to a free port on every host")
-    done, findings = doctor(tmp_path, **place, MASTER_PORT=port)
+    done, findings = doctor(tmp_path, before=f"{place}{port}")
     assert done.returncode == 0
     assert [one["result"] for one in findings if one["check"] == "port"] == ["ok"]
 

@@ -6,7 +6,7 @@ import time
 from mjtrain.doctor.finding import Finding, failure, ok, warning
 from mjtrain.doctor.question import Question
 from mjtrain.errors import RequestError
-from mjtrain.video.backend import drawing_environ
+from mjtrain.video.backend import drawing_environ, list_gpu_uuids
 
 _SCENE = """
 <mujoco>
@@ -29,7 +29,7 @@ _ADVICE = (
 def check_frame(question: Question) -> list[Finding]:
     """Render a sphere on a plane; a failure only where the run would record videos."""
     judge = failure if question.video else warning
-    on_gpu = question.gpu_ids is not None and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    on_gpu = question.gpu_ids is not None and bool(list_gpu_uuids()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     try:
         chosen = drawing_environ("cuda:0" if on_gpu else "cpu", os.environ)
     except RequestError as error:

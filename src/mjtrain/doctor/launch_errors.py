@@ -26,6 +26,8 @@ _ADVICE = (
 
 def explain(error: BaseException) -> Finding:
     """Turn what starting the ranks raised into a finding."""
-    text = f"{summarise(error)}\n{final_message(error)}"
-    advice = next((advice for part, advice in _ADVICE if part in text), "")
-    return failure("ranks", summarise(error)[:300], advice or "docs/reliability.md says what the message means")
+    message = final_message(error)
+    blocks = [line.removeprefix("FAILED: ") for line in message.splitlines() if line.startswith("FAILED: ")]
+    figure = blocks[0] if blocks else summarise(error)  # a block says which rank, and on which host
+    advice = next((advice for part, advice in _ADVICE if part in f"{figure}\n{message}"), "")
+    return failure("ranks", figure[:300], advice or "docs/reliability.md says what the message means")

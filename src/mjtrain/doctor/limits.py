@@ -2,13 +2,16 @@
 
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 
 from mjtrain.doctor.cgroups import cpu_quota, max_tasks
 from mjtrain.doctor.finding import Finding, failure, ok, warning
 from mjtrain.doctor.question import Question
+from mjtrain.launcher.planning.devices import visible_gpus
 from mjtrain.machine import available_memory
 from mjtrain.memory_need import format_bytes
+from mjtrain.video.backend import list_gpu_uuids
 
 RANK_BYTES = 1 << 30
 """Memory that a small training takes on a rank, libraries included."""
@@ -26,7 +29,7 @@ _INFINIBAND = Path("/sys/class/infiniband")
 
 def check_limits(question: Question) -> list[Finding]:
     """Look at all limits of this process and its cgroups."""
-    ranks = question.num_ranks or 1
+    ranks = question.num_ranks or count_ranks(question.gpu_ids, os.environ, len(list_gpu_uuids()))
     return [
         check_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranks, question.world_size),
         check_tasks(ranks),
@@ -35,6 +38,19 @@ def check_limits(question: Question) -> list[Finding]:
         check_memory(available_memory(), resource.getrlimit(resource.RLIMIT_AS)[0], ranks),
         check_shared_memory(Path("/dev/shm"), ranks if question.gpu_ids is not None else 1),
     ]
+
+
+def count_ranks(gpu_ids: list[int] | str | None, environ: Mapping[str, str], num_gpus: int) -> int:
+    """Return how many ranks --gpu-ids means on this host, without asking the driver, which may hang.
+
+    Args:
+        gpu_ids: As `LaunchConfig.gpu_ids`.
+        environ: Environment variables.
+        num_gpus: GPUs of the machine.
+    """
+    if isinstance(gpu_ids, list):
+        return max(1, len(gpu_ids))
+    return max(1, len(visible_gpus(environ, num_gpus))) if gpu_ids == "all" else 1
 
 
 def least_descriptors(num_ranks: int, world_size: int) -> int:

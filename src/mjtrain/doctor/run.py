@@ -16,11 +16,23 @@ from mjtrain.doctor.timed import SLOW_CHECKS
 from mjtrain.doctor.versions import compare_versions
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
+from mjtrain.launcher.ipc.processes import ancestor_commands
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.storage.url import check_url
 
-_KEEP_FROM_STARTING = {"host", "python", "packages", "descriptors", "processes", "memory", "interface", "port", "cuda"}
+_KEEP_FROM_STARTING = {
+    "host",
+    "python",
+    "packages",
+    "descriptors",
+    "processes",
+    "memory",
+    "interface",
+    "port",
+    "gpus",
+    "cuda",
+}
 """Checks whose failure means that no rank can start, or none can reach the others: it need not be tried."""
 
 _IMPORTS_S = 60.0
@@ -78,20 +90,22 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> tuple[list[Find
         findings.append(finding)
         on_finding(finding)
 
-    request = _check(request)
+    request, expected = _check(request)
     if resolve_hostnames(request.launch, os.environ):
         _check_named_hosts(request, tell)
         return findings, True
-    plan = make_plan(request.launch)
-    _check_this_host(plan, request, tell)
-    return findings, plan.leads
+    _check_this_host(request, expected, tell)
+    return findings, expected.leads
 
 
-def _check(request: DoctorRequest) -> DoctorRequest:
-    """Check the flags.
+def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
+    """Check the flags without asking a driver, which may hang.
+
+    Returns:
+        The request with its time limits, and the plan of this host as far as it does not depend on GPUs.
 
     Raises:
-        RequestError: One is wrong.
+        RequestError: A flag is wrong.
     """
     if not request.timeout_s > 0:
         raise RequestError(f"--timeout-s {request.timeout_s:g}: must be more than 0")
@@ -101,14 +115,18 @@ def _check(request: DoctorRequest) -> DoctorRequest:
     url = request.checkpoint_url
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
     launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
-    if launch.hostnames:
-        resolve_plan(replace(launch, hostnames=(), gpu_ids=None), {}, 0)  # what is wrong on any machine
-    return replace(
+    request = replace(
         request,
         launch=launch,
         log_root=str(Path(request.log_root).absolute()),
         checkpoint_url=None if url is None else check_url("--checkpoint-url", url),
     )
+    environ = add_local_world_size(os.environ, ancestor_commands())
+    ids = launch.gpu_ids
+    if launch.hostnames:
+        environ.pop("CUDA_VISIBLE_DEVICES", None)  # of this host
+    num_gpus = max(ids, default=-1) + 1 if isinstance(ids, tuple) else 1
+    return request, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
 
 
 def _make_question(request: DoctorRequest, num_ranks: int | None, world_size: int) -> Question:
@@ -147,15 +165,21 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
     _run_ranks(plan, request, RankTask(log_root=request.log_root, can_write=_can_write(findings)), tell)
 
 
-def _check_this_host(plan: LaunchPlan, request: DoctorRequest, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command."""
-    external = plan.external
+def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFinding) -> None:
+    """Check this host, alone or as one of those on which something else has started the same command.
+
+    Args:
+        request: What a training would use.
+        expected: The plan of this host as far as it does not depend on GPUs.
+        tell: Takes each finding.
+    """
+    external, first = expected.external, expected.ranks[0]
     held: list[Finding] = []
-    on_finding = tell if plan.leads else held.append
+    on_finding = tell if expected.leads else held.append
     report = None
-    if plan.ranks[0].local_rank == 0:
-        here = plan.ranks[0].local_world_size
-        question = replace(_make_question(request, here, plan.world_size), listens_at=_find_port(external))
+    if first.local_rank == 0:
+        here = first.local_world_size if request.launch.gpu_ids != "all" else None
+        question = replace(_make_question(request, here, expected.world_size), listens_at=_find_port(external))
         report = ask_this_host(question, on_finding)
     findings = [] if report is None else report.findings
     if reason := _why_not(request, findings):
@@ -169,7 +193,7 @@ def _check_this_host(plan: LaunchPlan, request: DoctorRequest, tell: OnFinding) 
         can_write=_can_write(findings),
         report=report.to_plain() if others and report is not None else None,
     )
-    if not _run_ranks(plan, request, task, tell):
+    if not _run_ranks(make_plan(request.launch), request, task, tell):
         for finding in held:  # the process that leads does not know of them
             tell(finding)
 
