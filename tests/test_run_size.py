@@ -4,7 +4,7 @@ import pytest
 
 from mjtrain.api import make_train_config
 from mjtrain.errors import RequestError
-from mjtrain.run_size import resolve_run_size
+from mjtrain.run_size import fit_to_ranks, resolve_run_size
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:
@@ -89,3 +89,17 @@ def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:
         resolve_run_size(replace(config, env=replace(config.env, decimation=0)), 1)
     with pytest.raises(RequestError, match=r"--agent\.save-interval 0"):
         resolve_run_size(replace(config, agent=replace(config.agent, save_interval=0)), 1)
+
+
+def test_a_job_with_fewer_ranks_has_what_fits() -> None:
+    asked = make_train_config("Cartpole-Balance", num_envs_total=64, total_env_steps=64 * 24 * 10)
+    config = resolve_run_size(asked, 4)
+    same, lines = fit_to_ranks(config, 4)
+    assert (same, lines) == (config, [])
+    half, lines = fit_to_ranks(config, 2)
+    assert (half.run.num_envs, half.run.num_envs_total, half.run.max_iterations, lines) == (32, 64, 10, [])
+    three, lines = fit_to_ranks(config, 3)
+    assert (three.run.num_envs, three.run.num_envs_total, three.run.max_iterations) == (21, 63, 11)
+    assert lines == ["--num-envs-total 64: cannot be split evenly over 3 ranks; going on with 63"]
+    per_rank = resolve_run_size(make_train_config("Cartpole-Balance", num_envs=16, max_iterations=5), 4)
+    assert fit_to_ranks(per_rank, 3) == (per_rank, [])

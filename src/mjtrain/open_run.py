@@ -118,13 +118,18 @@ def _report_restart(
     run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float, change: "Change"
 ) -> None:
     iteration = saved_iteration(run_dir)
-    who = "the job" if failure.rank is None else f"rank {failure.rank} on host {failure.host}"
+    who = "the job" if failure.rank is None else f"rank {failure.rank}"
+    who += f" on host {failure.host}" if failure.host else ""
     cause = f"{who}: {failure.summary}"
-    more = {"world_size": change.num_ranks, "left_out": list(change.left_out)} if change.left_out else {}
+    more: dict[str, Any] = {}
+    if change.left_out or change.taken_in:
+        more = {"world_size": change.num_ranks, "left_out": list(change.left_out), "taken_in": list(change.taken_in)}
     _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **more)
     _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
-    if change.left_out:
-        _print(f"{change.num_ranks} of {change.num_places} ranks go on, without {'; '.join(change.left_out)}")
+    news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
+    news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
+    if news:
+        _print(f"{change.num_ranks} of {change.num_places} ranks go on, {', '.join(news)}")
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
-from mjtrain.launcher.planning.places import Place, leave_out
-from mjtrain.launcher.planning.plan import Host, LaunchPlan
+from mjtrain.launcher.planning.places import leave_out
+from mjtrain.launcher.planning.plan import Host, LaunchPlan, Place
 from mjtrain.launcher.planning.resolve import resolve_plan
 
 HOSTS = tuple(

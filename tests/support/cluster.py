@@ -1,7 +1,9 @@
-"""Two "nodes" on one machine: network namespaces, each with its own address, host name, hosts file and sshd."""
+"""Several "nodes" on one machine: network namespaces, each with its own address, host name, hosts file and sshd."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -95,6 +97,14 @@ class Node:
                     continue
         return found
 
+    def kill_all(self) -> None:
+        """Kill every process there at once, as when the host loses its power; its sshd stays, for the next boot."""
+        kept = {self.pid} | ({self.sshd.pid} if self.sshd is not None else set())
+        for pid in self.find(""):
+            if pid not in kept:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def set_link(self, state: str) -> None:
         """Plug the cable in ("up") or out ("down")."""
         self.run("ip", "link", "set", "eth0", state)
@@ -120,14 +130,13 @@ class Node:
 
 
 class Cluster:
-    """Two nodes with a cable between them. The name of node 0 sorts last."""
+    """Two nodes with a cable between them, or more at a switch. The name of node 0 sorts last."""
 
-    def __init__(self, folder: Path) -> None:
-        names = ["zeta", "alpha"]
+    def __init__(self, folder: Path, names: tuple[str, ...] = ("zeta", "alpha")) -> None:
         self.folder = folder
         self.nodes = [Node(name, f"10.77.0.{index + 1}", folder / name) for index, name in enumerate(names)]
-        ends = [f"mjt{os.getpid() % 100000}{letter}" for letter in "ab"]
-        subprocess.run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]], check=True)
+        self._switch: subprocess.Popen[bytes] | None = None
+        ends = self._lay_cable() if len(names) == 2 else self._connect_switch()
         for node, end in zip(self.nodes, ends, strict=True):
             subprocess.run(["ip", "link", "set", end, "netns", str(node.pid), "name", "eth0"], check=True)
             node.run("ip", "address", "add", f"{node.address}/24", "dev", "eth0")
@@ -135,6 +144,29 @@ class Cluster:
             node.run("ip", "link", "set", "lo", "up")
             node.know(self.nodes)
         self.ssh_config = self._serve_ssh()
+
+    def _lay_cable(self) -> list[str]:
+        """Return the names of the ends of a new cable."""
+        ends = [f"mjt{os.getpid() % 100000}{letter}" for letter in "ab"]
+        subprocess.run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]], check=True)
+        return ends
+
+    def _connect_switch(self) -> list[str]:
+        """Return the names of the loose ends of one cable per node, whose other ends are in a switch."""
+        self._switch = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        pid = self._switch.pid
+        while Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+            time.sleep(0.01)
+        inside = ["nsenter", "--target", str(pid), "--net", "--", "ip", "link"]
+        subprocess.run([*inside, "add", "switch", "type", "bridge"], check=True)
+        subprocess.run([*inside, "set", "switch", "up"], check=True)
+        ends = [f"mjs{os.getpid() % 100000}{index}" for index in range(len(self.nodes))]
+        for index, end in enumerate(ends):
+            port = f"mjp{os.getpid() % 100000}{index}"
+            subprocess.run(["ip", "link", "add", end, "type", "veth", "peer", "name", port], check=True)
+            subprocess.run(["ip", "link", "set", port, "netns", str(pid)], check=True)
+            subprocess.run([*inside, "set", port, "master", "switch", "up"], check=True)
+        return ends
 
     def _serve_ssh(self) -> Path:
         """Start an sshd on each node, and write a configuration for ssh that knows one more name for the second."""
@@ -158,3 +190,6 @@ class Cluster:
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()
+        if self._switch is not None:
+            self._switch.kill()
+            self._switch.wait()

@@ -66,6 +66,9 @@ class Failure:
     exit_code: int | None = None
     """Status with which the process exited."""
 
+    host_lost: bool = False
+    """Whether the host itself is gone, or the connection to it."""
+
     may_pass: bool = True
     """Whether a restart can help; not after a wrong request."""
 

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,21 @@ def run_on_this_host(job: Job, log_dir: Path | None) -> RunResult:
     return run_host_job(job, log_dir, {**os.environ, "PYTHONPATH": module_path()})
 
 
-def run_spawned(request: LaunchRequest, run_once: RunOnce = run_on_this_host) -> Any:
+FindReturned = Callable[[Sequence[int]], Sequence[int]]
+"""Takes the hosts that were lost, by their index in the plan, and returns those that are there again."""
+
+
+def run_spawned(
+    request: LaunchRequest,
+    run_once: RunOnce = run_on_this_host,
+    find_returned: FindReturned = lambda _: (),
+) -> Any:
     """Call fn(context, *args) in one new process per rank, again after failures as often as the plan allows.
 
     Args:
         request: The function, its arguments and the plan.
         run_once: Runs the job until its end or its first failure.
+        find_returned: Looks for hosts that were lost, before each restart.
 
     Returns:
         What rank 0 returned.
@@ -67,7 +76,8 @@ def run_spawned(request: LaunchRequest, run_once: RunOnce = run_on_this_host) ->
         restarts += 1
         before, progress = progress, request.saved_progress()
         try:
-            change = membership.after_failure(failure.rank, result.lost_nodes, progress)
+            returned = find_returned(membership.lost) if membership.lost else ()
+            change = membership.after_failure(failure.rank, result.lost_nodes, progress, returned)
         except TooFewLeftError as error:
             raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None
         quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1

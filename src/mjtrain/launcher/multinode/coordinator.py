@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,8 @@ class Coordinator:
         self._console = Console()
         self._results: dict[int, RunResult] = {}
         self._gone: set[int] = set()
+        self._lost: set[int] = set()
+        """Hosts that are gone without having said so."""
         self._begun: set[int] = set()
         self._begun_s: float | None = None
         self._port: int | None = None
@@ -74,6 +77,8 @@ class Coordinator:
                 result = self._judge(time.monotonic() - begin_s)
             self._end(result)
         self._console.close(_CONSOLE_S)
+        if result.failure is not None and self._lost:  # a rank that missed them may have been heard of first
+            result = replace(result, failure=pick_cause(self._failures), lost_nodes=tuple(sorted(self._lost)))
         return result
 
     def _turn(self) -> None:
@@ -94,8 +99,7 @@ class Coordinator:
         if host.connection.lost:
             self._loop.unwatch(host.connection)
             if index not in self._gone:
-                self._gone.add(index)
-                self._fail(Failure(summary=host.explain_end(), host=host.host))
+                self._lose(index, host.explain_end())
 
     def _on_message(self, index: int, message: dict[str, Any], body: bytes) -> None:
         host, kind = self._hosts[index], message["kind"]
@@ -115,6 +119,11 @@ class Coordinator:
                 self._fail(result.failure)
         elif kind == "gone":
             self._gone.add(index)
+
+    def _lose(self, index: int, summary: str) -> None:
+        self._gone.add(index)
+        self._lost.add(index)
+        self._fail(Failure(summary=summary, host=self._hosts[index].host, host_lost=True))
 
     def _fail(self, failure: Failure) -> None:
         self._failures.append(failure)
@@ -141,9 +150,7 @@ class Coordinator:
             return RunResult(stop_signal=self._stop_signal)
         for index, host in enumerate(self._hosts):
             if host.connection.unresponsive and index not in self._gone:
-                self._gone.add(index)
-                summary = f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is"
-                self._fail(Failure(summary=summary, host=host.host))
+                self._lose(index, f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is")
         if self._failed_s is not None and now_s - self._failed_s > SETTLE_S:
             steady_s = 0.0 if self._begun_s is None else now_s - self._begun_s
             return RunResult(failure=pick_cause(self._failures), stop_signal=self._stop_signal, ran_s=steady_s)
@@ -168,14 +175,16 @@ class Coordinator:
             self._loop.unwatch(host.connection)
             if host.process is not None:
                 host.close()
-            elif index not in self._gone:
+            elif index not in self._gone or index in self._lost:
                 host.connection.lost = True  # if it connects again, that is a new connection
 
 
 def pick_cause(failures: list[Failure]) -> Failure:
     """Choose the cause among what hosts report at about the same time.
 
-    A process that ended without an exception is the cause even where a peer's complaint about it arrived first.
+    A process that ended without an exception, or else a host that is lost, is the cause even where a peer's complaint
+    about it arrived first.
     """
     dead = [failure for failure in failures if failure.signal is not None or failure.exit_code is not None]
-    return (dead or failures)[0]
+    lost = [failure for failure in failures if failure.host_lost]
+    return (dead or lost or failures)[0]

@@ -5,18 +5,20 @@ ssh. What arrives from the network is JSON and never unpickled. The other nodes 
 MJTRAIN_JOB_TOKEN, if node 0 has one.
 """
 
+import contextlib
 import hmac
 import os
 import select
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mjtrain.errors import RequestError
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest
-from mjtrain.launcher.failure import RunResult
+from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 from mjtrain.launcher.ipc.network import connect_to, listen_at
@@ -25,6 +27,8 @@ from mjtrain.launcher.multinode.node_agent import run_part
 from mjtrain.launcher.multinode.run import run_on_handles
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.launcher.planning.places import list_places, part_of_node
+from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
 from mjtrain.machine import installed_packages
 
@@ -32,6 +36,12 @@ TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
 
 _HANDSHAKE_S = 10.0
 _RETRY_S = 0.5
+
+_RETURN_S = 10.0
+"""Time that a node has to connect again where the job may go on without it."""
+
+_LATECOMER_S = 1.0
+"""Time to look for nodes that wait to be taken in again: longer than one of them waits between two attempts."""
 
 
 class NodeRendezvousServer:
@@ -59,7 +69,8 @@ class NodeRendezvousServer:
         self._clients: dict[int, HostHandle] = {}
         self._address = ""  # at which the other nodes reach this one
         self._closed = False
-        self._await_clients()
+        self._choice: Choice | None = None
+        self._await_clients(range(1, external.num_nodes), timeout_s)
 
     def agree(self, choose: Choose) -> Choice:
         """Choose for all nodes, and tell them."""
@@ -70,18 +81,35 @@ class NodeRendezvousServer:
             self.close()
             raise
         self._tell("choice", **choice)
+        self._choice = choice
         return choice
 
     def run(self, request: LaunchRequest) -> Any:
         """Run the whole job, as its launcher."""
 
         def run_once(job: Job, log_dir: Path | None) -> RunResult:
-            clients = self._await_clients()
+            elastic = job.plan.min_ranks is not None or job.plan.min_hosts is not None
+            nodes = list(dict.fromkeys(place.node for place in list_places(job.plan)))
+            try:
+                clients = self._await_clients(nodes[1:], _RETURN_S if elastic else self._timeout_s)
+            except ConnectionError as error:
+                if not elastic:
+                    raise
+                lost = tuple(index for index, node in enumerate(nodes) if node != 0 and node not in self._clients)
+                return RunResult(failure=Failure(summary=str(error), host_lost=True), lost_nodes=lost)
             handles = [open_handle("localhost", ssh_config_file=None, transport="ssh"), *clients]
             plan = replace(job.plan, master=(self._address, 0))
             return run_on_handles(replace(job, plan=plan), log_dir, handles)
 
-        return run_spawned(request, run_once)
+        return run_spawned(request, run_once, self._find_returned)
+
+    def _find_returned(self, lost: Sequence[int]) -> list[int]:
+        """Accept the nodes that wait to be taken in again, and return them."""
+        deadline_s = time.monotonic() + _RETURN_S
+        while time.monotonic() < deadline_s and select.select([self._server], [], [], _LATECOMER_S)[0]:
+            with contextlib.suppress(RequestError):  # it was started with another command, and told so
+                self._accept()
+        return [node for node in lost if node in self._clients and not self._clients[node].connection.lost]
 
     def close(self) -> None:
         """Tell the other nodes that the job will not be started again."""
@@ -94,21 +122,22 @@ class NodeRendezvousServer:
             client.close()
         self._server.close()
 
-    def _await_clients(self) -> list[HostHandle]:
-        """Wait until every other node is connected (again); return them by node rank."""
+    def _await_clients(self, nodes: Sequence[int], timeout_s: float) -> list[HostHandle]:
+        """Wait until some of the other nodes are connected (again), and return them in this order."""
         self._clients = {rank: client for rank, client in self._clients.items() if not client.connection.lost}
-        deadline_s = time.monotonic() + self._timeout_s
-        while missing := [rank for rank in range(1, self._external.num_nodes) if rank not in self._clients]:
+        deadline_s = time.monotonic() + timeout_s
+        while missing := [rank for rank in nodes if rank not in self._clients]:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                nodes = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+                some = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+                flag = " (--connect-timeout-s)" if timeout_s == self._timeout_s else ""
                 raise ConnectionError(
-                    f"{nodes} of {self._external.num_nodes} did not connect to {self._external.master_addr}:"
-                    f"{self._external.master_port} within {self._timeout_s:g} s (--connect-timeout-s)"
+                    f"{some} of {self._external.num_nodes} did not connect to {self._external.master_addr}:"
+                    f"{self._external.master_port} within {timeout_s:g} s{flag}"
                 )
             if select.select([self._server], [], [], min(left_s, 1.0))[0]:
                 self._accept()
-        return [self._clients[rank] for rank in sorted(self._clients)]
+        return [self._clients[rank] for rank in nodes]
 
     def _tell(self, kind: str, **fields: Any) -> None:
         for client in self._clients.values():
@@ -138,6 +167,8 @@ class NodeRendezvousServer:
             connection.setblocking(True)
             host_connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
         self._clients[rank] = HostHandle(host=hello["host"], connection=host_connection, trusted=False)
+        if self._choice is not None:  # it was started again; the others have heard it
+            host_connection.send("choice", **self._choice)
 
 
 class NodeRendezvousClient:
@@ -162,7 +193,7 @@ class NodeRendezvousClient:
                     hello = {"node_rank": external.node_rank, "host": socket.gethostname(), "proof": prove(nonce)}
                     node = describe_node(num_ranks, request)
                     connection.sendall(encode_message("hello", b"", {**hello, "node": node}))
-                    reply = _receive(connection)
+                    reply = _receive(connection, then_more=True)
                     connection.setblocking(True)
                     self._connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
                     break
@@ -216,9 +247,12 @@ class NodeRendezvousClient:
 
     def _run_once(self, job: Job, message: dict[str, Any]) -> RunResult:
         """Run this node's ranks until their end or the first failure of the job."""
-        node_rank = job.plan.ranks[0].node_rank
-        plan = replace(job.plan.with_restarts(message["restarts"]), master=(message["address"], 0))
-        part = replace(job, plan=plan.part(node_rank, message["port"]))
+        node_rank, plan = job.plan.ranks[0].node_rank, job.plan
+        if "places" in message:
+            places = [Place(node, slot) for node, slot in message["places"]]
+            plan = part_of_node(plan, places, node_rank, tuple(message["left_out"]))
+        plan = replace(plan.with_restarts(message["restarts"]), master=(message["address"], 0))
+        part = replace(job, plan=plan.part(plan.ranks[0].node_rank, message["port"]))
         return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
 
     def _wait_for(self, *kinds: str) -> dict[str, Any]:
@@ -263,11 +297,17 @@ def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     return None
 
 
-def _receive(connection: socket.socket) -> dict[str, Any]:
-    """Read one message of the handshake."""
+def _receive(connection: socket.socket, *, then_more: bool = False) -> dict[str, Any]:
+    """Read one message of the handshake.
+
+    Args:
+        connection: To the other end.
+        then_more: Whether messages may follow that somebody else will read.
+    """
     reader = MessageReader()
-    while data := connection.recv(1 << 16):
-        for message, _ in reader.feed(data):
+    while seen := connection.recv(1 << 16, socket.MSG_PEEK):
+        first = seen.find(b"\n") + 1
+        for message, _ in reader.feed(connection.recv(first if then_more and first else len(seen))):
             if not isinstance(message, dict):
                 raise ValueError("not a message")
             return message

@@ -15,11 +15,14 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher.ipc.processes import JOB_VARIABLE
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.devices import visible_gpus
-from mjtrain.launcher.planning.plan import Host
+from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.machine import installed_packages
 
 PROBE_TIMEOUT_S = 90.0
 """Time that a host has to answer; counting GPUs imports torch, perhaps from a cold disk."""
+
+RETURN_TIMEOUT_S = 10.0
+"""Time that a host which was lost has to answer before a restart that could have it again."""
 
 COPIED = (
     "PATH",
@@ -63,7 +66,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
         folder: Folder that must be writable there; None for none.
 
     Returns:
-        The hosts, in the same order; the first has an address at which the others reach it.
+        The hosts, in the same order, each with an address at which the others reach it.
 
     Raises:
         RequestError: Some cannot be used; the message has the first problem, and each further one is a note.
@@ -75,7 +78,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
             "environ": select_environ(os.environ, config.copy_env),
             "folder": None if folder is None else str(folder),
             "count_gpus": config.gpu_ids is not None,
-            "names": list(names[:1]),
+            "names": list(names),
         }
         facts, problems = _ask(handles, question)
     finally:
@@ -89,7 +92,6 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
         for problem in problems[1:]:
             error.add_note(problem)
         raise error
-    address = _find_address([facts[name] for name in names], names, config.interface)
     return tuple(
         Host(
             name=name,
@@ -98,20 +100,41 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
                 facts[name]["num_gpus"],
             ),
             num_cores=facts[name]["num_cores"],
-            address=address if name == names[0] else "",
+            address=_find_address(name, facts, config.interface),
         )
         for name in names
     )
 
 
-def _ask(handles: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def find_answering(names: Sequence[str], plan: LaunchPlan) -> list[str]:
+    """Return which hosts of a job that were lost can be used again.
+
+    Args:
+        names: These hosts.
+        plan: The job.
+    """
+    handles = [open_handle(name, ssh_config_file=plan.ssh_config_file, transport=plan.transport) for name in names]
+    try:
+        environ = select_environ(os.environ, plan.copy_env)
+        question = {"environ": environ, "folder": plan.log_dir, "count_gpus": False, "names": []}
+        facts, _ = _ask(handles, question, RETURN_TIMEOUT_S)
+    finally:
+        for handle in handles:
+            handle.close()
+    folder = None if plan.log_dir is None else Path(plan.log_dir)
+    return [name for name in facts if not list_differences(facts[name], folder)]
+
+
+def _ask(
+    handles: list[HostHandle], question: dict[str, Any], timeout_s: float = PROBE_TIMEOUT_S
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what each host answers, by name, and why others do not."""
     for handle in handles:
         handle.connection.send("probe", **question)
     facts: dict[str, dict[str, Any]] = {}
     problems = []
     waiting = {handle.connection.fileno(): handle for handle in handles}
-    deadline_s = time.monotonic() + PROBE_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     while waiting and (left_s := deadline_s - time.monotonic()) > 0:
         for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
             handle = waiting[descriptor]
@@ -128,7 +151,7 @@ def _ask(handles: list[HostHandle], question: dict[str, Any]) -> tuple[dict[str,
             del waiting[descriptor]
         for handle in waiting.values():
             handle.connection.beat()
-    problems += [f"host {handle.host}: did not answer within {PROBE_TIMEOUT_S:g} s" for handle in waiting.values()]
+    problems += [f"host {handle.host}: did not answer within {timeout_s:g} s" for handle in waiting.values()]
     return facts, problems
 
 
@@ -147,20 +170,20 @@ def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]
     return problems
 
 
-def _find_address(facts: list[Mapping[str, Any]], names: Sequence[str], interface: str | None) -> str:
-    """Find the address at which the other hosts reach the first one."""
-    first, others = facts[0], facts[1:]
+def _find_address(name: str, facts: Mapping[str, Mapping[str, Any]], interface: str | None) -> str:
+    """Find the address at which the other hosts reach one of them."""
+    mine, others = facts[name], [fact for other, fact in facts.items() if other != name]
     if interface is not None:
-        address = first["interfaces"].get(interface)
+        address = mine["interfaces"].get(interface)
         if address is None:
-            there = ", ".join(first["interfaces"])
-            raise RequestError(f"--interface {interface}: host {names[0]} has no such interface; it has {there}")
+            there = ", ".join(mine["interfaces"])
+            raise RequestError(f"--interface {interface}: host {name} has no such interface; it has {there}")
         return address
     if not others:
         return "127.0.0.1"
-    if first["connection"]:
-        return first["connection"][2]  # where the launcher reached it
+    if mine["connection"]:
+        return mine["connection"][2]  # where the launcher reached it
     for other in others:
         if other["connection"]:
-            return other["connection"][0]  # the launcher is on the first host, and came from there
-    return next((fact["resolved"][names[0]] for fact in others if fact["resolved"][names[0]]), "127.0.0.1")
+            return other["connection"][0]  # the launcher is on this host, and came from there
+    return next((fact["resolved"][name] for fact in others if fact["resolved"][name]), "127.0.0.1")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import Coordinator
-from mjtrain.launcher.multinode.probe import select_environ
+from mjtrain.launcher.multinode.probe import find_answering, select_environ
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.spawn import module_path, run_spawned
 
@@ -22,11 +23,15 @@ def run_on_hosts(request: LaunchRequest) -> Any:
     def run_once(job: Job, log_dir: Path | None) -> RunResult:
         handles = [
             open_handle(host.name, ssh_config_file=plan.ssh_config_file, transport=plan.transport)
-            for host in plan.hosts
+            for host in job.plan.hosts
         ]
         return run_on_handles(job, log_dir, handles)
 
-    return run_spawned(request, run_once)
+    def find_returned(lost: Sequence[int]) -> list[int]:
+        answering = find_answering([plan.hosts[index].name for index in lost], plan)
+        return [index for index in lost if plan.hosts[index].name in answering]
+
+    return run_spawned(request, run_once, find_returned)
 
 
 def run_on_handles(job: Job, log_dir: Path | None, handles: list[HostHandle]) -> RunResult:
@@ -46,7 +51,11 @@ def run_on_handles(job: Job, log_dir: Path | None, handles: list[HostHandle]) ->
     def make_start(index: int, port: int) -> tuple[dict[str, Any], bytes]:
         if not handles[index].trusted:  # it has the function itself, and unpickles nothing
             restarts = plan.ranks[0].restarts
-            return {"address": address, "port": port, "log_dir": folder, "restarts": restarts}, b""
+            fields = {"address": address, "port": port, "log_dir": folder, "restarts": restarts}
+            if plan.places is None:
+                return fields, b""
+            places = [[place.node, place.slot] for place in plan.places]
+            return {**fields, "places": places, "left_out": plan.ranks[0].left_out}, b""
         part = replace(job, plan=plan.part(index, port))
         return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
 

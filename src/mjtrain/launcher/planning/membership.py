@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mjtrain.launcher.planning.places import Place, leave_out, list_places, name_host, name_place
-from mjtrain.launcher.planning.plan import LaunchPlan
+from mjtrain.launcher.planning.places import leave_out, list_places, name_host, name_place
+from mjtrain.launcher.planning.plan import LaunchPlan, Place
 
 FAILURES_AT_A_PLACE = 2
 """So many failures at one place, with nothing saved between them, and the place is left out."""
@@ -21,6 +21,9 @@ class Change:
 
     left_out: tuple[str, ...] = ()
     """Places and hosts that are left out from now on, each with the reason; in words."""
+
+    taken_in: tuple[str, ...] = ()
+    """Hosts that were lost and take part again, in words."""
 
     num_ranks: int
     """Ranks of the next start."""
@@ -41,27 +44,39 @@ class Membership:
         self._full = plan
         self._elastic = plan.min_ranks is not None or plan.min_hosts is not None
         self._places = list_places(plan)
-        self._out: set[Place] = set()
+        self._sick: set[Place] = set()
+        self._lost: set[int] = set()
         self._failures: Counter[Place] = Counter()
         self._progress: int | None = None
 
     @property
     def plan(self) -> LaunchPlan:
         """The plan of the job as it is now."""
-        return leave_out(self._full, self._out)
+        present = self.present
+        return leave_out(self._full, [place for place in self._places if place not in present])
 
     @property
     def present(self) -> tuple[Place, ...]:
         """The places that take part, by rank."""
-        return tuple(place for place in self._places if place not in self._out)
+        return tuple(place for place in self._places if place not in self._sick and place.node not in self._lost)
 
-    def after_failure(self, rank: int | None, lost_nodes: Sequence[int], progress: int) -> Change:
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The hosts that are left out because they were lost, by their index among all hosts."""
+        return tuple(sorted(self._lost))
+
+    def after_failure(
+        self, rank: int | None, lost_nodes: Sequence[int], progress: int, returned: Sequence[int] = ()
+    ) -> Change:
         """Decide which places take part in the next start.
+
+        A failure of a rank while hosts are lost is not held against its place: it may only miss them.
 
         Args:
             rank: Which rank failed, in the job as it is now; None where it was something else.
             lost_nodes: Hosts that are gone, by their index in the job as it is now.
             progress: How much of the work is saved; it does not become less.
+            returned: Hosts that were lost before and are there again, by their index among all hosts.
 
         Returns:
             What is different in the next start.
@@ -73,27 +88,33 @@ class Membership:
             self._failures.clear()
         self._progress = progress
         if not self._elastic:
-            return self._change([])
+            return self._change([], [])
         present = self.present
         nodes = list(dict.fromkeys(place.node for place in present))
         lost = [nodes[index] for index in lost_nodes]
-        out = {place for place in present if place.node in lost}
-        reasons = [f"{name_host(self._full, node)}: it is lost" for node in lost]
-        if rank is not None and present[rank] not in out:
+        reasons = [f"{name_host(self._full, node) or 'this host'}: it is lost" for node in lost]
+        if rank is not None and not lost:
             place = present[rank]
             self._failures[place] += 1
             if self._failures[place] >= FAILURES_AT_A_PLACE:
-                out.add(place)
+                self._sick.add(place)
                 how = "it failed twice, and nothing was saved between"
                 reasons.append(f"{name_place(self._full, place)} (rank {rank}): {how}")
-        self._check_left([place for place in present if place not in out], reasons)
-        self._out |= out
-        return self._change(reasons)
+        self._lost = (self._lost - set(returned)) | set(lost)
+        self._check_left(reasons)
+        return self._change(reasons, [name_host(self._full, node) for node in returned])
 
-    def _change(self, reasons: list[str]) -> Change:
-        return Change(left_out=tuple(reasons), num_ranks=len(self.present), num_places=len(self._places))
+    def _change(self, left_out: list[str], taken_in: list[str]) -> Change:
+        return Change(
+            left_out=tuple(left_out),
+            taken_in=tuple(taken_in),
+            num_ranks=len(self.present),
+            num_places=len(self._places),
+        )
 
-    def _check_left(self, left: list[Place], reasons: list[str]) -> None:
+    def _check_left(self, reasons: list[str]) -> None:
+        left = self.present
+        without = "; ".join(reasons)
         num_hosts = len({place.node for place in left})
         for flag, least, count, unit in (
             ("--min-ranks", self._full.min_ranks, len(left), "rank"),
@@ -102,6 +123,8 @@ class Membership:
             if count < (least or 1):
                 some = "no" if count == 0 else str(count)
                 raise TooFewLeftError(
-                    f"without {'; '.join(reasons)}; {some} {unit}{'' if count == 1 else 's'} would be left, and "
+                    f"without {without}; {some} {unit}{'' if count == 1 else 's'} would be left, and "
                     f"{flag} is {least or 1}"
                 )
+        if self._full.mode == "node" and all(place.node != 0 for place in left):
+            raise TooFewLeftError(f"without {without}; node 0, which runs the launcher of the job, has no rank left")

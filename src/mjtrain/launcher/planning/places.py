@@ -5,30 +5,21 @@ numbered: with a place left out, the ranks of the others are numbered anew from 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mjtrain.launcher.planning.external import ExternalNode
-from mjtrain.launcher.planning.plan import HostPlan, LaunchPlan
+from mjtrain.launcher.planning.plan import HostPlan, LaunchPlan, Place
 from mjtrain.rank import RankContext
-
-
-@dataclass(frozen=True, order=True)
-class Place:
-    """Where one rank runs while every place takes part."""
-
-    node: int
-    """Index of the host among all hosts of the job."""
-
-    slot: int
-    """Index of the rank among all ranks of that host."""
 
 
 def list_places(plan: LaunchPlan) -> tuple[Place, ...]:
     """Return all places of a whole job, by rank.
 
     Args:
-        plan: As it was resolved; of a job whose nodes something else has started, that of any node.
+        plan: Of a job whose nodes something else has started, that of any node.
     """
+    if plan.places is not None:
+        return plan.places
     if isinstance(plan.external, ExternalNode):
         return tuple(Place(node, slot) for node in range(plan.external.num_nodes) for slot in range(len(plan.ranks)))
     return tuple(Place(rank.node_rank, rank.local_rank) for rank in plan.ranks)
@@ -97,7 +88,7 @@ def part_of_node(plan: LaunchPlan, left: Sequence[Place], node: int, left_out: t
     ranks = _number(plan, left, node, left_out, plan.num_cores)
     slots = [place.slot for place in left if place.node == node]
     gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots, ranks[0].num_threads)
-    return _with_ranks(plan, ranks, gpus=gpus, environ=environ)
+    return _with_ranks(plan, ranks, gpus=gpus, environ=environ, places=tuple(left))
 
 
 def _number(

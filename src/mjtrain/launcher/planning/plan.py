@@ -22,7 +22,18 @@ class Host:
     num_ranks: int | None = None
     """Number of ranks it gets; None for the number it would get as the only host."""
     address: str = ""
-    """Address at which the other hosts reach it; only of the first host."""
+    """Address at which the other hosts reach it."""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where one rank runs while nothing is left out of the job: a GPU or, on the CPU, a worker of a host."""
+
+    node: int
+    """Index of the host among all hosts of the job."""
+
+    slot: int
+    """Index of the rank among all ranks of that host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +138,10 @@ class LaunchPlan:
 
     run_dir: str | None = None
     """Where the run of a training lives, see `for_run`; None for a function."""
+
+    places: tuple[Place, ...] | None = None
+    """Of a job whose nodes something else has started and that is left without some of its places: the others, by
+    rank; None otherwise."""
 
     notices: tuple[str, ...] = ()
     """Lines that tell the user what was chosen for them."""

@@ -1,0 +1,95 @@
+"""Jobs on three hosts of which some are lost and come back."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from support.cluster import PYTHON, TASK, TRAIN, Cluster, Node
+from support.jobs import Job
+from support.multinode_jobs import FLAGS, start
+
+PORT = 23456
+ELASTIC = ["--max-restarts", "9", "--min-hosts", "2", "--max-iterations", "1000"]
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    (run,) = folder.glob("logs/*/*")
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def wait_for_iterations(job: Job, folder: Path, world_size: int) -> None:
+    """Wait for three more iterations, the last of which is done by so many ranks."""
+    rows = [row for row in read_rows(folder) if "event" not in row]
+    job.wait_for(f"iteration {rows[-1]['iteration'] + 3}/")
+    assert [row for row in read_rows(folder) if "event" not in row][-1]["world_size"] == world_size
+
+
+def kill_a_rank(folder: Path, node: Node) -> None:
+    """Kill a rank, and nothing else of its host."""
+    noted = [int(path.stem.partition("_")[2]) for path in (folder / "notes").glob(f"{node.name}_*.json")]
+    (rank,) = [pid for pid in noted if Path(f"/proc/{pid}").exists()]
+    os.kill(rank, signal.SIGKILL)
+
+
+def test_hosts_over_ssh(three_hosts: Cluster, tmp_path: Path) -> None:
+    """A cable is pulled out and two hosts go on; it is plugged in again and three do; then two lose their power."""
+    zeta, mike, alpha = three_hosts.nodes
+    command = [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", str(three_hosts.ssh_config), *ELASTIC]
+    job = start(zeta, tmp_path, *command, "--hostnames", "zeta", "mike", "alpha", MJTRAIN_TEST_SLOW="0.2")
+    job.wait_for("iteration 3/")
+    alpha.set_link("down")
+    job.wait_for("2 of 3 ranks go on, without host alpha: it is lost", "stderr")
+    wait_for_iterations(job, tmp_path, 2)
+    alpha.set_link("up")
+    kill_a_rank(tmp_path, mike)
+    job.wait_for("3 of 3 ranks go on, with host alpha again", "stderr")
+    wait_for_iterations(job, tmp_path, 3)
+    alpha.kill_all()
+    mike.kill_all()
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 1, outcome.stderr
+    assert "without host mike: it is lost; host alpha: it is lost; 1 host would be left, and --min-hosts is 2" in (
+        outcome.last_block
+    )
+    restarts = [row for row in read_rows(tmp_path) if row.get("event") == "restart"]
+    assert [(row["world_size"], row["left_out"], row["taken_in"]) for row in restarts] == [
+        (2, ["host alpha: it is lost"], []),
+        (3, [], ["host alpha"]),
+    ]
+    assert "on host alpha: no message from this host for 15 s" in restarts[0]["cause"]
+
+
+def start_node(node: Node, index: int, folder: Path) -> Job:
+    place = {"RANK": str(index), "WORLD_SIZE": "3", "MASTER_ADDR": "zeta", "MASTER_PORT": str(PORT)}
+    return start(node, folder, PYTHON, *TRAIN, TASK, *FLAGS, *ELASTIC, **place, MJTRAIN_TEST_SLOW="0.2")
+
+
+def wait_for_connection(job: Job, node: Node) -> None:
+    """Wait until a node's job is connected to node 0, which takes it in when it starts the job again."""
+    deadline = time.monotonic() + 120.0
+    while f":{PORT:04X} 01 " not in Path(f"/proc/{node.pid}/net/tcp").read_text():
+        assert job.process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> None:
+    """A node loses its power, and two go on; the scheduler starts it again, and it is taken in."""
+    zeta, _, alpha = three_hosts.nodes
+    first, second, third = [start_node(node, index, tmp_path) for index, node in enumerate(three_hosts.nodes)]
+    first.wait_for("iteration 3/")
+    alpha.kill_all()
+    first.wait_for("2 of 3 ranks go on, without node 2: it is lost", "stderr")
+    wait_for_iterations(first, tmp_path, 2)
+    third.finish(since=0.0)
+    again = start_node(alpha, 2, tmp_path)
+    wait_for_connection(again, alpha)
+    kill_a_rank(tmp_path, zeta)
+    first.wait_for("3 of 3 ranks go on, with node 2 again", "stderr")
+    wait_for_iterations(first, tmp_path, 3)
+    first.kill(signal.SIGTERM)
+    outcomes = [job.finish(since=0.0) for job in (first, second, again)]
+    assert [outcome.status for outcome in outcomes] == [143] * 3, outcomes[0].stderr
