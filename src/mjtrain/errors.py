@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 INJECTED = "after injected fault "
-"""Begins the note of an exception, and ends the cause of a failure, that followed upon --inject-fault."""
+"""In the cause of a failure that followed upon --inject-fault, what comes before the fault."""
 
 
 class RequestError(ValueError):

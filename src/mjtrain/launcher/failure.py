@@ -75,15 +75,10 @@ class Failure:
     files: tuple[Path, ...] = ()
     """Logs and crash files that say more."""
 
-    injected: str = ""
-    """Which faults had been injected before, in words that the summary ends with too; empty for none."""
-
     def after_faults(self, faults: Sequence[str]) -> "Failure":
         """Return the same failure of a job in which these faults were injected; marked, so that it is not real."""
-        if not faults:
-            return self
-        mark = f"{INJECTED}{' and '.join(dict.fromkeys(faults))}"
-        return replace(self, summary=f"{self.summary}; {mark}", injected=mark)
+        mark = " and ".join(dict.fromkeys(faults))
+        return replace(self, summary=f"{self.summary}; {INJECTED}{mark}") if faults else self
 
     def to_plain(self) -> dict[str, Any]:
         """Return all of it except the exception as plain values, see `from_plain`."""
@@ -118,8 +113,6 @@ class Failure:
                 message, rank=self.rank, host=self.host, signal=self.signal, exit_code=self.exit_code
             )
         error.add_note(self.describe())
-        if self.injected:
-            error.add_note(self.injected)
         return error
 
     def _place(self) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -57,8 +58,10 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
     text = next(iter(str(error).strip().splitlines()), "")
     name = "" if type(error).__name__ == "RankFailedError" else type(error).__name__
     cause = ": ".join(filter(None, (name, text)))
-    marks = [note for note in getattr(error, "__notes__", ()) if note.startswith(INJECTED)]
-    return {"how": "failed", "cause": "; ".join([cause, *(mark for mark in marks if mark not in cause)])}
+    if INJECTED not in cause:  # an exception of the rank's own; the launcher's note on it knows
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        cause += next(iter(re.findall(rf"^FAILED: .*(; {INJECTED}.*)$", notes, re.MULTILINE)), "")
+    return {"how": "failed", "cause": cause}
 
 
 def last_iteration(run_dir: Path) -> int:

@@ -69,8 +69,6 @@ def run_in_process(
         if crash_dir is not None:
             failure = write_crash_file(crash_dir, failure)
         error.add_note(failure.describe())
-        if failure.injected:
-            error.add_note(failure.injected)
         raise
     finally:
         stop.cancel()
