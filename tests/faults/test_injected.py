@@ -42,8 +42,9 @@ def test_a_fault_ends_the_job(tmp_path: Path, record: Record, fault: str, says: 
     assert mark == fault
     rank = fault[len("rank=")]
     assert f"[rank {rank}] injecting fault {fault}" in outcome.stderr.splitlines()
-    *_, injected, end = read_rows(job)
-    assert (injected["event"], injected["injected"], injected["fault"]) == ("fault", True, fault)
+    (injected,) = job.injected()
+    assert (injected["injected"], injected["fault"]) == (True, fault)
+    end = read_rows(job)[-1]
     assert end["how"] == "failed"
     assert end["cause"].endswith(f"; after injected fault {fault}")
     (crash,) = tmp_path.glob("logs/*/*/crash/rank_*.txt")

@@ -148,7 +148,7 @@ class Job:
         assert left == {}, f"left behind: {left}"
         assert not self.listening()
         if since is None:
-            since = float(self.marker.read_text() if self.marker.exists() else self.injected()[-1]["time"])
+            since = float(self.marker.read_text()) if self.marker.exists() else float(self.injected()[-1]["time"])
         for stream in (self._stdout, self._stderr):
             stream.seek(0)
         return Outcome(

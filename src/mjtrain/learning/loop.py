@@ -79,8 +79,8 @@ class TrainingLoop:
         is_last = self.iteration >= last_iteration
         warming_up = True  # the first iteration compiles kernels
         while not is_last:
-            heartbeat.beat("rollout", warming_up=warming_up, iteration=self.iteration + 1)
             begin = self._now()
+            heartbeat.beat("rollout", warming_up=warming_up, iteration=self.iteration + 1)
             with torch.inference_mode(), _single_torch_thread():
                 self._collect()
             collected = self._now()
