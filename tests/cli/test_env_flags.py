@@ -11,7 +11,7 @@ import pytest
 
 from mjtrain.catalog import load_task
 from mjtrain.cli import train
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file
+from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated
 from mjtrain.config import CameraConfig, MirrorConfig, RobotConfig, SensorConfig, to_plain
 
 CARTPOLE_ENV = load_task("Cartpole-Balance").env
@@ -29,6 +29,18 @@ def dry_run_env(*flags: str) -> dict[str, Any]:
 def dry_run(*flags: str) -> dict[str, Any]:
     """Return the robot that these flags give, as plain values."""
     return dry_run_env(*flags)["robot"]
+
+
+def test_a_flag_may_be_repeated_or_have_several_values() -> None:
+    flag = "--inject-fault"
+    for args in (
+        [flag, "a", flag, "b", "--x", "1"],
+        [flag, "a", "b", "--x", "1"],
+        ["--x", "1", f"{flag}=a", flag, "b"],
+    ):
+        assert join_repeated(args, flag) == ["--x", "1", flag, "a", "b"]
+    assert join_repeated(["--x", "1"], flag) == ["--x", "1"]
+    assert join_repeated([f"{flag}s", "a", flag], flag) == [f"{flag}s", "a", flag]
 
 
 def test_the_short_form_is_the_file(tmp_path: Path) -> None:

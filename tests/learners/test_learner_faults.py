@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from killed_task import SAVE_INTERVAL, STEPS
+from small_task import SAVE_INTERVAL, STEPS
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -24,7 +24,7 @@ from mjtrain.training import make_env
 from support.jobs import BIN, Job
 from support.resuming import assert_same, without_times
 
-TASK = f"{Path(__file__).with_name('killed_task.py')}:make"
+TASK = f"{Path(__file__).with_name('small_task.py')}:make"
 
 SKRL = {"value_preprocessor": "RunningStandardScaler"}
 NORMALISERS = ("observation_preprocessor", "state_preprocessor", "value_preprocessor")
@@ -86,9 +86,9 @@ def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, 
     assert find_valid_checkpoint(run_dir) == (run_dir / f"model_{stopped}.pt", [])
 
     last, killed = str(max(20, stopped + 8)), stopped + 6
-    fault = f"1:{STEPS * (killed - stopped) - 1}"
+    fault = f"rank=1,phase=rollout,iteration={killed},step={STEPS - 1},kind=sigkill"
     flags = ["--max-iterations", last, "--max-restarts", "1"]
-    outcome = train(tmp_path, "disturbed", learner, *flags, "--resume", FAULT=fault).finish()
+    outcome = train(tmp_path, "disturbed", learner, *flags, "--resume", "--inject-fault", fault).finish()
     assert outcome.status == 0, outcome.stderr
     rows, (restart,) = read_metrics(run_dir)
     saved = (killed - 1) // SAVE_INTERVAL * SAVE_INTERVAL

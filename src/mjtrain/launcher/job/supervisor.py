@@ -81,7 +81,7 @@ class Supervisor:
         self._exits: dict[int, tuple[int, float]] = {}
         """Exit codes of ranks, by process id, and when they arrived."""
         self._injected: list[str] = []
-        """Faults that were injected into the ranks of this host."""
+        """Faults that were injected into the ranks, where this is the only host."""
         self._value: bytes | None = None
         self._stop_signal: int | None = None
         self._signalled = False
@@ -194,7 +194,10 @@ class Supervisor:
 
     def _on_injected(self, state: RankState, fault: str) -> None:
         """Say that a fault is injected, and remember it for the cause."""
-        self._injected.append(fault)
+        if self._connection is None:
+            self._injected.append(fault)
+        else:  # the cause that it marks may be the complaint of another host
+            self._connection.send("injected", fault=fault)
         line = f"[rank {state.rank}] injecting fault {fault}\n".encode()
         self._console.write("stderr", line)
         if state.rank in self._ranks.logs:

@@ -50,6 +50,8 @@ class Coordinator:
         self._deadline_s: float | None = None
         self._failed_s: float | None = None
         self._failures: list[Failure] = []
+        self._injected: list[str] = []
+        """Faults that were injected into ranks."""
 
     def run(self, make_start: Callable[[int, int], tuple[dict[str, Any], bytes]]) -> RunResult:
         """Start the job on every host, and wait until it is over.
@@ -113,6 +115,8 @@ class Coordinator:
             self._begun_s = time.monotonic()
         elif kind == "signalled" and self._stop_signal is None:
             self._stop(message["signum"])
+        elif kind == "injected":
+            self._injected.append(message["fault"])
         elif kind == "result":
             result = self._results[index] = read_result(message, body, trusted=host.trusted)
             if result.failure is not None:
@@ -153,7 +157,8 @@ class Coordinator:
                 self._lose(index, f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is")
         if self._failed_s is not None and now_s - self._failed_s > SETTLE_S:
             steady_s = 0.0 if self._begun_s is None else now_s - self._begun_s
-            return RunResult(failure=pick_cause(self._failures), stop_signal=self._stop_signal, ran_s=steady_s)
+            cause = pick_cause(self._failures).after_faults(self._injected)
+            return RunResult(failure=cause, stop_signal=self._stop_signal, ran_s=steady_s)
         if len(self._results) == len(self._hosts) and self._failed_s is None:
             return RunResult(value=self._results[0].value, stop_signal=self._stop_signal)
         if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:

@@ -1,5 +1,6 @@
 """Whether the function of a rank makes progress, seen from another thread of its process."""
 
+import select
 import sys
 import threading
 import time
@@ -50,7 +51,7 @@ class Progress:
         """
         beat, (stack, waits) = heartbeat.current, self._read_stack()
         now = (beat.beats, stack if beat.beats == 0 or beat.warming_up else [])
-        stalled = now == self._last and not waits
+        stalled = now == self._last and not waits and not _is_output_held()
         busy = self._activity.was_busy(stalled=stalled)
         before_s, self._looked_s = self._looked_s, time.monotonic()
         if not stalled:
@@ -88,6 +89,14 @@ class Progress:
 
     def _frame(self) -> FrameType | None:
         return sys._current_frames().get(self._thread)
+
+
+def _is_output_held() -> bool:
+    """Tell whether standard output or error takes nothing more, as where somebody has stopped the terminal."""
+    try:
+        return len(select.select([], [1, 2], [], 0)[1]) < 2
+    except (OSError, ValueError):  # one of them is closed
+        return False
 
 
 class HangWatch:
