@@ -1,5 +1,6 @@
 """A Warp kernel is compiled and run on each device, and a CUDA graph is captured."""
 
+import os
 import tempfile
 import time
 
@@ -8,6 +9,7 @@ import warp as wp
 
 from mjtrain.doctor.finding import Finding, Judge, failure, ok, skipped, warning
 from mjtrain.doctor.question import Question
+from mjtrain.video.backend import list_gpu_uuids
 from mjtrain.warp_start import start_warp
 
 _SIZE = 1024
@@ -29,6 +31,8 @@ def check_kernels(question: Question) -> list[Finding]:
         devices = [] if on_cpu else [device.alias for device in wp.get_cuda_devices()]
         if isinstance(question.gpu_ids, list):
             devices = [devices[index] for index in question.gpu_ids if index < len(devices)]
+        if not devices and not on_cpu and list_gpu_uuids() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+            return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _advise("cuda"))]
         if not devices:
             return [_try_device("cpu"), skipped("cuda graph", "no GPU")]
         return [finding for device in devices for finding in (_try_device(device), _try_graph(device))]
