@@ -186,3 +186,17 @@ def test_under_torchrun(cluster: Cluster, tmp_path: Path) -> None:
         assert of(findings, check) == [(place, "ok") for place in places]
     assert of(findings, "log root") == [("zeta", "ok"), ("alpha", "ok")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alpha", "notes", "report.json", "zeta"]
+
+
+def test_under_torchrun_each_host_tells_what_it_found(cluster: Cluster, tmp_path: Path) -> None:
+    """The ranks do not find each other, because the interface of the first is wrong: the other host says its own."""
+    jobs = []
+    for index, node in enumerate(cluster.nodes):
+        place = [f"--node_rank={index}", "--master_addr=zeta", "--master_port=5562"]
+        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *FAST, "--timeout-s", "8"]
+        jobs.append(start(node, tmp_path, *command, **({"GLOO_SOCKET_IFNAME": "nosuch"} if index == 0 else {})))
+    first, second = [job.finish(since=0.0) for job in jobs]
+    assert (first.status, second.status) == (1, 1)
+    assert "failure: interface on zeta: unset GLOO_SOCKET_IFNAME, or set it to one of eth0\n" in first.stdout
+    assert re.search("^log root +alpha +ok ", second.stdout, re.MULTILINE)
+    assert "interface on zeta" not in second.stdout

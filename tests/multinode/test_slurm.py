@@ -119,3 +119,23 @@ def test_a_sweep_of_an_array_goes_on_when_a_node_is_lost(slurm: Slurm, tmp_path:
     taken_up = set(re.findall(r"trial (\d+) goes on", logs[1].read_text()))
     ended = set(re.findall(r"trial (\d+) complete", logs[0].read_text()))
     assert taken_up == lost - ended
+
+
+def test_doctor(slurm: Slurm, tmp_path: Path) -> None:
+    """As one task per rank, and as one command that asks the nodes of the allocation."""
+    doctor = f"{PYTHON} -m mjtrain.cli.doctor --gpu-ids None --num-threads 1 --skip kernels rendering"
+    script = tmp_path / "doctor.sbatch"
+    lines = ["#!/bin/bash", "#SBATCH --nodes=2 --ntasks-per-node=1", "#SBATCH --output=slurm-%j.log"]
+    lines += [f"srun {doctor} --json tasks.json", f"{doctor} ranks --hostnames slurm --json hosts.json"]
+    script.write_text("\n".join(lines) + "\n")
+    job = slurm.submit(script)
+    slurm.wait_for(job, *ENDS)
+    said = (tmp_path / f"slurm-{job}.log").read_text()
+    assert said.count("nothing is wrong") + said.count("a run works") == 2, said
+    tasks, hosts = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("tasks", "hosts")]
+    for answer in (tasks, hosts):
+        places = [one["place"] for one in answer["findings"] if one["check"] == "log root"]
+        assert sorted(places) == ["alpha", "zeta"]
+        assert not answer["would_fail"]
+    (shared,) = [one for one in tasks["findings"] if one["check"] == "shared folder"]
+    assert (shared["result"], shared["figure"]) == ("ok", "all 2 hosts see the same log root")

@@ -108,13 +108,14 @@ def _main(argv: list[str]) -> None:
         skip=options.skip,
         timeout_s=options.timeout_s,
     )
-    findings, leads = run_doctor(request, show)
-    if not findings:  # the process that leads has those of this one
-        return
-    print("\n" + "\n".join(format_advice(findings)))
+    try:
+        leads = run_doctor(request, show)
+    finally:
+        if printed:  # not by a process whose findings the one that leads has
+            print("\n" + "\n".join(format_advice(printed)))
     if options.json is not None and leads:
-        Path(options.json).write_text(json.dumps(to_plain(findings), indent=2) + "\n")
-    if would_fail(findings):
+        Path(options.json).write_text(json.dumps(to_plain(printed), indent=2) + "\n")
+    if would_fail(printed):
         sys.exit(1)
 
 

@@ -17,6 +17,7 @@ from mjtrain.doctor.versions import compare_versions
 from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
 from mjtrain.launcher.ipc.processes import ancestor_commands
+from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.storage.url import check_url
@@ -70,7 +71,7 @@ class DoctorRequest:
     """Time that a check may take, in seconds."""
 
 
-def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> tuple[list[Finding], bool]:
+def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
     """Make all checks.
 
     Args:
@@ -79,23 +80,18 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> tuple[list[Find
             leads, or by each where they do not find each other.
 
     Returns:
-        All findings that were passed on, and whether this process leads.
+        Whether this process leads.
 
     Raises:
         RequestError: The request is wrong.
     """
-    findings: list[Finding] = []
-
-    def tell(finding: Finding) -> None:
-        findings.append(finding)
-        on_finding(finding)
-
     request, expected = _check(request)
-    if resolve_hostnames(request.launch, os.environ):
-        _check_named_hosts(request, tell)
-        return findings, True
-    _check_this_host(request, expected, tell)
-    return findings, expected.leads
+    with StopSignals(leave):  # so that agents are left in order
+        if resolve_hostnames(request.launch, os.environ):
+            _check_named_hosts(request, on_finding)
+            return True
+        _check_this_host(request, expected, on_finding)
+    return expected.leads
 
 
 def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
@@ -173,29 +169,47 @@ def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFindi
         expected: The plan of this host as far as it does not depend on GPUs.
         tell: Takes each finding.
     """
-    external, first = expected.external, expected.ranks[0]
+    if expected.leads:
+        _check_own_part(request, expected, tell, tell)
+        return
     held: list[Finding] = []
-    on_finding = tell if expected.leads else held.append
+    leader_knows = False
+    try:
+        leader_knows = _check_own_part(request, expected, held.append, tell)
+    finally:
+        if not leader_knows:  # torchrun ends this process when another one has failed
+            for finding in held:
+                tell(finding)
+
+
+def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFinding, of_ranks: OnFinding) -> bool:
+    """Check this host if this is its first process, then the ranks.
+
+    Args:
+        request: What a training would use.
+        expected: The plan of this host as far as it does not depend on GPUs.
+        of_host: Takes what is found on this host.
+        of_ranks: Takes what is found of the ranks.
+
+    Returns:
+        Whether the ranks ran, and the process that leads knows what was found on this host.
+    """
+    external, first = expected.external, expected.ranks[0]
     report = None
     if first.local_rank == 0:
         here = first.local_world_size if request.launch.gpu_ids != "all" else None
         question = replace(_make_question(request, here, expected.world_size), listens_at=_find_port(external))
-        report = ask_this_host(question, on_finding)
+        report = ask_this_host(question, of_host)
     findings = [] if report is None else report.findings
     if reason := _why_not(request, findings):
-        for finding in held:
-            tell(finding)
-        tell(skipped("ranks", reason))
-        return
-    others = external is not None and report is not None
+        of_host(skipped("ranks", reason))
+        return False
     task = RankTask(
         log_root=request.log_root,
         can_write=_can_write(findings),
-        report=report.to_plain() if others and report is not None else None,
+        report=report.to_plain() if external is not None and report is not None else None,
     )
-    if not _run_ranks(make_plan(request.launch), request, task, tell):
-        for finding in held:  # the process that leads does not know of them
-            tell(finding)
+    return _run_ranks(make_plan(request.launch), request, task, of_ranks)
 
 
 def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] | None:
