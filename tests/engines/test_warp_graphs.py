@@ -60,9 +60,10 @@ def test_recording_a_call_does_it_once(call: Callable[[WarpEngine], None]) -> No
         assert torch.equal(tensor, vars(used.state)[name]), name
 
 
-def test_masses_that_change_after_the_recording_count() -> None:
-    engine = make_engine()
-    everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_masses_that_change_after_the_recording_count(device: str) -> None:
+    engine = make_engine(device)
+    everywhere = torch.ones(NUM_ENVS, dtype=torch.bool, device=device)
     masses = engine.expand("body_mass")
     engine.refresh_model(everywhere)
     for factors in ([1.0, 2.0, 0.5, 1.5], [0.7, 1.0, 3.0, 1.1]):
@@ -73,7 +74,7 @@ def test_masses_that_change_after_the_recording_count() -> None:
             model.body_mass *= factor
             mujoco.mj_setConst(model, mujoco.MjData(model))
             for constant in ("body_subtreemass", "dof_invweight0", "body_invweight0"):
-                found = engine._expanded[constant][world].reshape(-1)  # what the physics reads
+                found = engine._expanded[constant][world].cpu().reshape(-1)  # what the physics reads
                 assert torch.allclose(found, torch.tensor(getattr(model, constant)).float().reshape(-1), rtol=1e-4)
 
 

@@ -273,8 +273,16 @@ def test_images_outlive_the_renderer() -> None:
     assert renderer.images["side"]["rgb"].any()
 
 
+@pytest.fixture(params=["default", "own"])
+def stream(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Torch's default stream, or one that waits for no other."""
+    with torch.cuda.stream(torch.cuda.default_stream() if request.param == "default" else torch.cuda.Stream()):
+        yield
+
+
 @pytest.mark.supports("cameras", engine="warp")
 @pytest.mark.gpu
+@pytest.mark.usefixtures("stream")
 def test_a_gpu_renders_what_a_cpu_renders() -> None:
     """One captured graph, captured again when a field gets an axis of worlds."""
     cameras = {"side": SIDE, "eye": CameraConfig(streams=("rgb", "depth"), interval=2)}
