@@ -7,6 +7,7 @@
 # --out FOLDER   where report.md and the runs go (default: gpu-report)
 # --sizes "N …"  environments per rank of the throughput
 # --tasks "T …"  tasks of the throughput (default: all that list-tasks prints)
+# --only "S …"   parts of the report: tests throughput start resume ranks video
 #
 # It needs the environment of `uv sync`, and no network after that. A step that fails is a line in the report, and the
 # status is 1 in the end. UV_NO_SYNC and UV_OFFLINE are set, so that no package changes on the way.
@@ -14,15 +15,16 @@ set -u
 export UV_NO_SYNC=1 UV_OFFLINE=1
 cd "$(dirname "$0")/.." || exit 2
 
-device=gpu out=gpu-report sizes="1024 4096 16384" tasks="" tiny=""
+device=gpu out=gpu-report sizes="1024 4096 16384" tasks="" tiny="" only="tests throughput start resume ranks video"
 while [ $# -gt 0 ]; do
     case "$1" in
         --device) device=${2:-}; shift ;;
         --out) out=${2:-}; shift ;;
         --sizes) sizes=${2:-}; shift ;;
         --tasks) tasks=${2:-}; shift ;;
+        --only) only=${2:-}; shift ;;
         --tiny) tiny=1 ;;
-        *) echo "gpu.sh: $1: unknown; --device, --out, --sizes, --tasks, --tiny" >&2; exit 2 ;;
+        *) echo "gpu.sh: $1: unknown; --device, --out, --sizes, --tasks, --only, --tiny" >&2; exit 2 ;;
     esac
     shift
 done
@@ -31,6 +33,12 @@ case "$device" in
     cpu) where=(--gpu-ids None --num-threads 1) two=(--gpu-ids None --num-workers 2) ;;
     *) echo "gpu.sh: --device $device: gpu or cpu" >&2; exit 2 ;;
 esac
+for part in $only; do
+    case "$part" in
+        tests | throughput | start | resume | ranks | video) ;;
+        *) echo "gpu.sh: --only $part: tests, throughput, start, resume, ranks or video" >&2; exit 2 ;;
+    esac
+done
 tests=tests iterations=10 task=Quadruped-Velocity-Flat envs=4096 length_s=5
 if [ -n "$tiny" ]; then
     tests=tests/engines/test_warp_graphs.py iterations=1 task=Cartpole-Balance envs=8 length_s=0.2 sizes=8
@@ -75,56 +83,86 @@ print(', '.join(f'{n} {m.version(n)}' for n in names), 'CUDA', torch.version.cud
 print(platform.platform(), len(os.sched_getaffinity(0)), 'cores, commit', os.popen('git rev-parse --short HEAD').read().strip())
 " 2>&1)" '```' ""
 
-say "### Tests that need a GPU" ""
-step tests 3600 uv run pytest -q -n 0 -m gpu -rfE -p no:cacheprovider $tests
-say '```' "$(tail -n 1 "$out/tests.log")" '```' ""
+part_tests() {
+    say "### Tests that need a GPU" ""
+    step tests 3600 uv run pytest -q -n 0 -m gpu -rfE -p no:cacheprovider $tests
+    say '```' "$(tail -n 1 "$out/tests.log")" '```' ""
+}
 
-say "### Throughput" "" "One rank, default settings of each task, warp engine; medians of $iterations iterations." ""
-say "$(uv run python benchmarks/gpu_throughput.py --head)"
-[ -n "$tasks" ] || tasks=$(uv run mjtrain list-tasks --json | uv run python -c 'import json, sys; print(*(task["name"] for task in json.load(sys.stdin)))')
-for name in $tasks; do
-    for size in $sizes; do
-        if timeout -k 10 1800 uv run python benchmarks/gpu_throughput.py --device $device --task "$name" --num-envs "$size" \
-            --num-iterations $iterations > "$out/throughput-$name-$size.log" 2>&1; then
-            say "$(tail -n 1 "$out/throughput-$name-$size.log")"
-        else
-            failures=$((failures + 1))
-            say "| $name | $size | failed: $(grep -v '^ *$' "$out/throughput-$name-$size.log" | tail -n 1 | tr '|' '/' | cut -c1-160) | | | | | |"
-        fi
+part_throughput() {
+    say "### Throughput" "" "One rank, default settings of each task, warp engine; medians of $iterations iterations." ""
+    say "$(uv run python benchmarks/gpu_throughput.py --head)"
+    local name size log
+    [ -n "$tasks" ] || tasks=$(uv run mjtrain list-tasks --json |
+        uv run python -c 'import json, sys; print(*(task["name"] for task in json.load(sys.stdin)))')
+    for name in $tasks; do
+        for size in $sizes; do
+            log=$out/throughput-$name-$size.log
+            if timeout -k 10 1800 uv run python benchmarks/gpu_throughput.py --device $device --task "$name" \
+                --num-envs "$size" --num-iterations $iterations > "$log" 2>&1; then
+                say "$(tail -n 1 "$log")"
+            else
+                failures=$((failures + 1))
+                say "| $name | $size | failed: $(grep -v '^ *$' "$log" | tail -n 1 | tr '|' '/' | cut -c1-160) | | | | | |"
+            fi
+        done
     done
-done
+    say ""
+}
 
-say "" "### Start-up" "" "Seconds from the command to the end of $task, $envs environments, 2 iterations." ""
-for kernels in "to be compiled" "compiled before"; do
-    folder=start-${kernels// /-}
-    began=$(date +%s%3N)
-    WARP_CACHE_PATH=$out/warp-cache train "$folder" "${where[@]}" --max-iterations 2
-    spent=$(($(date +%s%3N) - began))
-    say "* kernels $kernels: $((spent / 1000)).$((spent % 1000 / 100)) s"
-done
+part_start() {
+    say "### Start-up" "" "From the command to the end of $task, $envs environments, 2 iterations." ""
+    local kernels folder began spent
+    for kernels in "to be compiled" "compiled before"; do
+        folder=start-${kernels// /-}
+        began=$(date +%s%3N)
+        WARP_CACHE_PATH=$out/warp-cache train "$folder" "${where[@]}" --max-iterations 2
+        spent=$(($(date +%s%3N) - began))
+        say "* kernels $kernels: $((spent / 1000)).$((spent % 1000 / 100)) s"
+    done
+    say ""
+}
 
-say "" "### Resume" "" "4 iterations in a row, and 2, then resumed to 4; with --env.warp.deterministic." ""
-train straight "${where[@]}" --max-iterations 4 --env.warp.deterministic
-train resumed "${where[@]}" --max-iterations 2 --env.warp.deterministic &&
-    train resumed "${where[@]}" --max-iterations 4 --env.warp.deterministic --resume "$(run_of resumed)"
-step compare 300 uv run python benchmarks/compare_runs.py "$(run_of straight)" "$(run_of resumed)" &&
-    say '```' "$(cat "$out/compare.log")" '```'
+# A run of four iterations, which several parts need.
+straight() {
+    [ -n "$(run_of straight)" ] || train straight "${where[@]}" --max-iterations 4 --env.warp.deterministic
+}
 
-say "" "### Two ranks" ""
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-if [ "$device" = cpu ] || [ "$gpus" -ge 2 ]; then
+part_resume() {
+    say "### Resume" "" "4 iterations in a row, and 2, then resumed to 4; with --env.warp.deterministic." ""
+    straight
+    train resumed "${where[@]}" --max-iterations 2 --env.warp.deterministic &&
+        train resumed "${where[@]}" --max-iterations 4 --env.warp.deterministic --resume "$(run_of resumed)" &&
+        step compare 300 uv run python benchmarks/compare_runs.py "$(run_of straight)" "$(run_of resumed)" &&
+        say '```' "$(cat "$out/compare.log")" '```'
+    say ""
+}
+
+part_ranks() {
+    say "### Two ranks" ""
+    local gpus
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    if [ "$device" = gpu ] && [ "$gpus" -lt 2 ]; then
+        say "Not tried: GPUs here: $gpus." ""
+        return
+    fi
     train two-ranks "${two[@]}" --max-iterations $((iterations + 2)) --agent.save-interval 5 &&
-        say '```' "$(grep -E '^iteration|env steps' "$out/two-ranks.log" | tail -n 2)" '```' \
-            "Parameters, normalisers and optimizer of both ranks were compared before each checkpoint, and are equal bit for bit."
-else
-    say "Not tried: $gpus GPU here."
-fi
+        say '```' "$(grep '^iteration' "$out/two-ranks.log" | tail -n 2)" '```' \
+            "Networks, normalisers and optimizer of both ranks were compared before each checkpoint, and are equal bit for bit." ""
+}
 
-say "" "### Video" ""
-drawing=${MUJOCO_GL:-egl}
-step video 900 env MUJOCO_GL="$drawing" uv run mjtrain play "$(run_of straight)" --engine warp "${where[@]:0:2}" --num-envs 4 \
-    --video "$out/video.mp4" --video-length-s $length_s &&
-    say "By MUJOCO_GL=$drawing: video.mp4, $(stat -c %s "$out/video.mp4") bytes."
+part_video() {
+    say "### Video" ""
+    local drawing=${MUJOCO_GL:-egl}
+    straight
+    step video 900 env MUJOCO_GL="$drawing" uv run mjtrain play "$(run_of straight)" --engine warp "${where[@]:0:2}" \
+        --num-envs 4 --video "$out/video.mp4" --video-length-s $length_s &&
+        say "By MUJOCO_GL=$drawing: video.mp4, $(stat -c %s "$out/video.mp4") bytes." ""
+}
 
-say "" "$failures steps failed."
+for part in $only; do
+    "part_$part"
+done
+
+say "$failures steps failed."
 [ "$failures" -eq 0 ]
