@@ -11,6 +11,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
 TESTS = Path(__file__).parent
 PROCESS = (
     "deploy",
+    "doctor/test_gpus.py",
     "doctor/test_ills.py",
     "faults",
     "foreign/test_foreign_training.py",

@@ -197,7 +197,7 @@ def test_a_host_without_ills(tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     results = {one["check"]: one["result"] for one in findings}
-    checks = {"rendering", "log root", "disk space", "descriptors", "interface", "storage", "ranks", "warp kernels"}
+    checks = {"rendering", "descriptors", "interface", "storage", "ranks", "warp kernels"}  # the others have speeds
     assert {results[check] for check in checks} == {"ok"}
     assert next(one["figure"] for one in findings if one["check"] == "all-reduce").endswith("over lo")
     assert not [one for one in findings if one["result"] == "failure"]

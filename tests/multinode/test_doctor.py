@@ -109,10 +109,7 @@ def test_hosts_that_cannot_be_used(cluster: Cluster, tmp_path: Path) -> None:
     assert failures["host", "10.77.0.99"]["advice"].startswith("`ssh -o BatchMode=yes 10.77.0.99 true` must work")
     (ranks,) = [one for one in findings if one["check"] == "ranks"]
     assert (ranks["result"], ranks["figure"][:28]) == ("not checked", "not started, because of host")
-    assert of(findings, "log root") == [("zeta", "ok"), ("alpha", "ok")] or of(findings, "log root") == [
-        ("alpha", "ok"),
-        ("zeta", "ok"),
-    ]
+    assert sorted(place for place, _ in of(findings, "log root")) == ["alpha", "zeta"]
 
 
 def test_a_firewall(cluster: Cluster, tmp_path: Path) -> None:
@@ -160,7 +157,8 @@ def test_a_slow_link_a_wrong_clock_and_a_folder_that_is_not_shared(cluster: Clus
     assert warnings["all-reduce", ""]["figure"].endswith("over eth0")
     assert "--interface" in warnings["all-reduce", ""]["advice"]
     assert warnings["link", "alpha"]["advice"].startswith("look at the cable, the switch and the route of alpha")
-    assert re.fullmatch(r"(59\.|60\.)\d s ahead of zeta", warnings["clock", "alpha"]["figure"])
+    (ahead_s,) = re.findall(r"^(\S+) s ahead of zeta$", warnings["clock", "alpha"]["figure"])
+    assert float(ahead_s) == pytest.approx(60.0, abs=3.0)
     assert warnings["clock", "alpha"]["advice"].startswith("set the clock of alpha by NTP")
     assert warnings["shared folder", "alpha"]["figure"] == "files of zeta are not seen in the log root"
     assert "file system that all hosts share" in warnings["shared folder", "alpha"]["advice"]
@@ -182,9 +180,12 @@ def test_under_torchrun(cluster: Cluster, tmp_path: Path) -> None:
     findings = read(tmp_path / "report.json")
     (ranks,) = [one for one in findings if one["check"] == "ranks"]
     assert ranks["figure"] == "2 started, over gloo (zeta: 1 on cpu; alpha: 1 on cpu)"
-    for check, places in (("link", ["alpha"]), ("clock", [""]), ("shared folder", [""])):
-        assert of(findings, check) == [(place, "ok") for place in places]
-    assert of(findings, "log root") == [("zeta", "ok"), ("alpha", "ok")]
+    (link,) = [one for one in findings if one["check"] == "link"]
+    assert (link["place"], link["figure"].endswith("over eth0")) == ("alpha", True)
+    for check in ("clock", "shared folder"):
+        assert of(findings, check) == [("", "ok")]
+    assert [place for place, _ in of(findings, "log root")] == ["zeta", "alpha"]
+    assert not [one for one in findings if one["result"] == "failure"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alpha", "notes", "report.json", "zeta"]
 
 

@@ -114,8 +114,7 @@ def _ask(
                 if problem is not None or report.done:
                     waiting.remove((handle, report))
     finally:
-        for handle, report in zip(handles, reports, strict=True):
-            _close(handle, at_once=report.done)
+        _leave(handles, [report.done for report in reports])
     return reports
 
 
@@ -147,14 +146,19 @@ def _advise(problem: str, host: str) -> str:
     return f"log in on {host} and look whether it is up; then try again, with a larger --timeout-s if it is slow"
 
 
-def _close(handle: HostHandle, *, at_once: bool) -> None:
-    """Leave a host; where it is still busy, let its agent delete what its checks wrote."""
-    if not at_once and handle.process is not None:
-        handle.connection.close()
+def _leave(handles: list[HostHandle], done: list[bool]) -> None:
+    """Leave all hosts; agents that are still busy get a moment to delete what their checks wrote."""
+    busy = []
+    for handle, is_done in zip(handles, done, strict=True):
+        if is_done or handle.process is None:
+            handle.close()
+        else:
+            handle.connection.close()
+            busy.append((handle, handle.process))
+    deadline_s = time.monotonic() + _END_S
+    for handle, process in busy:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            handle.process.wait(_END_S)
-        handle.process.kill()
-        handle.process.wait()
+            process.wait(max(0.0, deadline_s - time.monotonic()))
+        process.kill()
+        process.wait()
         handle.errors.close()
-    else:
-        handle.close()

@@ -40,19 +40,19 @@ def check_ranks(context: RankContext, task: RankTask) -> dict[str, Any]:
     """
     from mjtrain.doctor import measure  # imports torch
 
-    heartbeat.current.phase = "describe"
+    heartbeat.beat("describe", warming_up=True)
     ranks = measure.gather(measure.describe_rank(context, socket.gethostname()))
     found: dict[str, Any] = {"ranks": ranks, "reports": measure.gather(task.report)}
     if not context.is_distributed:
         return found
-    heartbeat.current.phase = "all-reduce"
+    heartbeat.beat("all-reduce", warming_up=True)
     found["all_reduce"] = measure.gather(measure.measure_all_reduce(context))
-    heartbeat.current.phase = "links"
+    heartbeat.beat("links", warming_up=True)
     peers = [rank["rank"] for rank in ranks if rank["local_rank"] == 0 and rank["node_rank"] != 0]
     found["links"] = measure.measure_links(context, peers)
-    heartbeat.current.phase = "clocks"
+    heartbeat.beat("clocks", warming_up=True)
     found["clocks"] = measure.gather(measure.read_clock())
-    heartbeat.current.phase = "log root"
+    heartbeat.beat("log root", warming_up=True)
     if peers and all(measure.gather(task.can_write)):
         found["seen"] = _look_at_shared_folder(context, task, ranks)
     return found

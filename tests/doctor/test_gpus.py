@@ -1,0 +1,36 @@
+"""What doctor says of a GPU, and of two."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def doctor(folder: Path, *flags: str) -> dict[str, dict[str, str]]:
+    """Return the findings by their check; of several, the last."""
+    command = [sys.executable, "-m", "mjtrain", "doctor", "--json", "report.json", *flags]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {one["check"]: one for one in json.loads((folder / "report.json").read_text())["findings"]}
+
+
+@pytest.mark.gpu
+def test_a_gpu(tmp_path: Path) -> None:
+    found = doctor(tmp_path, "--gpu-ids", "0")
+    for check in ("cuda", "warp kernels", "cuda graph", "ranks"):
+        assert found[check]["result"] == "ok", found[check]
+    assert f"torch {torch.__version__} for CUDA {torch.version.cuda}" in found["cuda"]["figure"]
+    assert torch.cuda.get_device_name(0) in found["gpu"]["figure"]
+    assert found["ranks"]["figure"].endswith(": 1 on cuda)")
+
+
+@pytest.mark.gpu
+def test_two_gpus(tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    found = doctor(tmp_path, "--gpu-ids", "0", "1", "--skip", "rendering")
+    assert "2 started, over nccl" in found["ranks"]["figure"]
+    assert found["all-reduce"]["result"] == "ok", found["all-reduce"]
