@@ -128,6 +128,33 @@ def test_a_firewall(cluster: Cluster, tmp_path: Path) -> None:
     assert "between the hosts in the firewall" in found["advice"]
 
 
+def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
+    """While a host checks its storage: it is named, and what it had found before stays in the table."""
+    zeta, alpha = cluster.nodes
+    flags = ["--skip", "kernels", "rendering", "--hostnames", "zeta", "alpha", "--timeout-s", "25"]
+    flags += ["--checkpoint-url", "s3://bucket/run", "--json", "report.json"]
+    storage = {
+        "AWS_ENDPOINT_URL": "http://10.77.0.99:80",
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "none",
+    }
+    command = [PYTHON, *DOCTOR, "--ssh-config-file", str(cluster.ssh_config), *flags]
+    job = start(zeta, tmp_path, *command, **storage)
+    job.wait_for("\nlog root      alpha ")
+    alpha.set_link("down")
+    try:
+        outcome = job.finish(since=0.0)
+    finally:
+        alpha.set_link("up")
+    assert outcome.status == 1
+    failures = {
+        (one["check"], one["place"]): one for one in read(tmp_path / "report.json") if one["result"] == "failure"
+    }
+    assert set(failures) == {("storage", "zeta"), ("host", "alpha")}
+    assert failures["host", "alpha"]["advice"]
+    assert failures["storage", "zeta"]["advice"]
+
+
 def test_a_slow_link_a_wrong_clock_and_a_folder_that_is_not_shared(cluster: Cluster, tmp_path: Path) -> None:
     """A run works in spite of them. The command is started on each node, as Kubeflow and PAI-DLC do."""
     if shutil.which("cc") is None or shutil.which("tc") is None:
