@@ -106,7 +106,7 @@ def _ask(
                 if handle.connection in ready:
                     problem = _hear(handle, report, add)
                 elif handle.connection.unresponsive:
-                    problem = "it does not answer"
+                    problem = "it does not answer: it is down, or the network is"
                 elif time.monotonic() > deadline_s:
                     problem = f"its checks were not done within {limit_s:g} s"
                 if problem is not None:
