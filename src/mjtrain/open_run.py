@@ -14,7 +14,7 @@ from mjtrain.catalog import task_file
 from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import RobotConfig, to_plain
 from mjtrain.machine import installed_packages
-from mjtrain.reporting.events import last_iteration, write_event
+from mjtrain.reporting.events import last_iteration, mark_injected, write_event
 from mjtrain.request import TrainRequest
 from mjtrain.runs.git_state import read_git_state
 from mjtrain.runs.refusal import leaving_no_trace
@@ -48,7 +48,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     with claim_run_dir(found.run_dir), leaving_no_trace(found.run_dir, found.made, started):
         run = _make_run(request, found, previous, started)
         if run.restarted:
-            _write_restart(run.run_dir, run.iteration, cause="started again from outside")
+            _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
         _print(*run.notices, request.describe(run.iteration), f"run directory: {_shorten(run.run_dir)}")
         yield run
 

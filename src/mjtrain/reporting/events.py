@@ -64,6 +64,20 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
     return {"how": "failed", "cause": cause}
 
 
+def mark_injected(run_dir: Path) -> str:
+    """Return words for a cause, if faults were injected (--inject-fault) since the run was last started; else none."""
+    path = run_dir / "metrics.jsonl"
+    faults: list[str] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):  # cut short by the failure
+            row = json.loads(line)
+            if row.get("event") in ("restart", "end"):
+                faults.clear()
+            elif row.get("event") == "fault":
+                faults.append(row["fault"])
+    return f"; {INJECTED}{' and '.join(dict.fromkeys(faults))}" if faults else ""
+
+
 def last_iteration(run_dir: Path) -> int:
     """Return the last iteration in a run's metrics.jsonl; 0 if there is none."""
     path = run_dir / "metrics.jsonl"

@@ -45,10 +45,10 @@ class Activity:
 
 def _measure_own() -> float:
     """Return the seconds for which threads of this process have run, or have waited for a processor."""
-    used_ns = 0
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or this kernel does not count
-            running, waiting = (task / "schedstat").read_text().split()[:2]
+    used_ns, tasks = 0, Path("/proc/self/task")
+    for task in tasks.iterdir() if tasks.exists() else ():
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or this kernel does not count
+            running, waiting, _ = (task / "schedstat").read_text().split()
             used_ns += int(running) + int(waiting)
     return used_ns / 1e9 or time.process_time()
 
@@ -56,7 +56,7 @@ def _measure_own() -> float:
 def _measure_descendants() -> dict[int, float]:
     """Return the seconds of processor time that each process below this one has used."""
     used = {}
-    for pid in list_descendants(os.getpid()):
+    for pid in list_descendants(os.getpid()) if Path("/proc/self").exists() else ():
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             used[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
