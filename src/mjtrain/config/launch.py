@@ -63,8 +63,9 @@ class LaunchConfig:
     """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
     heartbeat_floor_s: float | None = field(default=6.0, metadata=RARE)
-    """The same for a phase that came ten times or more: ten times its slowest, at least this many seconds, or twenty
-    times as many where the process is busy or the phase writes files. None: always --heartbeat-timeout-s."""
+    """The same for a phase that came ten times or more: five times its slowest, at least this many seconds; where the
+    process is busy ten times, and there or where files are written at least twenty times as many seconds. None: always
+    --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""

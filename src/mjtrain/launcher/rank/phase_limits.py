@@ -8,8 +8,8 @@ from mjtrain.heartbeat import Durations
 LEAST_COUNT = 10
 """A phase that came fewer times has not shown what it is like: the first iterations load, compile and allocate."""
 
-MULTIPLE = 10
-"""The limit is this many times the slowest time of the whole phase, although one that works makes progress within."""
+MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
+"""The limit is so many times the slowest time of the whole phase, although one that works makes progress within."""
 
 REGULAR = ("rollout", "update")
 """Phases that only compute. The others write files, or wait for services, which may be slow for once."""
@@ -44,7 +44,7 @@ class PhaseLimits:
         if self.floor_s is None or shown is None or shown.count < LEAST_COUNT:
             return None
         floor_s = self.floor_s if idle and phase in REGULAR else PATIENCE * self.floor_s
-        limit_s = max(floor_s, MULTIPLE * shown.slowest_s)
+        limit_s = max(floor_s, (MULTIPLE_IDLE if idle else MULTIPLE_BUSY) * shown.slowest_s)
         return limit_s if limit_s < self.ceiling_s else None
 
 
