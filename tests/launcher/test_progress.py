@@ -179,7 +179,7 @@ def durations(*each_s: float) -> Durations:
         ("rollout", [0.4] * 9 + [2.5], True, 12.5),  # five times the slowest
         ("rollout", [0.4] * 10, False, 120.0),  # twenty times the floor for what computes
         ("rollout", [0.4] * 9 + [20.0], False, 200.0),
-        ("rollout", [40.0] * 10, True, None),  # the ceiling
+        ("rollout", [70.0] * 10, True, None),  # the ceiling
         ("save", [0.1] * 10, True, 120.0),  # files may be slow for once
         ("start", [], True, None),
     ],
