@@ -2,19 +2,20 @@
 
 import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
 from mjtrain.launcher.ipc.processes import list_descendants
 
 _BUSY = 0.1
-"""Fraction of a processor from which on a process is busy. What only keeps in touch uses less than a hundredth."""
+"""Fraction of a processor from which on a process is busy."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Activity:
-    """Tells of the time between two looks whether this process and its descendants were busy.
+    """Tells of the time between two looks whether this process and its descendants were busy, but for who looks.
 
     Args:
         thread: Native id of the thread whose work counts, for its waits for a disk.
@@ -44,13 +45,15 @@ class Activity:
 
 
 def _measure_own() -> float:
-    """Return the seconds for which threads of this process have run, or have waited for a processor."""
-    used_ns, tasks = 0, Path("/proc/self/task")
+    """Return the seconds for which the other threads of this process have run, or have waited for a processor."""
+    used_ns, tasks, own = 0, Path("/proc/self/task"), str(threading.get_native_id())
     for task in tasks.iterdir() if tasks.exists() else ():
+        if task.name == own:  # on a busy machine, to look takes long
+            continue
         with contextlib.suppress(OSError, ValueError):  # it has ended, or this kernel does not count
             running, waiting, _ = (task / "schedstat").read_text().split()
             used_ns += int(running) + int(waiting)
-    return used_ns / 1e9 or time.process_time()
+    return used_ns / 1e9 or time.process_time() - time.thread_time()
 
 
 def _measure_descendants() -> dict[int, float]:

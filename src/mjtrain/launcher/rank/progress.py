@@ -60,7 +60,7 @@ class Progress:
         else:
             passed_s = min(self._looked_s - before_s, 2 * TICK_S)  # this process may have been stopped meanwhile
             self._stalled_s += passed_s
-            self._idle_s = 0.0 if busy else self._idle_s + passed_s
+            self._idle_s = max(0.0, self._idle_s - 2 * passed_s) if busy else self._idle_s + passed_s
             self._count += beat.warming_up and busy and self._stalled_s < COMPILING * self._limits.ceiling_s
         return {"progress": self._count, "phase": beat.phase, "waits": waits, "overdue": self._find_overdue(beat)}
 
