@@ -63,6 +63,7 @@ def test_a_grasp_by_waypoints_lifts_the_cube_and_holds_it_for_five_seconds(name:
     assert (lifted[:, 2] > 0.25).all()
     assert (held - lifted).norm(dim=1).max() < 1e-3
     if name == "warp":
+        assert all(2 * buffer.find_need() <= buffer.size for buffer in engine.buffers.values())
         same_lifted, same_held = grasp(make_engine("native", config, 4, "cpu", num_threads=1), 0.04)
         assert (lifted - same_lifted).abs().max() < 1e-5
         assert (held - same_held).abs().max() < 3e-4

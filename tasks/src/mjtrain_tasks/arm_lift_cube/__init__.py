@@ -10,6 +10,7 @@ from mjtrain import (
     RobotConfig,
     SensorConfig,
     TaskConfig,
+    WarpConfig,
 )
 from mjtrain.mdp import (
     command,
@@ -72,6 +73,7 @@ def make_env() -> EnvConfig:
     """The MDP: 25 env steps per second; an episode is one cube and one place, for 4 s."""
     return EnvConfig(
         robot=make_robot(),
+        warp=WarpConfig(nconmax=32, njmax=96),  # a cube that is lifted with a jerk has 8 contacts and 25 rows
         decimation=8,
         episode_length_s=4.0,
         actions={

@@ -15,6 +15,7 @@ from mjtrain import (
     RobotConfig,
     TaskConfig,
     TerrainConfig,
+    WarpConfig,
 )
 from mjtrain.mdp import (
     command,
@@ -90,6 +91,7 @@ def make_rough() -> TaskConfig:
         episode_length_s=10.0,
         commands={"velocity": term},
         terrain=TerrainConfig(kind="generated"),
+        warp=WarpConfig(nconmax=48, njmax=192),  # 10 and 56 by benchmarks/buffers.py; the guess is 128 and 1,024
         observations={
             "actor": {**actor, "height_scan": scan},
             "critic": {**critic, "height_scan": scan.replace(noise=0.0)},
