@@ -47,6 +47,8 @@ class Heartbeat:
         """Whether the function asks `stop_requested`, so that a signal need not interrupt it."""
         self.stop_signal: int | None = None
         """The signal that asks the job to stop."""
+        self.stop_agreed = False
+        """Whether the ranks have agreed to stop, whichever of them was asked."""
         self.injected: list[str] = []
         """The faults that have happened on purpose, see `fault_injection`."""
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.cluster import PYTHON, TASK, TRAIN, Cluster, Node
+from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster, Node
 from support.jobs import Job
 from support.multinode_jobs import FLAGS, start
 
@@ -93,3 +93,53 @@ def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> No
     first.kill(signal.SIGTERM)
     outcomes = [job.finish(since=0.0) for job in (first, second, again)]
     assert [outcome.status for outcome in outcomes] == [143] * 3, outcomes[0].stderr
+
+
+def start_agent(node: Node, folder: Path) -> Job:
+    rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x", "--rdzv_conf=last_call_timeout=5"]
+    flags = ["--nnodes=2:3", "--nproc_per_node=1", *rendezvous, "--max_restarts=9"]
+    command = [*TORCHRUN, *flags, *TRAIN, TASK, *FLAGS, "--max-iterations", "1000", "--resume", "auto"]
+    return start(node, folder, *command, MJTRAIN_TEST_SLOW="0.2", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+
+
+def wait_for_rows(jobs: list[Job], folder: Path, world_size: int) -> None:
+    """Wait for three iterations in a row by so many ranks."""
+    deadline = time.monotonic() + 200.0
+    sizes = []
+    while sizes[-3:] != [world_size] * 3:
+        assert all(job.process.poll() is None for job in jobs)
+        assert time.monotonic() < deadline, sizes
+        time.sleep(0.1)
+        sizes = (
+            [row["world_size"] for row in read_rows(folder) if "event" not in row]
+            if list(folder.glob("logs/*/*/metrics.jsonl"))
+            else []
+        )
+
+
+def test_torchrun_with_two_to_three_nodes(three_hosts: Cluster, tmp_path: Path) -> None:
+    """A node loses its power: torchrun starts the ranks of the others again, and they resume; then it comes back.
+
+    It is the node of rank 0. (That of the endpoint, zeta, is one that torchrun itself needs.)
+    """
+    zeta, mike, alpha = three_hosts.nodes
+    first, second, third = [start_agent(node, tmp_path) for node in three_hosts.nodes]
+    wait_for_rows([first, second, third], tmp_path, 3)
+    alpha.kill_all()
+    wait_for_rows([first, second], tmp_path, 2)
+    third.finish(since=0.0)
+    again = start_agent(alpha, tmp_path)
+    wait_for_rows([first, second, again], tmp_path, 3)
+    for job in (again, second, first):
+        job.kill(signal.SIGTERM)
+    for job in (first, second, again):
+        assert job.finish(since=0.0).status != 0
+    said = "".join((tmp_path / node.name / "stdout").read_text() for node in (zeta, mike, alpha))
+    assert (
+        "the checkpoint is of 3 ranks and there are 2 now: environments and random numbers of rank 2 are left out"
+        in said
+    )
+    assert (
+        "the checkpoint is of 2 ranks and there are 3 now: environments and random numbers of rank 2 start again"
+        in said
+    )

@@ -110,6 +110,7 @@ class TrainingLoop:
                 "num_envs_total": env.num_envs * self._context.world_size,
                 "learning_rate": algorithm.learning_rate,
             }
+            heartbeat.current.stop_agreed = self._metrics.stop_requested
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             heartbeat.beat("report", warming_up=warming_up)
             warming_up = False

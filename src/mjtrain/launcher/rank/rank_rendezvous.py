@@ -15,6 +15,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from mjtrain import heartbeat
 from mjtrain.errors import RequestError
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest
 from mjtrain.launcher.ipc.network import choose_gloo_interface, connect_to, is_local, listen_at
@@ -30,6 +31,9 @@ _LOOK_INTERVAL_S = 0.05
 
 _HEARING_S = 5.0
 """How long rank 0 stays for the other ranks to read why it fails."""
+
+_AGENT_S = 15.0
+"""How long a rank that has stopped because others were asked to waits for torchrun to ask it too."""
 
 COMPLAINT_DELAY_S = 3.0
 """A rank that lost the others waits this long before it reports so: the rank that failed first gets to say why."""
@@ -111,12 +115,17 @@ class RankRendezvous:
         os.environ.update(request.plan.environ)
         choose_gloo_interface(self._master_address)
         try:
-            return run_in_process(request, self._store, self._explain_loss)
+            value = run_in_process(request, self._store, self._explain_loss)
         except RequestError:
             raise
         except Exception as error:
             tell_torchrun(error)
             raise
+        if self._external.elastic and heartbeat.current.stop_agreed:
+            # Only another rank was asked so far. A node joins, perhaps: torchrun is about to end this rank as well, and
+            # would take it for one that is done, and not start it again, if it ended by itself first.
+            time.sleep(_AGENT_S)
+        return value
 
     def close(self) -> None:
         """Do nothing: the store ends with the process that serves it."""
