@@ -103,7 +103,7 @@ part_throughput() {
                 say "$(tail -n 1 "$log")"
             else
                 failures=$((failures + 1))
-                say "| $name | $size | failed: $(grep -v '^ *$' "$log" | tail -n 1 | tr '|' '/' | cut -c1-160) | | | | | |"
+                say "| $name | $size | failed: $(grep -v '^ *$' "$log" | tail -n 1 | tr '|' '/' | cut -c1-160) | | | | | | |"
             fi
         done
     done

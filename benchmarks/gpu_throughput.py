@@ -5,6 +5,7 @@
 
 `benchmarks/gpu.sh` calls it for every task and size. Training and raw physics take turns. Raw means `engine.step`
 alone: the graph of an env step's physics, with controls that stay as they are; the GPU is waited for before and after.
+"reset / raw" is what a reset of one world costs, as time of such a step: a forward pass of all worlds.
 """
 
 import argparse
@@ -26,6 +27,7 @@ COLUMNS = (
     "collecting, env steps/s",
     "raw physics, env steps/s",
     "collecting / raw",
+    "reset / raw",
     "GPU memory in use",
     "worlds without room (contacts, constraints)",
 )
@@ -38,40 +40,46 @@ def measure(context: RankContext, config: TrainConfig, num_iterations: int) -> t
     iterations = runner.iterate(num_iterations + 2)
     for _ in range(2):  # kernels, graphs, first allocations
         next(iterations)
-    training, collecting, raw, missed = [], [], [], [0, 0]
+    training, collecting, raw, resets, missed = [], [], [], [], [0, 0]
     num_steps = config.agent.num_steps_per_env
     for metrics in (result.metrics for result in iterations):
         training.append(metrics["env_steps_per_second"])
         collecting.append(config.num_envs * num_steps / metrics["collect_time_s"])
         missed = [max(missed[0], metrics["overflow/contacts"]), max(missed[1], metrics["overflow/constraints"])]
-        raw.append(config.num_envs * num_steps / time_physics(env, num_steps))
+        raw_s, resets_s = time_physics(env, num_steps)
+        raw.append(config.num_envs * num_steps / raw_s)
+        resets.append(resets_s / raw_s)
     speeds = [statistics.median(values) for values in (training, collecting, raw)]
     memory = "-"
     if env.device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
         memory = f"{(total - free) / 1e9:.1f} GB"
-    cells = (
-        *(f"{speed:,.0f}" for speed in speeds),
-        f"{speeds[1] / speeds[2]:.0%}",
-        memory,
-        f"{missed[0]}, {missed[1]}",
-    )
     env.close()
-    return cells
+    shares = (speeds[1] / speeds[2], statistics.median(resets))
+    cells = [f"{speed:,.0f}" for speed in speeds] + [f"{share:.0%}" for share in shares]
+    return (*cells, memory, f"{missed[0]}, {missed[1]}")
 
 
-def time_physics(env: Env, num_steps: int) -> float:
-    """Return the seconds of so many env steps of nothing but physics; the worlds are then as they were before."""
-    before = env.engine.state_dict()
-    ctrl = env.state.ctrl.clone()
-    wait(env)
-    begin = time.perf_counter()
-    for _ in range(num_steps):
-        env.engine.step(ctrl, env.config.decimation)
-    wait(env)
-    spent_s = time.perf_counter() - begin
-    env.engine.load_state_dict(before)
-    return spent_s
+def time_physics(env: Env, num_steps: int) -> tuple[float, float]:
+    """Time env steps of nothing but physics, and as many resets of one world; the worlds are then as they were before.
+
+    Returns:
+        Seconds of all steps, and of all resets.
+    """
+    engine = env.engine
+    before = engine.state_dict()
+    ctrl, qpos, qvel = (tensor.clone() for tensor in (env.state.ctrl, env.state.qpos, env.state.qvel))
+    first = torch.arange(env.num_envs, device=env.device) == 0
+    spent_s = []
+    for call in (lambda: engine.step(ctrl, env.config.decimation), lambda: engine.reset(first, qpos, qvel)):
+        wait(env)
+        begin = time.perf_counter()
+        for _ in range(num_steps):
+            call()
+        wait(env)
+        spent_s.append(time.perf_counter() - begin)
+    engine.load_state_dict(before)
+    return spent_s[0], spent_s[1]
 
 
 def wait(env: Env) -> None:

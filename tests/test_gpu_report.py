@@ -27,7 +27,7 @@ def test_a_part_is_written_and_what_fails_in_it_is_told(tmp_path: Path) -> None:
     status, report = write_report(tmp_path, "--only", "throughput", "--tasks", "No-Such-Task Cartpole-Balance")
     assert status == 1, report
     assert re.search(r"^\| No-Such-Task \| 8 \| failed: .*No-Such-Task", report, re.M), report
-    measured = r"^\| Cartpole-Balance \| 8 \| [\d,]+ \| [\d,]+ \| [\d,]+ \| \d+% \| - \| 0, 0 \|$"
+    measured = r"^\| Cartpole-Balance \| 8 \| [\d,]+ \| [\d,]+ \| [\d,]+ \| \d+% \| \d+% \| - \| 0, 0 \|$"
     assert re.search(measured, report, re.M), report
     assert report.endswith("1 steps failed.\n")
 

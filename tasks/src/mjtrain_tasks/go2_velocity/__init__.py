@@ -14,6 +14,7 @@ from mjtrain import (
     RobotConfig,
     SensorConfig,
     TaskConfig,
+    WarpConfig,
 )
 from mjtrain_tasks import quadruped_velocity
 
@@ -27,7 +28,8 @@ def make_flat() -> TaskConfig:
     Trains in: about 10 minutes on two CPU cores.
     """
     task = quadruped_velocity.make_flat()
-    return replace(task, env=replace(task.env, robot=make_robot()))
+    room = WarpConfig(nconmax=48, njmax=256)  # 8 and 92 by benchmarks/buffers.py, and the guess is 64 rows
+    return replace(task, env=replace(task.env, robot=make_robot(), warp=room))
 
 
 def make_robot() -> RobotConfig:

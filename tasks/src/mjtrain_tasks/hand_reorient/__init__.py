@@ -73,7 +73,7 @@ def make_env() -> EnvConfig:
     privileged = {"touch": observation(observations.sensors, sensors=TOUCHES).replace(scale=0.3, clip=(0.0, 3.0))}
     return EnvConfig(
         robot=str(HAND),
-        warp=WarpConfig(nconmax=48, njmax=192),  # 16 and 69 by benchmarks/buffers.py, and the guess is 64 rows
+        warp=WarpConfig(nconmax=48, njmax=192),  # 16 and 78 by benchmarks/buffers.py, and the guess is 64 rows
         decimation=8,
         episode_length_s=20.0,
         actions={
