@@ -66,9 +66,10 @@ def launch_graph(graph: wp.Graph) -> None:
     Warp's own stream does as well while torch is on its default stream: the driver has both wait for each other. A
     stream that was made by `torch.cuda.Stream` waits for neither.
     """
-    stream = None
-    if graph.device.is_cuda:
-        current = torch.cuda.current_stream(wp.device_to_torch(graph.device))
-        if current.cuda_stream:  # 0 is the default stream
-            stream = wp.stream_from_torch(current)
-    wp.capture_launch(graph, stream)
+    if not graph.device.is_cuda:
+        wp.capture_launch(graph)
+        return
+    current = torch.cuda.current_stream(wp.device_to_torch(graph.device))
+    is_default = current.cuda_stream == 0
+    with wp.ScopedDevice(graph.device):
+        wp.capture_launch(graph, None if is_default else wp.stream_from_torch(current))
