@@ -70,7 +70,7 @@ def test_one_of_three_ranks_fails(tmp_path: Path, record: Record, fault: str, ra
     if fault == "kind=sigsegv":
         assert "Fatal Python error: Segmentation fault" in block
         assert "functions.py" in block
-    name = f"{fault}, injected" if is_injected else fault
+    name = fault.removeprefix("kind=").replace(",status=", " with status ") + ", injected" if is_injected else fault
     record(name, f"1 of 3 ranks: {rank}", outcome, last_words=first_line(block).partition("; after")[0])
 
 

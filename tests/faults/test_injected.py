@@ -51,7 +51,8 @@ def test_a_fault_ends_the_job(tmp_path: Path, record: Record, fault: str, says: 
     assert f"; after injected fault {fault}" in crash.read_text()
     kind = re.sub(r".*kind=", "", fault)
     where = fault.removesuffix(f",kind={kind}").replace("=", " ").replace(",", ", ")
-    record(f"{kind}, injected", where, outcome, last_words=cause)
+    words = cause.partition(" This is typically")[0]  # gloo's advice
+    record(f"{kind}, injected", where, outcome, last_words=words)
 
 
 def test_a_hang_is_found_by_what_the_phase_has_shown(tmp_path: Path, record: Record) -> None:
