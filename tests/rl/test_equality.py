@@ -34,7 +34,7 @@ class RecordedEnv(Env):
     def __init__(self, context: RankContext) -> None:
         self.num_envs = NUM_ENVS_TOTAL // context.world_size
         self.device = torch.device("cpu")
-        self.max_episode_steps = 100
+        self.max_episode_steps, self.step_dt = 100, 0.02
         self.config = SimpleNamespace(observations={"actor": {}})  # pyright: ignore[reportAttributeAccessIssue]
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long)
         self.statistics = EpisodeStatistics(("recorded",), ("end",), self.num_envs, self.device)
