@@ -1,11 +1,12 @@
 """What a sweep finds, what pruning saves, and what running two trials side by side brings.
 
-    uv run benchmarks/sweep.py [--trials 24] [--max-iterations 200] [--num-envs 512] [--out sweep_benchmark]
+    uv run benchmarks/sweep.py [--trials 24] [--max-iterations 100] [--num-envs 512] [--seeds 1 2 3] [--out FOLDER]
 
-Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup, in ranges around a bad default, three
-times: by random search without pruning, two trials side by side; the same trials one after the other; and as `sweep`
-does by default (tpe, asha). Each is the command sweep, so this program goes on where it was stopped, except for times.
-Random search is judged by its median over random orders of its trials.
+Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup, in ranges around a bad default: by
+random search without pruning, two trials side by side; the same trials one after the other; and as `sweep` does by
+default (tpe, asha) with several seeds, none of which is that of random search, whose first trials would be the same.
+Each is the command sweep, so this program goes on where it was stopped, except for times. Random search is judged by
+its median over random orders of its trials, the other one by its median over seeds.
 """
 
 import argparse
@@ -53,13 +54,14 @@ class Outcome:
     wall_s: float
 
 
-def search(name: str, arguments: argparse.Namespace, *options: str) -> Outcome:
+def search(name: str, arguments: argparse.Namespace, *options: str, seed: int = 0) -> Outcome:
     """Run one sweep to its end."""
     folder = Path(arguments.out) / name
     command = [sys.executable, "-m", "mjtrain.cli.sweep", TASK, "--trials", str(arguments.trials)]
     command += [word for words in SPACE for word in ("--param", *words)]
     command += ["--metric", "eval/return", "--gpus-per-trial", "0", "--sweep-dir", str(folder), *options, "--", *FIXED]
     command += ["--num-envs", str(arguments.num_envs), "--max-iterations", str(arguments.max_iterations)]
+    command += ["--seed", str(seed)]
     began = time.monotonic()
     subprocess.run(command, check=True)
     wall_s = time.monotonic() - began
@@ -111,21 +113,27 @@ def main() -> None:
     """Run the sweeps and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--max-iterations", type=int, default=200)
+    parser.add_argument("--max-iterations", type=int, default=100)
     parser.add_argument("--num-envs", type=int, default=512)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", default="sweep_benchmark")
     arguments = parser.parse_args()
     blind = ("--sampler", "random", "--pruner", "none")
     beside = search("random_side_by_side", arguments, *blind, "--jobs", "2", "--cores-per-trial", "1")
     after = search("random_one_by_one", arguments, *blind, "--jobs", "1", "--cores-per-trial", "1")
-    clever = search("tpe_asha", arguments, "--jobs", "2", "--cores-per-trial", "1")
-    print(f"\nrandom search: {describe(beside)}")
-    print(f"sweep: {describe(clever)}")
-    until, median = count_steps(clever.trials), find_median(beside.trials)
-    spent = "not at all" if until is None else f"after {until:,} env steps"
-    print(f"the sweep reached the threshold {spent}; random search in the median after {median:,.0f} env steps")
-    done, whole = sum(trial.env_steps for trial in clever.trials), sum(trial.env_steps for trial in beside.trials)
-    print(f"pruning saved {100 * (1 - done / whole):.0f} % of the env steps of as many whole trials")
+    whole = sum(trial.env_steps for trial in beside.trials)
+    lines, spent = [f"\nrandom search: {describe(beside)}"], []
+    for seed in arguments.seeds:
+        clever = search(f"tpe_asha_{seed}", arguments, "--jobs", "2", "--cores-per-trial", "1", seed=seed)
+        until, done = count_steps(clever.trials), sum(trial.env_steps for trial in clever.trials)
+        spent.append(float("inf") if until is None else until)
+        saved = f"{100 * (1 - done / whole):.0f} % of the env steps saved by pruning"
+        lines.append(f"sweep, seed {seed}: threshold after {spent[-1]:,} env steps; {saved}; {describe(clever)}")
+    print("\n".join(lines))
+    print(
+        f"env steps until the threshold: sweep {statistics.median(spent):,.0f} in the median, random search "
+        f"{find_median(beside.trials):,.0f}"
+    )
     print(f"two side by side were {after.wall_s / beside.wall_s:.2f} times as fast as one after the other")
 
 
