@@ -144,7 +144,8 @@ def _check_wandb(options: Options) -> None:
     if options.wandb is None:
         return
     for name in ("jobs", "cores_per_trial", "gpus_per_trial", "shared", "sweep_dir"):
-        if getattr(options, name):
+        value = getattr(options, name)
+        if value is not None and value is not False:  # 0 is given, too
             raise RequestError(f"--{name.replace('_', '-')}: has no meaning with --wandb; each agent starts one run")
 
 
