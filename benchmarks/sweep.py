@@ -1,16 +1,18 @@
 """What a sweep finds, what pruning saves, and what running two trials side by side brings.
 
-    uv run benchmarks/sweep.py [--trials 24] [--max-iterations 100] [--num-envs 512] [--seeds 1 2 3] [--out FOLDER]
+    uv run benchmarks/sweep.py [--trials 24] [--max-iterations 240] [--num-envs 512] [--seeds 1 2 3] [--out FOLDER]
 
 Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup, in ranges around a bad default: by
-random search without pruning, two trials side by side; the same trials one after the other; and as `sweep` does by
-default (tpe, asha) with several seeds, none of which is that of random search, whose first trials would be the same.
-Each is the command sweep, so this program goes on where it was stopped, except for times. Random search is judged by
-its median over random orders of its trials, the other one by its median over seeds.
+random search without pruning, and as `sweep` does by default (tpe, asha) with several seeds, none of which is that of
+random search, whose first trials would be the same. What counts is the env steps of all trials until the first one
+reaches the threshold: of random search the median over random orders of its trials, one after the other, of the other
+the median over seeds, with what two trials side by side have done. Then shorter trials, two side by side, and one after
+the other. Each is the command sweep, so this program goes on where it was stopped, except for times.
 """
 
 import argparse
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -19,6 +21,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from mjtrain.runs.metrics import parse_metrics
 
 TASK = "Cartpole-Swingup"
 THRESHOLD = 9.0
@@ -53,6 +57,9 @@ class Outcome:
     best: float
     wall_s: float
 
+    to_threshold: int | None
+    """Env steps that all trials had done when the first one reached the threshold; None if none did."""
+
 
 def search(name: str, arguments: argparse.Namespace, *options: str, seed: int = 0) -> Outcome:
     """Run one sweep to its end."""
@@ -63,23 +70,44 @@ def search(name: str, arguments: argparse.Namespace, *options: str, seed: int = 
     command += ["--num-envs", str(arguments.num_envs), "--max-iterations", str(arguments.max_iterations)]
     command += ["--seed", str(seed)]
     began = time.monotonic()
-    subprocess.run(command, check=True)
+    process, note = subprocess.Popen(command), folder / "threshold.txt"
+    while process.poll() is None:
+        time.sleep(1.0)
+        if not note.exists() and (spent := spend_to_threshold(folder)) is not None:
+            note.write_text(str(spent))
+    if process.returncode != 0:
+        sys.exit(process.returncode)
     wall_s = time.monotonic() - began
     summary = json.loads((folder / "sweep.json").read_text())
     trials = [read_trial(folder, trial) for trial in summary["trials"]]
     best = summary["best"]
     print(f"{name}: {summary['counts']}, {wall_s:.0f} s; best: {best['command']}", flush=True)
-    return Outcome(trials=trials, best=best["value"], wall_s=wall_s)
+    to_threshold = int(note.read_text()) if note.exists() else None
+    return Outcome(trials=trials, best=best["value"], wall_s=wall_s, to_threshold=to_threshold)
+
+
+def spend_to_threshold(folder: Path) -> int | None:
+    """Count the env steps that all trials have done until now, if one has reached the threshold."""
+    runs = [read_rows(path) for path in folder.glob("runs/*/*/metrics.jsonl")]
+    if not any(has_reached(row) for rows in runs for row in rows):
+        return None
+    return sum(rows[-1]["env_steps_total"] for rows in runs if rows)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read the iterations of a run, which may be at work."""
+    return parse_metrics(path.read_text().splitlines())[0]
+
+
+def has_reached(row: dict[str, Any]) -> bool:
+    """Whether an evaluation says that the pole swings up."""
+    return (row.get("eval/return") or 0.0) >= THRESHOLD
 
 
 def read_trial(folder: Path, trial: dict[str, Any]) -> Trial:
     """Read from a trial's metrics when it reached the threshold."""
-    reached = None
-    for run in trial["runs"]:
-        for line in (folder / run / "metrics.jsonl").read_text().splitlines():
-            row = json.loads(line)
-            if reached is None and (row.get("eval/return") or 0.0) >= THRESHOLD:
-                reached = row["env_steps_total"]
+    rows = [row for run in trial["runs"] for row in read_rows(folder / run / "metrics.jsonl")]
+    reached = next((row["env_steps_total"] for row in rows if has_reached(row)), None)
     return Trial(env_steps=trial["env_steps"], to_threshold=reached)
 
 
@@ -113,28 +141,30 @@ def main() -> None:
     """Run the sweeps and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--max-iterations", type=int, default=100)
+    parser.add_argument("--max-iterations", type=int, default=240)
+    parser.add_argument("--timed-iterations", type=int, default=50, help="of the two searches that are timed")
     parser.add_argument("--num-envs", type=int, default=512)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", default="sweep_benchmark")
     arguments = parser.parse_args()
-    blind = ("--sampler", "random", "--pruner", "none")
-    beside = search("random_side_by_side", arguments, *blind, "--jobs", "2", "--cores-per-trial", "1")
-    after = search("random_one_by_one", arguments, *blind, "--jobs", "1", "--cores-per-trial", "1")
-    whole = sum(trial.env_steps for trial in beside.trials)
-    lines, spent = [f"\nrandom search: {describe(beside)}"], []
+    blind, beside = ("--sampler", "random", "--pruner", "none"), ("--jobs", "2", "--cores-per-trial", "1")
+    plain = search("random", arguments, *blind, *beside)
+    whole = sum(trial.env_steps for trial in plain.trials)
+    lines, spent = [f"\nrandom search: {describe(plain)}"], []
     for seed in arguments.seeds:
-        clever = search(f"tpe_asha_{seed}", arguments, "--jobs", "2", "--cores-per-trial", "1", seed=seed)
-        until, done = count_steps(clever.trials), sum(trial.env_steps for trial in clever.trials)
-        spent.append(float("inf") if until is None else until)
-        saved = f"{100 * (1 - done / whole):.0f} % of the env steps saved by pruning"
-        lines.append(f"sweep, seed {seed}: threshold after {spent[-1]:,} env steps; {saved}; {describe(clever)}")
+        found = search(f"tpe_asha_{seed}", arguments, *beside, seed=seed)
+        spent.append(math.inf if found.to_threshold is None else found.to_threshold)
+        saved = f"{100 * (1 - sum(trial.env_steps for trial in found.trials) / whole):.0f} % of the env steps saved"
+        lines.append(f"sweep, seed {seed}: threshold after {spent[-1]:,} env steps; {saved}; {describe(found)}")
+    arguments.max_iterations = arguments.timed_iterations
+    fast = search("timed_side_by_side", arguments, *blind, *beside)
+    slow = search("timed_one_by_one", arguments, *blind, "--jobs", "1", "--cores-per-trial", "1")
     print("\n".join(lines))
     print(
         f"env steps until the threshold: sweep {statistics.median(spent):,.0f} in the median, random search "
-        f"{find_median(beside.trials):,.0f}"
+        f"{find_median(plain.trials):,.0f}"
     )
-    print(f"two side by side were {after.wall_s / beside.wall_s:.2f} times as fast as one after the other")
+    print(f"two side by side were {slow.wall_s / fast.wall_s:.2f} times as fast as one after the other")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ def test_another_learner_names_its_losses() -> None:
     assert resolve_training(config, on_cpu).config.run.stop_when == ("loss/bounds<1",)
 
 
+def test_environments_of_others_say_what_they_log_only_while_they_run() -> None:
+    for task, known in (("gymnasium:Pendulum-v1", True), ("Cartpole-Balance", False)):
+        problems = list(find_rule_problems(make_train_config(task, stop_when=("log/Metrics/distance<1",))))
+        assert (problems == []) is known, problems
+
+
 def test_only_what_is_better_is_better() -> None:
     larger, smaller = Ranking(metric="kl"), Ranking(metric="kl", smaller_is_better=True)
     assert larger.is_better(-1.0, None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, RunConfig, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, EnvConfig, RunConfig, TrainConfig
 from mjtrain.errors import RequestError
 from mjtrain.metric_names import list_metrics
 
@@ -127,6 +127,8 @@ def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterato
     )
     if metric.startswith("loss/") and has_own_losses:
         return  # another learner, or an algorithm of the user's own, names its losses
+    if metric.startswith("log/") and not isinstance(config.env, EnvConfig):
+        return  # environments of others say what they log only while they run
     if metric not in known:
         close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

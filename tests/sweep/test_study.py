@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from mjtrain.sweep.space import parse_space
-from mjtrain.sweep.study import Study, read_identity
+from mjtrain.sweep.study import Study, Trial, read_identity
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])
 
 
 def open_study(folder: Path, *, maximize: bool = True, **options: Any) -> Study:
     study = Study(folder / "study.jsonl", {"task": "X"}, maximize=maximize)
-    settings: dict[str, Any] = {"sampler": "random", "pruner": "asha", "seed": 0, "num_trials": 9, "max_iterations": 90}
+    settings: dict[str, Any] = {"sampler": "random", "pruner": "asha", "seed": 0, "num_trials": 9}
+    settings |= {"max_iterations": 90, "min_iterations": 22}
     study.configure(SPACE, **settings | options)
     return study
 
@@ -25,7 +26,7 @@ def test_what_ended_is_kept_and_what_did_not_is_taken_up(tmp_path: Path) -> None
     wrong.fail("the arm fell off", {"env_steps": 3})
     running.report(5, 1.5)
     study = open_study(tmp_path)
-    (number,) = study.unfinished()
+    (number,) = study.ready()
     again = study.take_up(number)
     assert (again.number, again.params, again.last_reported, again.was_begun) == (2, running.params, 5, True)
     first, second, third = study.results()
@@ -46,7 +47,7 @@ def test_every_cut_of_the_file_can_be_gone_on_from(tmp_path: Path) -> None:
     for size in range(kept, len(content), 37):
         path.write_bytes(content[:size])
         study = open_study(tmp_path)
-        for number in study.unfinished():
+        for number in study.ready():
             study.take_up(number).complete(2.0, {})
         while len(study.results()) < 3:
             study.ask().complete(3.0, {})
@@ -81,7 +82,7 @@ def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path:
 
 def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:
     study = Study(tmp_path / "study.jsonl", {}, maximize=True)
-    study.configure(SPACE[1:], sampler="grid", pruner="none", seed=0, num_trials=6, max_iterations=1)
+    study.configure(SPACE[1:], sampler="grid", pruner="none", seed=0, num_trials=6, max_iterations=1, min_iterations=1)
     combinations = set()
     for _ in range(6):
         trial = study.ask()
@@ -90,17 +91,75 @@ def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:
     assert len(combinations) == 6
 
 
-@pytest.mark.parametrize(("maximize", "expected"), [(True, [False, True, False]), (False, [False, False, True])])
-def test_asha_ends_what_is_not_among_the_best(tmp_path: Path, maximize: bool, expected: list[bool]) -> None:
-    study = open_study(tmp_path, maximize=maximize)
-    pruned = []
-    for value in (2.0, 1.0, 3.0):
+@pytest.mark.parametrize("maximize", [True, False])
+def test_asha_pauses_trials_and_lets_the_best_go_on(tmp_path: Path, maximize: bool) -> None:
+    sign = 1.0 if maximize else -1.0
+
+    def arrive(study: Study, value: float) -> Trial:
         trial = study.ask()
-        trial.report(9, value)
-        assert not trial.should_prune()  # before a ninth of the iterations
-        trial.report(10, value)
-        pruned.append(trial.should_prune())
-        if pruned[-1]:
-            trial.prune({})
-    assert pruned == expected
-    assert [trial.value for trial in study.results() if trial.state == "pruned"] == [1.0 if maximize else 3.0]
+        trial.report(21, sign * value)
+        assert not trial.should_pause()  # before a quarter of the iterations
+        trial.report(22, sign * value)
+        return trial
+
+    study = open_study(tmp_path, maximize=maximize)
+    for value in (2.0, 4.0, 3.0):
+        trial = arrive(study, value)
+        assert trial.should_pause()  # too few to compare it with
+        trial.pause({"env_steps": 7})
+    assert study.ready() == []
+    assert arrive(study, 1.0).should_pause()
+    assert study.ready() == [1]  # the best of four, which was the second to come
+
+    study = open_study(tmp_path, maximize=maximize)  # as after a kill
+    assert study.ready() == [1]
+    promoted = study.take_up(1)
+    assert (promoted.was_begun, promoted.should_pause()) == (True, False)
+    assert study.ready() == [1]  # for whoever finds that nobody runs it
+    for value in (2.5, 2.6, float("nan")):
+        assert arrive(study, value).should_pause()
+    best = arrive(study, 5.0)
+    assert not best.should_pause()  # among the best two of eight at once
+    assert {result.state for result in study.results()} == {"paused", "running"}
+    study.prune_hopeless()
+    assert [result.state for result in study.results()].count("paused") == 6  # one is still to come
+    arrive(study, 0.5).fail("the arm fell off", {})
+    study.prune_hopeless()
+    promoted.complete(sign * 9.0, {})
+    best.complete(sign * 10.0, {})
+    results = study.results()
+    assert [result.state for result in results] == [
+        *("pruned", "complete", "pruned", "pruned", "pruned", "pruned", "pruned", "complete", "failed"),
+    ]
+    assert (results[0].value, results[0].env_steps) == (sign * 2.0, 7)
+    assert study.ready() == []
+
+
+def test_asha_lets_the_best_of_a_few_go_on_when_no_other_will_come(tmp_path: Path) -> None:
+    study = open_study(tmp_path, num_trials=2)
+    first, second = study.ask(), study.ask()
+    first.report(30, 1.0)
+    assert first.should_pause()
+    study.prune_hopeless()
+    assert study.ready() == [1]
+    second.report(22, 0.5)
+    assert second.should_pause()
+    study.prune_hopeless()
+    assert study.ready() == [0]
+    assert [result.state for result in study.results()] == ["paused", "pruned"]
+
+
+def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
+    study = open_study(tmp_path, num_trials=16, min_iterations=5)
+    trials = [study.ask() for _ in range(16)]
+    for number, trial in enumerate(trials):
+        trial.report(5, float(number))
+    assert study.ready() == [15, 14, 13, 12]
+    for number in study.ready():
+        trial = study.take_up(number)
+        trial.report(20, float(-number))
+        assert trial.should_pause() is (number != 12)  # alone the last of four knows that it is the best
+    study.prune_hopeless()
+    assert study.ready() == [12]
+    assert study.results()[12].state == "running"
+    assert [result.state for result in study.results()].count("pruned") == 15

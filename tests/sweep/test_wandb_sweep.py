@@ -35,7 +35,7 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
     config = yaml.safe_load((tmp_path / "sweep.yaml").read_text())
     assert (config["method"], config["run_cap"]) == ("bayes", 9)
     assert config["metric"] == {"name": "eval/return", "goal": "maximize"}
-    assert config["early_terminate"] == {"type": "hyperband", "min_iter": 2, "eta": 3}
+    assert config["early_terminate"] == {"type": "hyperband", "min_iter": 4, "eta": 4}
     assert list(config["parameters"].values()) == [
         {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2},
         {"distribution": "int_uniform", "min": 1, "max": 3},

@@ -46,8 +46,12 @@ class Options:
     flag."""
 
     pruner: Literal["asha", "median", "none"] = "asha"
-    """Which trials end early. asha: after a ninth and after a third of the iterations, those that are not in the best
-    third. median: those below the median of the others, at any iteration after the first tenth."""
+    """Which trials end early. asha: each pauses after --min-iterations, and only the best quarter go on, from their
+    checkpoints, when that is known. median: those below the median of the others, at any iteration after
+    --min-iterations."""
+
+    min_iterations: int | None = None
+    """Iterations before which no trial is pruned. Default: a quarter of a run's."""
 
     seeds_per_trial: int = 1
     """Runs of a trial, with different seeds, one after the other; the value is their mean. Trials are pruned in the
@@ -115,6 +119,7 @@ def _main(argv: list[str]) -> None:
             direction=options.direction,
             sampler=options.sampler,
             pruner=options.pruner,
+            min_iterations=options.min_iterations,
             seeds_per_trial=options.seeds_per_trial,
             jobs=options.jobs,
             cores_per_trial=options.cores_per_trial,

@@ -94,14 +94,14 @@ class SweepDisplay:
         ended = counts["complete"] + counts["pruned"] + counts["failed"]
         words = [
             f"{ended}/{total} trials",
-            *(f"{counts[name]} {name}" for name in ("pruned", "failed") if counts[name]),
+            *(f"{counts[name]} {name}" for name in ("pruned", "failed", "paused") if counts[name]),
         ]
         best = find_best(self._results, maximize=self._plan.maximize)
         if best is not None:
             words.append(f"best {best.value:.6g} of trial {best.number}")
-        if self._durations_s and ended < total:
+        if self._durations_s and ended + counts["paused"] < total:
             at_a_time = max(len(self._plan.slots), counts["running"])  # other processes may run trials too
-            to_go_s = statistics.fmean(self._durations_s) * (total - ended) / at_a_time
+            to_go_s = statistics.fmean(self._durations_s) * (total - ended - counts["paused"]) / at_a_time
             words.append(f"about {format_duration(to_go_s)} to go")
         return ", ".join(words)
 

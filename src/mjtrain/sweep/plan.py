@@ -19,6 +19,7 @@ from mjtrain.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.request import TrainRequest, resolve_training
 from mjtrain.sweep.slots import Slot, resolve_slots
 from mjtrain.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
+from mjtrain.sweep.successive_halving import REDUCTION_FACTOR
 
 ReadTrain = Callable[[Sequence[str]], tuple[TrainConfig, LaunchConfig]]
 """Reads the task and the flags of `train`; raises a RequestError where they are wrong."""
@@ -56,6 +57,7 @@ class SweepOptions:
     direction: Literal["maximize", "minimize"] | None
     sampler: Literal["tpe", "random", "grid"]
     pruner: Literal["asha", "median", "none"]
+    min_iterations: int | None
     seeds_per_trial: int
     jobs: int | None
     cores_per_trial: int | None
@@ -91,6 +93,9 @@ class SweepPlan:
 
     max_iterations: int
     """Iterations of a run."""
+
+    min_iterations: int
+    """Iterations before which no trial is pruned."""
 
     seed: int
     """Seed of the first run of each trial, and of the suggestions."""
@@ -175,6 +180,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     if problems:
         raise RequestError.of(problems)
     direction = options.direction or ("minimize" if is_smaller_better(metric) else "maximize")
+    max_iterations = max(request.config.run.max_iterations for request in requests)
     return SweepPlan(
         options=options,
         folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),
@@ -182,11 +188,25 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
         maximize=direction == "maximize",
         added_flags=tuple(added),
         slots=slots,
-        max_iterations=max(request.config.run.max_iterations for request in requests),
+        max_iterations=max_iterations,
+        min_iterations=_find_min_iterations(options, max_iterations),
         num_reports=config.run.max_iterations // (config.run.eval_interval if metric.startswith("eval/") else 1),
         seed=launch.seed,
         stop_grace_s=launch.stop_grace_s,
     )
+
+
+def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
+    given = options.min_iterations
+    if given is None:
+        return max(1, max_iterations // REDUCTION_FACTOR)
+    if options.pruner == "none":
+        raise RequestError(f"--min-iterations {given}: --pruner none prunes no trial at all")
+    if not 1 <= given < max_iterations:
+        raise RequestError(
+            f"--min-iterations {given}: must be at least 1 and below the {max_iterations} iterations of a run"
+        )
+    return given
 
 
 def _check_options(options: SweepOptions) -> SweepOptions:

@@ -80,6 +80,7 @@ def run_sweep(plan: SweepPlan) -> SweepResult:
             raise SweepStoppedError(f"{folder}: {error.strerror}; {GOES_ON} when there is room") from error
         with claims.alone():
             trials = study.results()
+            write_summary(plan, trials)
             picture = draw_sweep(trials, study.importances(), plan, folder / PICTURE)
         best = find_best(trials, maximize=plan.maximize)
     return SweepResult(trials=tuple(trials), best=best, files=(folder / SUMMARY, *([picture] if picture else [])))
@@ -140,6 +141,7 @@ def _open_study(plan: SweepPlan) -> Study:
         seed=plan.seed,
         num_trials=options.num_trials,
         max_iterations=plan.max_iterations,
+        min_iterations=plan.min_iterations,
     )
     return study
 
@@ -154,7 +156,7 @@ class _Sweep:
         self._running: dict[RunningTrial, list[Claim]] = {}
         """Each with the claims to its slot and to itself."""
         self._waits = False
-        """Whether there is a trial that can be begun soon, but not yet."""
+        """Whether there may be a trial to begin or to go on with soon, but not yet."""
         self._next_look_s = 0.0
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)
@@ -201,7 +203,7 @@ class _Sweep:
             if slot not in used and (claim := self._claims.take(*_resources_of(slot))):
                 return slot, claim
         if not self._running:  # another process of this host has all of them
-            self._waits = len(self._results) < self._plan.options.num_trials
+            self._waits = len(self._results) < self._plan.options.num_trials or self._has_paused
             self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
         return None
 
@@ -209,7 +211,8 @@ class _Sweep:
         """Return a trial that was begun and that nobody goes on with, or a new one; None if there is none."""
         with self._claims.alone():
             own = {running.trial.number for running in self._running}
-            for number in self._study.unfinished():
+            self._study.prune_hopeless()
+            for number in self._study.ready():
                 if number in own or (nobody := self._claims.take(f"trial_{number}")) is None:
                     continue
                 nobody.release()
@@ -218,12 +221,17 @@ class _Sweep:
                 self._waits = True  # its processes are being ended
             self._results = self._study.results()
             if len(self._results) >= self._plan.options.num_trials:
+                self._waits |= self._has_paused  # one of those that others run may promote it
                 return None, None
             trial = self._study.ask()
             self._results = self._study.results()
             claim = self._claims.take(f"trial_{trial.number}", _processes_of(trial.number))
             assert claim is not None
             return trial, claim
+
+    @property
+    def _has_paused(self) -> bool:
+        return any(result.state == "paused" for result in self._results)
 
     def _follow(self, trial: RunningTrial) -> None:
         had_ended = bool(trial.ended)

@@ -48,7 +48,7 @@ class RunningTrial:
         self.trial = trial
         self.slot = slot
         self.ended: str = ""
-        """How it ended, in a line; empty as long as it has not."""
+        """How it ended, or that it is paused, in a line; empty as long as it goes on."""
         self.iteration = 0
         """Iterations of its present run."""
         self.value: float | None = None
@@ -60,6 +60,7 @@ class RunningTrial:
         self._inherited = inherited
         self._process: TrialProcess | None = None
         self._interrupted = False
+        self._is_paused = False
         while self.seed_index < plan.options.seeds_per_trial and is_done(plan.log_root, self._run_name()):
             self.seed_index += 1
         if self.seed_index == plan.options.seeds_per_trial:  # all is done, and only the study does not know it
@@ -132,19 +133,27 @@ class RunningTrial:
             if iteration < self.trial.last_reported + max(1, self._plan.max_iterations // REPORTS):
                 continue  # too soon, or known: a resumed run repeats iterations
             self.trial.report(iteration, value)
-            if iteration < self._plan.max_iterations and self.trial.should_prune():
-                self._prune(iteration, value)
+            if iteration >= self._plan.max_iterations:
+                return
+            if self.trial.should_prune():
+                self.trial.prune(self._record())
+                self._stop_early("pruned", iteration, value)
+                return
+            if self.trial.should_pause():
+                self._is_paused = True
+                self._stop_early("paused", iteration, value)
                 return
 
-    def _prune(self, iteration: int, value: float) -> None:
+    def _stop_early(self, how: str, iteration: int, value: float) -> None:
         assert self._process is not None
-        self.trial.prune(self._record())
-        self.ended = f"pruned after iteration {iteration}: {self._plan.metric} {value:.6g}"
+        self.ended = f"{how} after iteration {iteration}: {self._plan.metric} {value:.6g}"
         self._process.stop(self._grace_s())
 
     def _end_run(self, process: TrialProcess) -> None:
         process.close()
         self._process = None
+        if self._is_paused:
+            self.trial.pause(self._record())
         if self.ended:
             return
         outcome = self._outcome(self.seed_index)

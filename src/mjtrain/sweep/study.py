@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,16 +11,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.sweep.journal import open_journal
 from mjtrain.sweep.space import Parameter, Value
+from mjtrain.sweep.successive_halving import Contender, SuccessiveHalving
 from mjtrain.sweep.trial_result import State, TrialResult
 
 SamplerName = Literal["tpe", "random", "grid"]
 PrunerName = Literal["asha", "median", "none"]
 
-REDUCTION_FACTOR = 3
-"""asha keeps one of this many trials at each rung, and rungs are this factor of iterations apart."""
-
 _NAME = "sweep"
 _IDENTITY = "mjtrain"
+_PROMOTIONS = "promotions"
 _STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
@@ -32,8 +32,9 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 class Trial:
     """A trial that has not ended."""
 
-    def __init__(self, trial: optuna.Trial, space: Sequence[Parameter], *, was_begun: bool) -> None:
+    def __init__(self, study: "Study", trial: optuna.Trial, space: Sequence[Parameter], *, was_begun: bool) -> None:
         """Take up a trial, and choose the settings that it does not have yet."""
+        self._study = study
         self._trial = trial
         self.number: int = trial.number
         self.was_begun = was_begun
@@ -49,8 +50,16 @@ class Trial:
         self._trial.report(value, iteration)
 
     def should_prune(self) -> bool:
-        """Ask whether it is worth going on with."""
+        """Ask whether it is not worth going on with."""
         return self._trial.should_prune()
+
+    def should_pause(self) -> bool:
+        """Ask whether it has to wait for others; `Study.ready` says when it may go on."""
+        return not self._study.promote(self.number)
+
+    def pause(self, record: dict[str, Any]) -> None:
+        """Record plain values of it, so that they are there if it is never gone on with."""
+        self._set(record)
 
     def complete(self, value: float, record: dict[str, Any]) -> None:
         """End it with its value, and record plain values with it."""
@@ -65,9 +74,12 @@ class Trial:
         self._end(TrialState.FAIL, {**record, "cause": cause})
 
     def _end(self, state: TrialState, record: dict[str, Any], value: float | None = None) -> None:
+        self._set(record)
+        self._trial.study.tell(self._trial, value, state=state)
+
+    def _set(self, record: dict[str, Any]) -> None:
         for name, content in record.items():
             self._trial.set_user_attr(name, content)
-        self._trial.study.tell(self._trial, value, state=state)
 
 
 class _Grid(optuna.samplers.GridSampler):
@@ -103,6 +115,7 @@ class Study:
             direction="maximize" if maximize else "minimize",
             load_if_exists=True,
         )
+        self._maximize = maximize
         if _IDENTITY not in self._study.user_attrs:
             self._study.set_user_attr(_IDENTITY, identity)
 
@@ -115,6 +128,7 @@ class Study:
         seed: int,
         num_trials: int,
         max_iterations: int,
+        min_iterations: int,
     ) -> None:
         """Say how settings are suggested and when trials are pruned.
 
@@ -125,31 +139,69 @@ class Study:
             seed: Seed of the suggestions. Those of `random` and `grid` depend on it and on the trial's number only.
             num_trials: Trials of the sweep.
             max_iterations: Iterations of a run.
+            min_iterations: Iterations before which no trial is pruned, at least 1.
         """
         self._space = space
         self._sampler: SamplerName = sampler
         self._seed = seed
         self._num_trials = num_trials
-        self._study.pruner = _make_pruner(pruner, max_iterations)
+        self._halving: SuccessiveHalving | None = None
+        self._study.pruner = optuna.pruners.NopPruner()
+        if pruner == "asha":
+            self._halving = SuccessiveHalving(min_iterations, max_iterations, maximize=self._maximize)
+        elif pruner == "median":
+            self._study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=min_iterations)
 
     def ask(self) -> Trial:
         """Begin a trial."""
         self._seed_sampler(len(self._study.get_trials(deepcopy=False)))
-        return Trial(self._study.ask(), self._space, was_begun=False)
+        return Trial(self, self._study.ask(), self._space, was_begun=False)
 
-    def unfinished(self) -> list[int]:
-        """Return the numbers of the trials that were begun and have not ended."""
-        return [frozen.number for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
+    def ready(self) -> list[int]:
+        """Return the numbers of the trials that were begun and may go on; those that wait for nothing come first.
+
+        Which trials nobody runs already, the caller has to know.
+        """
+        running = [frozen.number for frozen in self._trials() if frozen.state == TrialState.RUNNING]
+        if self._halving is None:
+            return running
+        contenders = self._contenders()
+        waiting = {other.number for other in contenders if self._halving.is_waiting(other)}
+        promotable = self._halving.find_promotable(contenders, all_begun=self._all_begun)
+        return [number for number in running if number not in waiting] + promotable
 
     def take_up(self, number: int) -> Trial:
-        """Take up a trial that was begun."""
+        """Take up a trial that is ready."""
+        self.promote(number)
         self._seed_sampler(number)
-        frozen = self._study.get_trials(deepcopy=False)[number]
-        return Trial(optuna.Trial(self._study, frozen._trial_id), self._space, was_begun=True)
+        return Trial(self, optuna.Trial(self._study, self._trials()[number]._trial_id), self._space, was_begun=True)
+
+    def promote(self, number: int) -> bool:
+        """Let a trial go on, if it does not have to wait at a rung; return whether it may."""
+        if self._halving is None:
+            return True
+        contenders = self._contenders()
+        if not self._halving.is_waiting(contenders[number]):
+            return True
+        if number not in self._halving.find_promotable(contenders, all_begun=self._all_begun):
+            return False
+        trial = optuna.Trial(self._study, self._trials()[number]._trial_id)
+        trial.set_user_attr(_PROMOTIONS, contenders[number].promotions + 1)
+        return True
+
+    def prune_hopeless(self) -> None:
+        """End the waiting trials that will never be promoted."""
+        if self._halving is not None:
+            for number in self._halving.find_hopeless(self._contenders(), all_begun=self._all_begun):
+                self._study.tell(number, state=TrialState.PRUNED)
 
     def results(self) -> list[TrialResult]:
         """Return all trials, in the order in which they were begun."""
-        return [_to_result(frozen) for frozen in self._study.get_trials(deepcopy=False)]
+        results = [_to_result(frozen) for frozen in self._trials()]
+        if self._halving is not None:
+            waiting = {other.number for other in self._contenders() if self._halving.is_waiting(other)}
+            results = [replace(result, state="paused") if result.number in waiting else result for result in results]
+        return results
 
     def importances(self) -> dict[str, float]:
         """Estimate which share of the differences between values each parameter explains; empty with few trials."""
@@ -160,6 +212,25 @@ class Study:
         except (ValueError, RuntimeError, UserWarning):  # too few trials, or no differences
             return {}
 
+    @property
+    def _all_begun(self) -> bool:
+        return len(self._trials()) >= self._num_trials
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+    def _contenders(self) -> list[Contender]:
+        return [
+            Contender(
+                number=frozen.number,
+                curve=frozen.intermediate_values,
+                promotions=frozen.user_attrs.get(_PROMOTIONS, 0),
+                is_open=frozen.state == TrialState.RUNNING,
+                has_failed=frozen.state == TrialState.FAIL,
+            )
+            for frozen in self._trials()
+        ]
+
     def _seed_sampler(self, number: int) -> None:
         """Make the sampler anew for a trial, so that a sweep that is started again does not repeat its suggestions."""
         seed = (self._seed * 100_003 + number) % 2**32
@@ -169,8 +240,8 @@ class Study:
             values = {parameter.name: list(parameter.finite_values or ()) for parameter in self._space}
             self._study.sampler = _Grid(values, seed=self._seed % 2**32)
         else:
-            first = min(10, max(3, self._num_trials // 3))
-            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=first)
+            first = min(10, max(3, self._num_trials // 2))
+            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=first, constant_liar=True)
 
 
 def read_identity(path: Path) -> dict[str, Any] | None:
@@ -190,15 +261,6 @@ def _suggest(trial: optuna.Trial, parameter: Parameter) -> Value:
     if parameter.kind == "int":
         return trial.suggest_int(parameter.name, int(parameter.low), int(parameter.high))
     return trial.suggest_float(parameter.name, parameter.low, parameter.high, log=parameter.kind == "log")
-
-
-def _make_pruner(name: PrunerName, max_iterations: int) -> optuna.pruners.BasePruner:
-    if name == "asha":
-        first = max(1, max_iterations // REDUCTION_FACTOR**2)
-        return optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=REDUCTION_FACTOR)
-    if name == "median":
-        return optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=max_iterations // 10)
-    return optuna.pruners.NopPruner()
 
 
 def _to_result(frozen: FrozenTrial) -> TrialResult:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-State = Literal["running", "complete", "pruned", "failed"]
+State = Literal["running", "paused", "complete", "pruned", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,8 @@ class TrialResult:
     """From 0, in the order in which they were begun."""
 
     state: State
-    """running: not ended; if no process trains it, the next start of the sweep goes on with it."""
+    """running: not ended; if no process trains it, the next start of the sweep goes on with it. paused: not ended; it
+    goes on if it turns out to be among the best."""
 
     params: dict[str, Any]
     """Value of each parameter, by its name."""
@@ -60,5 +61,5 @@ def find_best(trials: Iterable[TrialResult], *, maximize: bool) -> TrialResult |
 
 def count_states(trials: Sequence[TrialResult]) -> dict[State, int]:
     """Count the trials by their state."""
-    states: tuple[State, ...] = ("complete", "pruned", "failed", "running")
+    states: tuple[State, ...] = ("complete", "pruned", "failed", "paused", "running")
     return {state: sum(trial.state == state for trial in trials) for state in states}

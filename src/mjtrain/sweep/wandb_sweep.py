@@ -8,7 +8,7 @@ import yaml
 from mjtrain.errors import RequestError
 from mjtrain.sweep.plan import SweepPlan
 from mjtrain.sweep.space import Parameter
-from mjtrain.sweep.study import REDUCTION_FACTOR
+from mjtrain.sweep.successive_halving import REDUCTION_FACTOR
 
 METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
 """What W&B calls the way in which settings are suggested."""
@@ -51,7 +51,7 @@ def make_wandb_sweep(plan: SweepPlan) -> dict[str, Any]:
         "parameters": {parameter.name: _describe(parameter) for parameter in options.space},
     }
     if options.pruner == "asha":  # W&B counts how often the metric was reported
-        first = max(1, plan.num_reports // REDUCTION_FACTOR**2)
+        first = max(1, plan.num_reports * plan.min_iterations // plan.max_iterations)
         content["early_terminate"] = {"type": "hyperband", "min_iter": first, "eta": REDUCTION_FACTOR}
     return content
 
