@@ -19,6 +19,11 @@ def open_study(folder: Path, *, maximize: bool = True, **options: Any) -> Study:
     return study
 
 
+def prune_hopeless(study: Study) -> None:
+    for number in study.hopeless():
+        study.prune(number)
+
+
 def test_what_ended_is_kept_and_what_did_not_is_taken_up(tmp_path: Path) -> None:
     study = open_study(tmp_path)
     done, wrong, running = study.ask(), study.ask(), study.ask()
@@ -121,10 +126,10 @@ def test_asha_pauses_trials_and_lets_the_best_go_on(tmp_path: Path, maximize: bo
     best = arrive(study, 5.0)
     assert not best.should_pause()  # among the best two of eight at once
     assert {result.state for result in study.results()} == {"paused", "running"}
-    study.prune_hopeless()
+    prune_hopeless(study)
     assert [result.state for result in study.results()].count("paused") == 6  # one is still to come
     arrive(study, 0.5).fail("the arm fell off", {})
-    study.prune_hopeless()
+    prune_hopeless(study)
     promoted.complete(sign * 9.0, {})
     best.complete(sign * 10.0, {})
     results = study.results()
@@ -140,11 +145,11 @@ def test_asha_lets_the_best_of_a_few_go_on_when_no_other_will_come(tmp_path: Pat
     first, second = study.ask(), study.ask()
     first.report(30, 1.0)
     assert first.should_pause()
-    study.prune_hopeless()
+    prune_hopeless(study)
     assert study.ready() == [1]
     second.report(22, 0.5)
     assert second.should_pause()
-    study.prune_hopeless()
+    prune_hopeless(study)
     assert study.ready() == [0]
     assert [result.state for result in study.results()] == ["paused", "pruned"]
 
@@ -159,7 +164,7 @@ def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
         trial = study.take_up(number)
         trial.report(20, float(-number))
         assert trial.should_pause() is (number != 12)  # alone the last of four knows that it is the best
-    study.prune_hopeless()
+    prune_hopeless(study)
     assert study.ready() == [12]
     assert study.results()[12].state == "running"
     assert [result.state for result in study.results()].count("pruned") == 15

@@ -211,7 +211,10 @@ class _Sweep:
         """Return a trial that was begun and that nobody goes on with, or a new one; None if there is none."""
         with self._claims.alone():
             own = {running.trial.number for running in self._running}
-            self._study.prune_hopeless()
+            for number in self._study.hopeless():
+                if number not in own and (claim := self._claims.take(f"trial_{number}")):
+                    self._study.prune(number)
+                    claim.release()
             for number in self._study.ready():
                 if number in own or (nobody := self._claims.take(f"trial_{number}")) is None:
                     continue
@@ -221,7 +224,7 @@ class _Sweep:
                 self._waits = True  # its processes are being ended
             self._results = self._study.results()
             if len(self._results) >= self._plan.options.num_trials:
-                self._waits |= self._has_paused  # one of those that others run may promote it
+                self._waits |= self._has_paused  # others may promote it, or their runs are being ended
                 return None, None
             trial = self._study.ask()
             self._results = self._study.results()

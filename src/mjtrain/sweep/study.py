@@ -189,11 +189,15 @@ class Study:
         trial.set_user_attr(_PROMOTIONS, contenders[number].promotions + 1)
         return True
 
-    def prune_hopeless(self) -> None:
-        """End the waiting trials that will never be promoted."""
-        if self._halving is not None:
-            for number in self._halving.find_hopeless(self._contenders(), all_begun=self._all_begun):
-                self._study.tell(number, state=TrialState.PRUNED)
+    def hopeless(self) -> list[int]:
+        """Return the numbers of the waiting trials that will never be promoted; somebody may be ending their runs."""
+        if self._halving is None:
+            return []
+        return self._halving.find_hopeless(self._contenders(), all_begun=self._all_begun)
+
+    def prune(self, number: int) -> None:
+        """End a waiting trial that nobody runs any more."""
+        self._study.tell(number, state=TrialState.PRUNED)
 
     def results(self) -> list[TrialResult]:
         """Return all trials, in the order in which they were begun."""
