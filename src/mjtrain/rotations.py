@@ -1,6 +1,8 @@
 """Quaternions (w, x, y, z) in batches."""
 
-import torch
+from __future__ import annotations
+
+from mjtrain.deferred import torch
 
 
 def from_yaw(yaw: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torch
 
 from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, EventTerm
-from mjtrain.engines.layout import MODEL_FIELDS
 from mjtrain.engines.model import load_model
+from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.errors import RequestError
 from mjtrain.mdp import randomization
 from support.envs import ENGINES, NUM_ENVS, make_env

@@ -90,7 +90,7 @@ def describe(subject: str, function: Callable[..., Any]) -> tuple[str, list[str]
             continue
         words = described.get(parameter.name) or COMMON.get(parameter.name)
         assert words, f"{where}: the docstring does not say what {parameter.name} is"
-        lines.append(f"`{_declare(parameter)}` {words.rstrip('.')}")
+        lines.append(f"`{_declare(function, parameter)}` {words.rstrip('.')}")
     returned = docstring.returns.description if docstring.returns else ""
     text = inspect.getdoc(function) or ""
     shape = re.findall(r"[Ss]hape \((?:[^()]|\([^()]*\))*\)", text)
@@ -105,9 +105,11 @@ def _make_row(subject: str, function: Callable[..., Any]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
-def _declare(parameter: inspect.Parameter) -> str:
+def _declare(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
-    kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
+    if isinstance(annotation, str):  # of a module with `from __future__ import annotations`
+        annotation = eval(annotation, inspect.unwrap(function).__globals__)
+    kind = getattr(annotation, "__name__", None)
     if kind is None or "[" in str(annotation) or "|" in str(annotation):
         kind = str(annotation).replace("typing.", "")
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"

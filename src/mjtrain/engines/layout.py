@@ -10,20 +10,8 @@ import numpy as np
 import torch
 
 from mjtrain.engines.height_field import HeightField
+from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.errors import RequestError
-
-MODEL_FIELDS = {
-    "body_mass": True,
-    "body_inertia": True,
-    "body_ipos": True,
-    "dof_armature": True,
-    "dof_damping": False,
-    "geom_friction": False,
-    "actuator_gainprm": False,
-    "actuator_biasprm": False,
-    "gravity": False,
-}
-"""Fields of the model that may differ between worlds, and whether constants are derived from them (`refresh_model`)."""
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:

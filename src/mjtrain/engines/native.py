@@ -12,7 +12,8 @@ from mujoco.batch import Batch
 
 from mjtrain.engines.base import Buffer, State
 from mjtrain.engines.height_field import HeightField
-from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.layout import make_layout
+from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.engines.state_check import check_engine_state
 
 _ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")

@@ -10,7 +10,8 @@ import warp as wp
 
 from mjtrain.engines.base import Buffer, State
 from mjtrain.engines.height_field import HeightField
-from mjtrain.engines.layout import MODEL_FIELDS, make_layout
+from mjtrain.engines.layout import make_layout
+from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.engines.state_check import check_engine_state
 from mjtrain.engines.warp_buffers import REPORTED, WarpBuffers
 from mjtrain.engines.warp_graphs import CapturedCalls

@@ -1,10 +1,13 @@
 """Random numbers for every world, from the generator of the environment."""
 
-from typing import Protocol
+from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING, Protocol
 
-from mjtrain.env.core import EnvCore
+from mjtrain.deferred import torch
+
+if TYPE_CHECKING:
+    from mjtrain.env.core import EnvCore
 
 
 class RandomSource(Protocol):

@@ -1,15 +1,20 @@
 """What tasks are made of: term functions by subject, and helpers that make terms of them.
 
-    from mjtrain.mdp import observation, observations, reward, rewards
+    from mjtrain.mdp import observation, observations, reward, rewards, torch
 
 Submodules hold the functions: observations, rewards, terminations, events, randomization, appearance,
 root, velocity, gait, reach, targets, objects.
-Importing this package does not import torch; using `Env`, `Worlds`, `uniform`, `rotations` or a submodule does.
+Neither this package nor its submodules import torch. `torch` of this package is imported by its first use; `import
+torch` works as well, and costs the help page of a task the time. `Env` and `Worlds`, which are for annotations, import
+torch.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mjtrain import rotations
+from mjtrain.deferred import torch
+from mjtrain.env.sampling import uniform
 from mjtrain.mdp.terms import (
     command,
     curriculum,
@@ -26,12 +31,10 @@ from mjtrain.mdp.terms import (
 )
 
 if TYPE_CHECKING:
-    from mjtrain import rotations
     from mjtrain.env.env import Env
     from mjtrain.env.events import Worlds
-    from mjtrain.env.sampling import uniform
 
-_LAZY = {"Env": "mjtrain.env.env", "Worlds": "mjtrain.env.events", "uniform": "mjtrain.env.sampling"}
+_LAZY = {"Env": "mjtrain.env.env", "Worlds": "mjtrain.env.events"}
 
 __all__ = [
     "Env",
@@ -48,14 +51,13 @@ __all__ = [
     "startup_event",
     "success",
     "termination",
+    "torch",
     "truncation",
     "uniform",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "rotations":
-        return importlib.import_module("mjtrain.rotations")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

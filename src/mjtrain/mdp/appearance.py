@@ -4,25 +4,26 @@ For events of mode startup or reset, in environments with cameras. Nothing that 
 are relative to the compiled model, so they do not accumulate over episodes.
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain import rotations
-from mjtrain.env.events import Worlds
+from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
+    from mjtrain.env.events import Worlds
 
 _RGB = 1
 """Column of mat_texid with the texture that colours a material: mujoco.mjtTextureRole.mjTEXROLE_RGB."""
 
 
 def geom_color(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     geoms: tuple[str, ...] = (),
@@ -47,7 +48,7 @@ def geom_color(
 
 
 def material_color(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     materials: tuple[str, ...],
@@ -70,7 +71,7 @@ def material_color(
 
 
 def geom_material(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     geoms: tuple[str, ...] = (),
@@ -91,7 +92,7 @@ def geom_material(
     _write(env, worlds, "geom_matid", rows, _choose(env, choices, len(rows)))
 
 
-def material_texture(env: "Env", worlds: Worlds, *, materials: tuple[str, ...], textures: tuple[str, ...]) -> None:
+def material_texture(env: Env, worlds: Worlds, *, materials: tuple[str, ...], textures: tuple[str, ...]) -> None:
     """Give each material one of several textures of the model.
 
     Args:
@@ -108,7 +109,7 @@ def material_texture(env: "Env", worlds: Worlds, *, materials: tuple[str, ...], 
 
 
 def light_position(
-    env: "Env", worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
 ) -> None:
     """Move lights.
 
@@ -126,7 +127,7 @@ def light_position(
 
 
 def light_direction(
-    env: "Env", worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
 ) -> None:
     """Turn lights; it matters for directional lights and spots.
 
@@ -145,7 +146,7 @@ def light_direction(
 
 
 def light_intensity(
-    env: "Env", worlds: Worlds, *, lights: tuple[str, ...] = (".*",), factor: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), factor: tuple[float, float]
 ) -> None:
     """Make lights brighter or darker. The headlight of the model stays as it is.
 
@@ -163,7 +164,7 @@ def light_intensity(
 
 
 def light_color(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     lights: tuple[str, ...] = (".*",),
@@ -186,7 +187,7 @@ def light_color(
 
 
 def camera_position(
-    env: "Env", worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
+    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
 ) -> None:
     """Move cameras.
 
@@ -205,7 +206,7 @@ def camera_position(
 
 
 def camera_orientation(
-    env: "Env", worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
+    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
 ) -> None:
     """Turn cameras about their own axes. A camera that targets a body still looks at it.
 
@@ -224,9 +225,7 @@ def camera_orientation(
     _write(env, worlds, "cam_mat0", rows, _nominal(env, "cam_mat0")[rows] @ columns)
 
 
-def field_of_view(
-    env: "Env", worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), factor: tuple[float, float]
-) -> None:
+def field_of_view(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), factor: tuple[float, float]) -> None:
     """Scale the vertical field of view of cameras.
 
     Args:
@@ -250,12 +249,12 @@ def _check_bounds(name: str, bounds: tuple[float, float], *, least: float = -mat
     raise RequestError(f"{name} {given}: both must be {' and '.join(limits) or 'finite'}")
 
 
-def _nominal(env: "Env", field: str) -> torch.Tensor:
+def _nominal(env: Env, field: str) -> torch.Tensor:
     """Return a field of the compiled model, without the axis of worlds."""
     return env.cameras.renderer.nominal[field]
 
 
-def _choose(env: "Env", choices: torch.Tensor, size: int) -> torch.Tensor:
+def _choose(env: Env, choices: torch.Tensor, size: int) -> torch.Tensor:
     """Draw from rows, each as likely. Shape (num_envs, size)."""
     drawn = torch.randint(len(choices), (env.num_envs, size), generator=env.rng, device=env.device)
     return choices[drawn]
@@ -268,7 +267,7 @@ def _from_rotation_vector(vector: torch.Tensor) -> torch.Tensor:
 
 
 def _write_color(
-    env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, bounds: tuple[tuple[float, float], ...]
+    env: Env, worlds: Worlds, field: str, rows: torch.Tensor, bounds: tuple[tuple[float, float], ...]
 ) -> None:
     """Draw red, green and blue for each row; what else the field has, as alpha, stays."""
     values = _nominal(env, field)[rows].repeat(env.num_envs, 1, 1)
@@ -278,7 +277,7 @@ def _write_color(
     _write(env, worlds, field, rows, values)
 
 
-def _write(env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, values: torch.Tensor) -> None:
+def _write(env: Env, worlds: Worlds, field: str, rows: torch.Tensor, values: torch.Tensor) -> None:
     """Put values of shape (num_envs, len(rows), ...) into the masked worlds."""
     live = env.cameras.renderer.expand(field)
     mask = worlds.mask.view(-1, *[1] * (values.ndim - 1))

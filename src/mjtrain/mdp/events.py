@@ -1,20 +1,21 @@
 """Resets and pushes, for event terms."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Literal
 
-import torch
-
 from mjtrain import rotations
-from mjtrain.env.events import Worlds
+from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
+    from mjtrain.env.events import Worlds
 
 
 def reset_joints_by_offset(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     joint: str,
@@ -36,7 +37,7 @@ def reset_joints_by_offset(
     worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
 
 
-def reset_joints_by_scale(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def reset_joints_by_scale(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Multiply the default position of each joint by a uniformly random factor.
 
     Args:
@@ -51,7 +52,7 @@ def reset_joints_by_scale(env: "Env", worlds: Worlds, *, joints: tuple[str, ...]
 
 
 def reset_root_state_uniform(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     joint: str,
@@ -85,7 +86,7 @@ def reset_root_state_uniform(
 
 
 def reset_with_noise(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     position: float,
@@ -112,7 +113,7 @@ def reset_with_noise(
         worlds.qpos[:, columns] = quaternion / quaternion.norm(dim=1, keepdim=True)
 
 
-def reset_joints_within_limits(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], fraction: float = 1.0) -> None:
+def reset_joints_within_limits(env: Env, worlds: Worlds, *, joints: tuple[str, ...], fraction: float = 1.0) -> None:
     """Draw the positions of slides and hinges uniformly from their ranges in the MJCF file, as dm_control's cheetah.
 
     Args:
@@ -126,7 +127,7 @@ def reset_joints_within_limits(env: "Env", worlds: Worlds, *, joints: tuple[str,
     worlds.qpos[:, env.engine.layout.qpos.select(joints)] = drawn
 
 
-def _noise(env: "Env", scale: float, distribution: str, size: int) -> torch.Tensor:
+def _noise(env: Env, scale: float, distribution: str, size: int) -> torch.Tensor:
     if distribution == "uniform":
         return uniform(env, (-scale, scale), size)
     if distribution == "normal":
@@ -134,7 +135,7 @@ def _noise(env: "Env", scale: float, distribution: str, size: int) -> torch.Tens
     raise RequestError(f"distribution {distribution}: choose uniform or normal")
 
 
-def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -> None:
+def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> None:
     """Move a free body to the terrain patch of its level. Worlds are spread evenly over the kinds of ground.
 
     Args:
@@ -147,7 +148,7 @@ def spawn_on_patch(env: "Env", worlds: Worlds, *, joint: str, curriculum: str) -
     worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
 
 
-def push_by_setting_velocity(env: "Env", worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
+def push_by_setting_velocity(env: Env, worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
     """Push a free body by changing its velocity at once; for mode interval.
 
     Args:

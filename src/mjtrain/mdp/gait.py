@@ -5,10 +5,11 @@ swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Le
 Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
+from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @mirrors.mirrored(mirrors.half_stride)
-def clock(env: "Env", *, frequency_hz: float, command: str) -> torch.Tensor:
+def clock(env: Env, *, frequency_hz: float, command: str) -> torch.Tensor:
     """Sine and cosine of the phase of the stride, zero while the command is to stand.
 
     Args:
@@ -32,7 +33,7 @@ def clock(env: "Env", *, frequency_hz: float, command: str) -> torch.Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=1) * moving(env, command)[:, None]
 
 
-def swing(env: "Env", *, frequency_hz: float, offsets: tuple[float, ...], duty: float, command: str) -> torch.Tensor:
+def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: float, command: str) -> torch.Tensor:
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
 
     Args:
@@ -51,7 +52,7 @@ def swing(env: "Env", *, frequency_hz: float, offsets: tuple[float, ...], duty: 
 
 
 @mirrors.mirrored(mirrors.one_per_sensor)
-def foot_heights(env: "Env", *, sensors: tuple[str, ...], radius_m: float = 0.0) -> torch.Tensor:
+def foot_heights(env: Env, *, sensors: tuple[str, ...], radius_m: float = 0.0) -> torch.Tensor:
     """Heights of feet above the ground under them, in m.
 
     Args:
@@ -67,7 +68,7 @@ def foot_heights(env: "Env", *, sensors: tuple[str, ...], radius_m: float = 0.0)
 
 
 def feet_gait(
-    env: "Env",
+    env: Env,
     *,
     contact_sensors: tuple[str, ...],
     frequency_hz: float,
@@ -94,7 +95,7 @@ def feet_gait(
 
 
 def feet_clearance(
-    env: "Env",
+    env: Env,
     *,
     position_sensors: tuple[str, ...],
     radius_m: float,
@@ -127,9 +128,7 @@ def feet_clearance(
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
-def feet_air_time(
-    env: "Env", *, contact_sensors: tuple[str, ...], threshold_s: float, command: str = ""
-) -> torch.Tensor:
+def feet_air_time(env: Env, *, contact_sensors: tuple[str, ...], threshold_s: float, command: str = "") -> torch.Tensor:
     """Long steps: where a foot lands, the duration of its flight minus a threshold, summed over feet, in seconds.
 
     As in Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement Learning", CoRL 2021.
@@ -148,7 +147,7 @@ def feet_air_time(
     return flights * moving(env, command) if command else flights
 
 
-def feet_slide(env: "Env", *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:
+def feet_slide(env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:
     """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
 
     Args:

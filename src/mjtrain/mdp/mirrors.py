@@ -7,11 +7,12 @@ A declaration is one of the functions below, or one of your own: it takes the `M
 parameters of the term, and returns the matrix by which the term's columns become those of the mirrored world.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
+from mjtrain.deferred import torch
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,69 +35,69 @@ def mirrored(by: Callable[..., torch.Tensor]) -> Callable[[Function], Function]:
     return declare
 
 
-def joint_positions(mirror: "Mirror", *, joint: str = "", joints: tuple[str, ...] = ()) -> torch.Tensor:
+def joint_positions(mirror: Mirror, *, joint: str = "", joints: tuple[str, ...] = ()) -> torch.Tensor:
     """Positions of joints, as `Env.qpos` gives them, or relative to the default pose."""
     return mirror.positions(joint or joints)
 
 
-def joint_velocities(mirror: "Mirror", *, joint: str = "", joints: tuple[str, ...] = ()) -> torch.Tensor:
+def joint_velocities(mirror: Mirror, *, joint: str = "", joints: tuple[str, ...] = ()) -> torch.Tensor:
     """Velocities of joints, as `Env.qvel` gives them."""
     return mirror.velocities(joint or joints)
 
 
-def cosine_and_sine(mirror: "Mirror", *, joint: str) -> torch.Tensor:
+def cosine_and_sine(mirror: Mirror, *, joint: str) -> torch.Tensor:
     """Cosine and sine of the angle of a hinge."""
     return torch.block_diag(torch.eye(1, dtype=torch.float64), mirror.positions(joint))
 
 
-def sensor_readings(mirror: "Mirror", *, sensor: str = "", sensors: tuple[str, ...] = ()) -> torch.Tensor:
+def sensor_readings(mirror: Mirror, *, sensor: str = "", sensors: tuple[str, ...] = ()) -> torch.Tensor:
     """Readings of sensors, as `Env.sensor` gives them."""
     return mirror.sensors(sensor or sensors)
 
 
-def one_per_sensor(mirror: "Mirror", *, sensors: tuple[str, ...], **_: Any) -> torch.Tensor:
+def one_per_sensor(mirror: Mirror, *, sensors: tuple[str, ...], **_: Any) -> torch.Tensor:
     """One column for each of several sensors, which goes to the sensor's image as it is."""
     return mirror.sensor_order(sensors)
 
 
-def commands(mirror: "Mirror", *, command: str) -> torch.Tensor:
+def commands(mirror: Mirror, *, command: str) -> torch.Tensor:
     """A command, as its own function declares."""
     return mirror.command(command)
 
 
-def actions(mirror: "Mirror") -> torch.Tensor:
+def actions(mirror: Mirror) -> torch.Tensor:
     """Output of the policy."""
     return mirror.actions()
 
 
-def unchanged(mirror: "Mirror", **_: Any) -> torch.Tensor:  # noqa: ARG001
+def unchanged(mirror: Mirror, **_: Any) -> torch.Tensor:  # noqa: ARG001
     """One column that is the same on both sides."""
     return torch.eye(1, dtype=torch.float64)
 
 
-def polar_vector(mirror: "Mirror", *, joint: str) -> torch.Tensor:
+def polar_vector(mirror: Mirror, *, joint: str) -> torch.Tensor:
     """Velocity, direction or force in the frame of a free body."""
     return mirror.frame(joint)
 
 
-def axial_vector(mirror: "Mirror", *, joint: str) -> torch.Tensor:
+def axial_vector(mirror: Mirror, *, joint: str) -> torch.Tensor:
     """Angular velocity or torque in the frame of a free body."""
     return -mirror.frame(joint)
 
 
-def planar_velocity(mirror: "Mirror", *, joint: str, **_: Any) -> torch.Tensor:
+def planar_velocity(mirror: Mirror, *, joint: str, **_: Any) -> torch.Tensor:
     """Velocity along x and y, and angular velocity about z, in the frame of a free body."""
     frame = mirror.frame(joint)
     return torch.block_diag(frame[:2, :2], -frame[2:, 2:])
 
 
-def half_stride(mirror: "Mirror", **_: Any) -> torch.Tensor:  # noqa: ARG001
+def half_stride(mirror: Mirror, **_: Any) -> torch.Tensor:  # noqa: ARG001
     """Sine and cosine of the phase of a gait in which left and right legs alternate, such as a walk or a trot."""
     return -torch.eye(2, dtype=torch.float64)
 
 
 def height_grid(
-    mirror: "Mirror", *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], **_: Any
+    mirror: Mirror, *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], **_: Any
 ) -> torch.Tensor:
     """Heights at the points of a grid that turns with a free body, rows of equal y.
 

@@ -6,22 +6,21 @@ position in m, a quaternion (w, x, y, z), or both, in the world's frame: 3, 4 or
 `root.base_height`, whose joint may be that of an object.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain import rotations
-from mjtrain.env.events import Worlds
+from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
+    from mjtrain.env.events import Worlds
 
 
-def place_command(
-    env: "Env", *, x: tuple[float, float], y: tuple[float, float], z: tuple[float, float]
-) -> torch.Tensor:
+def place_command(env: Env, *, x: tuple[float, float], y: tuple[float, float], z: tuple[float, float]) -> torch.Tensor:
     """Draw positions from a box, uniformly, in the world's frame.
 
     Args:
@@ -36,12 +35,12 @@ def place_command(
     return torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
 
 
-def orientation_command(env: "Env") -> torch.Tensor:
+def orientation_command(env: Env) -> torch.Tensor:
     """Draw orientations uniformly from all rotations: quaternions (w, x, y, z) with w >= 0. Shape (num_envs, 4)."""
     return _draw_orientations(env)
 
 
-def steer_orientation(env: "Env", values: torch.Tensor) -> torch.Tensor:
+def steer_orientation(env: Env, values: torch.Tensor) -> torch.Tensor:
     """Command roll, pitch, yaw (rad) by hand, as a draw of `orientation_command`. Shape (num_envs, 4).
 
     `targets.steer` does so for `place_command`.
@@ -49,7 +48,7 @@ def steer_orientation(env: "Env", values: torch.Tensor) -> torch.Tensor:
     return rotations.from_euler(*values.expand(env.num_envs, 3).unbind(dim=1))
 
 
-def position_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Vector from an object to its commanded position, in m, in the world's frame.
 
     Args:
@@ -63,7 +62,7 @@ def position_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
     return _commanded_position(env, command) - env.qpos(object)[:, :3]
 
 
-def orientation_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def orientation_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation as axis times angle, in rad, in the world's frame.
 
     Args:
@@ -77,7 +76,7 @@ def orientation_error(env: "Env", *, command: str, object: str) -> torch.Tensor:
     return rotations.rotation_vector(_missing_rotation(env, command, object))
 
 
-def remaining_rotation(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation, continuous also where the angle is pi.
 
     Args:
@@ -93,7 +92,7 @@ def remaining_rotation(env: "Env", *, command: str, object: str) -> torch.Tensor
     return rotations.first_axes(_missing_rotation(env, command, object))
 
 
-def distance(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def distance(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Distance of an object from its commanded position, in m.
 
     Args:
@@ -107,7 +106,7 @@ def distance(env: "Env", *, command: str, object: str) -> torch.Tensor:
     return position_error(env, command=command, object=object).norm(dim=1)
 
 
-def angle(env: "Env", *, command: str, object: str) -> torch.Tensor:
+def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Angle between an object and its commanded orientation, in rad, from 0 to pi.
 
     Args:
@@ -121,9 +120,7 @@ def angle(env: "Env", *, command: str, object: str) -> torch.Tensor:
     return orientation_error(env, command=command, object=object).norm(dim=1)
 
 
-def position_in(
-    env: "Env", *, object: str, position_sensor: str, orientation_sensor: str | None = None
-) -> torch.Tensor:
+def position_in(env: Env, *, object: str, position_sensor: str, orientation_sensor: str | None = None) -> torch.Tensor:
     """Position of an object relative to a tool or a palm, in m.
 
     Args:
@@ -139,7 +136,7 @@ def position_in(
     return _seen_from(env, orientation_sensor, offset)
 
 
-def orientation_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def orientation_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
     """Orientation of an object relative to a tool or a palm.
 
     Args:
@@ -172,7 +169,7 @@ def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch
     return 2 * torch.asin((distance / 8**0.5).clamp(max=1.0))  # |A - B|^2 = 8 sin^2(angle / 2)
 
 
-def linear_velocity_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def linear_velocity_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
 
     Args:
@@ -187,7 +184,7 @@ def linear_velocity_in(env: "Env", *, object: str, orientation_sensor: str | Non
     return _seen_from(env, orientation_sensor, env.qvel(object)[:, :3])
 
 
-def angular_velocity_in(env: "Env", *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def angular_velocity_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
     """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s.
 
     Args:
@@ -203,7 +200,7 @@ def angular_velocity_in(env: "Env", *, object: str, orientation_sensor: str | No
     return _seen_from(env, orientation_sensor, velocity)
 
 
-def near_position(env: "Env", *, command: str, object: str, tolerance_m: float) -> torch.Tensor:
+def near_position(env: Env, *, command: str, object: str, tolerance_m: float) -> torch.Tensor:
     """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -218,7 +215,7 @@ def near_position(env: "Env", *, command: str, object: str, tolerance_m: float) 
     return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
 
 
-def near_orientation(env: "Env", *, command: str, object: str, tolerance: float) -> torch.Tensor:
+def near_orientation(env: Env, *, command: str, object: str, tolerance: float) -> torch.Tensor:
     """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:
@@ -233,7 +230,7 @@ def near_orientation(env: "Env", *, command: str, object: str, tolerance: float)
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
 
 
-def near_tool(env: "Env", *, object: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_tool(env: Env, *, object: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -249,7 +246,7 @@ def near_tool(env: "Env", *, object: str, position_sensor: str, tolerance_m: flo
 
 
 def reached(
-    env: "Env",
+    env: Env,
     *,
     command: str,
     object: str,
@@ -287,7 +284,7 @@ def reached(
     return there
 
 
-def dropped(env: "Env", *, object: str, below_m: float) -> torch.Tensor:
+def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
     """An object is too low, for termination terms.
 
     Args:
@@ -301,7 +298,7 @@ def dropped(env: "Env", *, object: str, below_m: float) -> torch.Tensor:
     return env.qpos(object)[:, 2] < below_m
 
 
-def strayed(env: "Env", *, object: str, position_sensor: str, beyond_m: float) -> torch.Tensor:
+def strayed(env: Env, *, object: str, position_sensor: str, beyond_m: float) -> torch.Tensor:
     """An object is too far from a tool or a palm, for termination terms.
 
     Args:
@@ -317,7 +314,7 @@ def strayed(env: "Env", *, object: str, position_sensor: str, beyond_m: float) -
 
 
 def reset_place(
-    env: "Env",
+    env: Env,
     worlds: Worlds,
     *,
     object: str,
@@ -339,7 +336,7 @@ def reset_place(
     worlds.qpos[:, start : start + 3] = place_command(env, x=x, y=y, z=z)
 
 
-def reset_orientation(env: "Env", worlds: Worlds, *, object: str) -> None:
+def reset_orientation(env: Env, worlds: Worlds, *, object: str) -> None:
     """Start an object in an orientation that is drawn uniformly from all rotations.
 
     Args:
@@ -352,7 +349,7 @@ def reset_orientation(env: "Env", worlds: Worlds, *, object: str) -> None:
 
 
 def raise_with_success(
-    env: "Env", level: torch.Tensor, *, success: str, at_least: float = 1.0, step: float
+    env: Env, level: torch.Tensor, *, success: str, at_least: float = 1.0, step: float
 ) -> torch.Tensor:
     """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
 
@@ -369,14 +366,14 @@ def raise_with_success(
     return level + torch.where(env.success_measure(success) >= at_least, step, -step)
 
 
-def _draw_orientations(env: "Env") -> torch.Tensor:
+def _draw_orientations(env: Env) -> torch.Tensor:
     # The direction of a normal distribution in four dimensions is uniform.
     drawn = torch.randn(env.num_envs, 4, generator=env.rng, device=env.device)
     drawn = torch.where(drawn[:, :1] < 0, -drawn, drawn)
     return drawn / drawn.norm(dim=1, keepdim=True)
 
 
-def _missing_rotation(env: "Env", command: str, object: str) -> torch.Tensor:
+def _missing_rotation(env: Env, command: str, object: str) -> torch.Tensor:
     """Return the rotation from an object to its commanded orientation, in the world's frame. Shape (num_envs, 4)."""
     return rotations.multiply(_commanded_orientation(env, command), rotations.conjugate(env.qpos(object)[:, 3:]))
 
@@ -388,20 +385,20 @@ def _complete_axes(axes: torch.Tensor) -> torch.Tensor:
     return torch.stack([x, y, torch.linalg.cross(x, y)], dim=1)
 
 
-def _seen_from(env: "Env", orientation_sensor: str | None, vector: torch.Tensor) -> torch.Tensor:
+def _seen_from(env: Env, orientation_sensor: str | None, vector: torch.Tensor) -> torch.Tensor:
     if orientation_sensor is None:
         return vector
     return rotations.rotate_inverse(env.sensor(orientation_sensor), vector)
 
 
-def _commanded_position(env: "Env", command: str) -> torch.Tensor:
+def _commanded_position(env: Env, command: str) -> torch.Tensor:
     place = env.command(command)
     if place.shape[1] not in (3, 7):
         raise RequestError(f"command {command} has {place.shape[1]} columns; one with a position has 3 or 7")
     return place[:, :3]
 
 
-def _commanded_orientation(env: "Env", command: str) -> torch.Tensor:
+def _commanded_orientation(env: Env, command: str) -> torch.Tensor:
     place = env.command(command)
     if place.shape[1] not in (4, 7):
         raise RequestError(f"command {command} has {place.shape[1]} columns; one with an orientation has 4 or 7")

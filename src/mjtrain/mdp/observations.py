@@ -1,10 +1,11 @@
 """Readings of the worlds, for observation terms."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain.config import StreamName
+from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
 
 if TYPE_CHECKING:
@@ -12,32 +13,32 @@ if TYPE_CHECKING:
 
 
 @mirrors.mirrored(mirrors.joint_positions)
-def joint_pos(env: "Env", *, joint: str) -> torch.Tensor:
+def joint_pos(env: Env, *, joint: str) -> torch.Tensor:
     """Position of a joint, in m or rad. Shape (num_envs, 1) for slides and hinges."""
     return env.qpos(joint)
 
 
 @mirrors.mirrored(mirrors.joint_velocities)
-def joint_vel(env: "Env", *, joint: str) -> torch.Tensor:
+def joint_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Velocity of a joint, in m/s or rad/s. Shape (num_envs, 1) for slides and hinges."""
     return env.qvel(joint)
 
 
 @mirrors.mirrored(mirrors.cosine_and_sine)
-def joint_cos_sin(env: "Env", *, joint: str) -> torch.Tensor:
+def joint_cos_sin(env: Env, *, joint: str) -> torch.Tensor:
     """Cosine and sine of the angle of a hinge, which are continuous where the angle wraps. Shape (num_envs, 2)."""
     angle = env.qpos(joint)
     return torch.cat([angle.cos(), angle.sin()], dim=1)
 
 
 @mirrors.mirrored(mirrors.joint_positions)
-def joint_pos_rel(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_pos_rel(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Positions of slides and hinges relative to the default pose, in m or rad. Shape (num_envs, num_joints)."""
     return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
 
 
 @mirrors.mirrored(mirrors.joint_positions)
-def joint_positions(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_positions(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Positions of joints as the MJCF file counts them, in m or rad; `joint_pos_rel` counts from the default pose.
 
     Args:
@@ -51,7 +52,7 @@ def joint_positions(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
 
 
 @mirrors.mirrored(mirrors.joint_positions)
-def joint_pos_limit_normalized(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_pos_limit_normalized(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Positions of slides and hinges within their ranges in the MJCF file: -1 at the lower end, 1 at the upper end.
 
     Args:
@@ -66,37 +67,37 @@ def joint_pos_limit_normalized(env: "Env", *, joints: tuple[str, ...]) -> torch.
 
 
 @mirrors.mirrored(mirrors.joint_velocities)
-def joint_velocities(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_velocities(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Velocities of slides and hinges, in m/s or rad/s. Shape (num_envs, num_joints)."""
     return env.qvel(joints)
 
 
 @mirrors.mirrored(mirrors.sensor_readings)
-def sensor(env: "Env", *, sensor: str) -> torch.Tensor:
+def sensor(env: Env, *, sensor: str) -> torch.Tensor:
     """Reading of a sensor, in its own unit and frame. Shape (num_envs, size)."""
     return env.sensor(sensor)
 
 
 @mirrors.mirrored(mirrors.sensor_readings)
-def sensors(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+def sensors(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
     """Readings of several sensors side by side. Shape (num_envs, size)."""
     return env.sensor(sensors)
 
 
 @mirrors.mirrored(mirrors.commands)
-def command(env: "Env", *, command: str) -> torch.Tensor:
+def command(env: Env, *, command: str) -> torch.Tensor:
     """Present value of a command term. Shape (num_envs, size)."""
     return env.command(command)
 
 
 @mirrors.mirrored(mirrors.actions)
-def last_action(env: "Env") -> torch.Tensor:
+def last_action(env: Env) -> torch.Tensor:
     """Last output of the policy, zero when an episode starts. Shape (num_envs, num_actions)."""
     return env.action
 
 
 @mirrors.mirrored(mirrors.actions)
-def ctrl_rel(env: "Env") -> torch.Tensor:
+def ctrl_rel(env: Env) -> torch.Tensor:
     """Controls that the policy asks for, less their offsets; what relative actions add up to.
 
     In the order of the actions and the actuators' units; without the noise of actions. Shape (num_envs, num_actions).
@@ -104,7 +105,7 @@ def ctrl_rel(env: "Env") -> torch.Tensor:
     return env.ctrl_displacements()
 
 
-def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot: bool = True) -> torch.Tensor:
+def camera(env: Env, *, camera: str, stream: StreamName | None = None, one_hot: bool = True) -> torch.Tensor:
     """Last frame of a camera, for a group of images.
 
     Args:
@@ -125,7 +126,7 @@ def camera(env: "Env", *, camera: str, stream: StreamName | None = None, one_hot
     return torch.cat(images, dim=1) if len(images) > 1 else images[0]
 
 
-def _read_stream(env: "Env", camera: str, stream: StreamName, one_hot: bool) -> torch.Tensor:
+def _read_stream(env: Env, camera: str, stream: StreamName, one_hot: bool) -> torch.Tensor:
     image, config = env.cameras.images(camera, stream), env.cameras.config(camera)
     if stream == "depth":
         return image / config.far_m
@@ -139,7 +140,7 @@ def _read_stream(env: "Env", camera: str, stream: StreamName, one_hot: bool) -> 
 
 @mirrors.mirrored(mirrors.height_grid)
 def height_scan(
-    env: "Env", *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], offset: float
+    env: Env, *, joint: str, x: tuple[float, float, int], y: tuple[float, float, int], offset: float
 ) -> torch.Tensor:
     """Height of a free body above points of the ground around it, minus an offset, in m.
 

@@ -5,19 +5,20 @@ over episodes. After changes of masses, inertias, centres of mass and armature, 
 each changed world: do those at startup rather than at every reset.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
-from mjtrain.engines.layout import MODEL_FIELDS
-from mjtrain.env.events import Worlds
+from mjtrain.deferred import torch
+from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.env.sampling import uniform
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
+    from mjtrain.env.events import Worlds
 
 
-def mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale the masses and inertias of bodies by the same factors.
 
     Args:
@@ -33,7 +34,7 @@ def mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[f
     _refresh(env, worlds, "body_mass")
 
 
-def inertia(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
@@ -47,7 +48,7 @@ def inertia(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], factor: tupl
     _refresh(env, worlds, "body_inertia")
 
 
-def center_of_mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], offset_m: tuple[float, float]) -> None:
+def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: tuple[float, float]) -> None:
     """Move the centres of mass of bodies.
 
     Args:
@@ -61,7 +62,7 @@ def center_of_mass(env: "Env", worlds: Worlds, *, bodies: tuple[str, ...], offse
     _refresh(env, worlds, "body_ipos")
 
 
-def friction(env: "Env", worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple[float, float]) -> None:
+def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple[float, float]) -> None:
     """Set the sliding friction of geoms to one value in each world.
 
     MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
@@ -78,7 +79,7 @@ def friction(env: "Env", worlds: Worlds, *, geoms: tuple[str, ...], sliding: tup
     _write(env, worlds, "geom_friction", rows, values)
 
 
-def armature(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale the armature of joints.
 
     Args:
@@ -91,7 +92,7 @@ def armature(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tup
     _refresh(env, worlds, "dof_armature")
 
 
-def damping(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale the damping of joints.
 
     Args:
@@ -103,7 +104,7 @@ def damping(env: "Env", worlds: Worlds, *, joints: tuple[str, ...], factor: tupl
     _scale_dofs(env, worlds, "dof_damping", joints, factor)
 
 
-def actuator_gains(env: "Env", worlds: Worlds, *, actuators: tuple[str, ...], factor: tuple[float, float]) -> None:
+def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
@@ -118,7 +119,7 @@ def actuator_gains(env: "Env", worlds: Worlds, *, actuators: tuple[str, ...], fa
     _scale(env, worlds, "actuator_biasprm", rows, factors)
 
 
-def gravity(env: "Env", worlds: Worlds, *, offset: tuple[float, float]) -> None:
+def gravity(env: Env, worlds: Worlds, *, offset: tuple[float, float]) -> None:
     """Add a random offset to gravity.
 
     Args:
@@ -131,28 +132,28 @@ def gravity(env: "Env", worlds: Worlds, *, offset: tuple[float, float]) -> None:
     values.copy_(torch.where(worlds.mask[:, None], changed.to(values.dtype), values))
 
 
-def _nominal(env: "Env", field: str) -> torch.Tensor:
+def _nominal(env: Env, field: str) -> torch.Tensor:
     """Return a field of the compiled model, without the axis of worlds."""
     return env.engine.layout.nominal[field]
 
 
-def _scale(env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, factors: torch.Tensor) -> None:
+def _scale(env: Env, worlds: Worlds, field: str, rows: torch.Tensor, factors: torch.Tensor) -> None:
     _write(env, worlds, field, rows, _nominal(env, field)[rows] * factors)
 
 
-def _scale_dofs(env: "Env", worlds: Worlds, field: str, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def _scale_dofs(env: Env, worlds: Worlds, field: str, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale a field of degrees of freedom by a factor drawn for each of them."""
     rows = env.engine.layout.rows("dof", joints)
     _scale(env, worlds, field, rows, uniform(env, factor, len(rows)))
 
 
-def _write(env: "Env", worlds: Worlds, field: str, rows: torch.Tensor, values: torch.Tensor) -> None:
+def _write(env: Env, worlds: Worlds, field: str, rows: torch.Tensor, values: torch.Tensor) -> None:
     """Put values of shape (num_envs, len(rows), ...) into the masked worlds."""
     live = env.engine.expand(field)
     mask = worlds.mask.view(-1, *[1] * (values.ndim - 1))
     live.index_copy_(1, rows, torch.where(mask, values.to(live.dtype), live.index_select(1, rows)))
 
 
-def _refresh(env: "Env", worlds: Worlds, field: str) -> None:
+def _refresh(env: Env, worlds: Worlds, field: str) -> None:
     assert MODEL_FIELDS[field]
     env.engine.refresh_model(worlds.mask)

@@ -3,11 +3,12 @@
 The command is a position in m and a quaternion (w, x, y, z), both in the world's frame.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain import rotations
+from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pose_command(
-    env: "Env",
+    env: Env,
     *,
     x: tuple[float, float],
     y: tuple[float, float],
@@ -42,18 +43,18 @@ def pose_command(
     return torch.cat([position, rotations.from_euler(*(uniform(env, bounds) for bounds in (roll, pitch, yaw)))], dim=1)
 
 
-def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     """Command x, y, z (m), roll, pitch, yaw (rad) by hand, as a draw of `pose_command`. Shape (num_envs, 7)."""
     x, y, z, roll, pitch, yaw = values.expand(env.num_envs, 6).unbind(dim=1)
     return torch.cat([torch.stack([x, y, z], dim=1), rotations.from_euler(roll, pitch, yaw)], dim=1)
 
 
-def position_error(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+def position_error(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
     """Vector from the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return env.command(command)[:, :3] - env.sensor(position_sensor)
 
 
-def orientation_error(env: "Env", *, command: str, orientation_sensor: str) -> torch.Tensor:
+def orientation_error(env: Env, *, command: str, orientation_sensor: str) -> torch.Tensor:
     """Rotation from the tool to the commanded orientation as axis times angle, in rad, in the world's frame.
 
     Shape (num_envs, 3).
@@ -62,17 +63,17 @@ def orientation_error(env: "Env", *, command: str, orientation_sensor: str) -> t
     return rotations.rotation_vector(rotations.multiply(env.command(command)[:, 3:], rotations.conjugate(tool)))
 
 
-def distance(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+def distance(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
     """Distance of the tool from the commanded position, in m. Shape (num_envs,)."""
     return position_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def angle(env: "Env", *, command: str, orientation_sensor: str) -> torch.Tensor:
+def angle(env: Env, *, command: str, orientation_sensor: str) -> torch.Tensor:
     """Angle between the tool and the commanded orientation, in rad. Shape (num_envs,)."""
     return orientation_error(env, command=command, orientation_sensor=orientation_sensor).norm(dim=1)
 
 
-def near_position(env: "Env", *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_position(env: Env, *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -87,7 +88,7 @@ def near_position(env: "Env", *, command: str, position_sensor: str, tolerance_m
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
-def near_orientation(env: "Env", *, command: str, orientation_sensor: str, tolerance: float) -> torch.Tensor:
+def near_orientation(env: Env, *, command: str, orientation_sensor: str, tolerance: float) -> torch.Tensor:
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:

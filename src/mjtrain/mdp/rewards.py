@@ -1,26 +1,27 @@
 """Quantities that many tasks reward or penalise, for reward terms."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
+from mjtrain.deferred import torch
 from mjtrain.mdp.root import outside
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
-def is_alive(env: "Env") -> torch.Tensor:
+def is_alive(env: Env) -> torch.Tensor:
     """One, always. Shape (num_envs,)."""
     return torch.ones(env.num_envs, device=env.device)
 
 
-def is_terminated(env: "Env") -> torch.Tensor:
+def is_terminated(env: Env) -> torch.Tensor:
     """One in the step in which a termination term that does not truncate ends the episode. Shape (num_envs,)."""
     return env.terminated.float()
 
 
-def is_successful(env: "Env", *, success: str) -> torch.Tensor:
+def is_successful(env: Env, *, success: str) -> torch.Tensor:
     """One in each env step in which a success term is true, else zero.
 
     Args:
@@ -33,38 +34,38 @@ def is_successful(env: "Env", *, success: str) -> torch.Tensor:
     return env.success(success).float()
 
 
-def action_rate(env: "Env") -> torch.Tensor:
+def action_rate(env: Env) -> torch.Tensor:
     """Squared change of the action since the step before, summed over actions. Shape (num_envs,)."""
     return (env.action - env.last_action).square().sum(dim=1)
 
 
-def action_acc(env: "Env") -> torch.Tensor:
+def action_acc(env: Env) -> torch.Tensor:
     """Squared second difference of the action over the last three steps, summed over actions. Shape (num_envs,)."""
     return (env.action - 2 * env.last_action + env.action_before_last).square().sum(dim=1)
 
 
-def action_energy(env: "Env") -> torch.Tensor:
+def action_energy(env: Env) -> torch.Tensor:
     """Squared action, summed over actions. Shape (num_envs,)."""
     return env.action.square().sum(dim=1)
 
 
-def joint_speed(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_speed(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Squared velocity, summed over joints, in (rad/s)^2. Shape (num_envs,)."""
     return env.qvel(joints).square().sum(dim=1)
 
 
-def sensors_squared(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+def sensors_squared(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
     """Squared readings, for example torques, summed over sensors. Shape (num_envs,)."""
     return env.sensor(sensors).square().sum(dim=1)
 
 
-def joint_deviation(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_deviation(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Squared distance from the default pose, summed over joints, in rad^2. Shape (num_envs,)."""
     columns = env.engine.layout.qpos.select(joints)
     return (env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]).square().sum(dim=1)
 
 
-def joint_in_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
     """One where the position of a slide or hinge is within a range, else zero.
 
     Args:
@@ -79,7 +80,7 @@ def joint_in_range(env: "Env", *, joint: str, low: float | None = None, high: fl
     return (~outside(env.qpos(joint)[:, 0], low, high)).float()
 
 
-def joint_pos_limits(env: "Env", *, joints: tuple[str, ...], soft: float = 0.9) -> torch.Tensor:
+def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: float = 0.9) -> torch.Tensor:
     """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
 
     Args:
@@ -95,7 +96,7 @@ def joint_pos_limits(env: "Env", *, joints: tuple[str, ...], soft: float = 0.9) 
     return (from_middle - soft * (high - low) / 2).clamp_min(0.0).sum(dim=1)
 
 
-def joint_vel_limits(env: "Env", *, joints: tuple[str, ...], limit: float) -> torch.Tensor:
+def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: float) -> torch.Tensor:
     """How much faster than a limit joints are, summed over joints, in m/s or rad/s.
 
     Args:
@@ -109,7 +110,7 @@ def joint_vel_limits(env: "Env", *, joints: tuple[str, ...], limit: float) -> to
     return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
 
 
-def mechanical_power(env: "Env", *, joints: tuple[str, ...], torque_sensors: tuple[str, ...]) -> torch.Tensor:
+def mechanical_power(env: Env, *, joints: tuple[str, ...], torque_sensors: tuple[str, ...]) -> torch.Tensor:
     """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
 
     Args:
@@ -124,6 +125,6 @@ def mechanical_power(env: "Env", *, joints: tuple[str, ...], torque_sensors: tup
     return (env.sensor(torque_sensors) * env.qvel(joints)).abs().sum(dim=1)
 
 
-def undesired_contacts(env: "Env", *, sensors: tuple[str, ...]) -> torch.Tensor:
+def undesired_contacts(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
     """Number of touch or contact sensors that read more than zero. Shape (num_envs,)."""
     return (env.sensor(sensors) > 0).float().sum(dim=1)

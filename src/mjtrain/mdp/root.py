@@ -5,11 +5,12 @@ the world's x and z) and a hinge about y: its angle is zero where the robot is u
 forward. Functions with one parameter `joint` take the free joint, or that joint of the planar root that matters.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain import rotations
+from mjtrain.deferred import torch
 from mjtrain.errors import RequestError
 from mjtrain.mdp import mirrors
 
@@ -21,7 +22,7 @@ _FREE = 7
 
 
 @mirrors.mirrored(mirrors.polar_vector)
-def base_lin_vel(env: "Env", *, joint: str) -> torch.Tensor:
+def base_lin_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Linear velocity of a free body in its own frame, in m/s, as a velocimeter at its origin reads it.
 
     Args:
@@ -35,7 +36,7 @@ def base_lin_vel(env: "Env", *, joint: str) -> torch.Tensor:
 
 
 @mirrors.mirrored(mirrors.axial_vector)
-def base_ang_vel(env: "Env", *, joint: str) -> torch.Tensor:
+def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Angular velocity of the base, in rad/s, as a gyro reads it.
 
     Args:
@@ -49,7 +50,7 @@ def base_ang_vel(env: "Env", *, joint: str) -> torch.Tensor:
 
 
 @mirrors.mirrored(mirrors.polar_vector)
-def projected_gravity(env: "Env", *, joint: str) -> torch.Tensor:
+def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
     """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
 
     Args:
@@ -66,7 +67,7 @@ def projected_gravity(env: "Env", *, joint: str) -> torch.Tensor:
     return torch.stack([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1], dim=1)
 
 
-def planar_lin_vel(env: "Env", *, x_joint: str, z_joint: str, pitch_joint: str) -> torch.Tensor:
+def planar_lin_vel(env: Env, *, x_joint: str, z_joint: str, pitch_joint: str) -> torch.Tensor:
     """Linear velocity of a planar root in its own frame, in m/s.
 
     Args:
@@ -83,7 +84,7 @@ def planar_lin_vel(env: "Env", *, x_joint: str, z_joint: str, pitch_joint: str) 
 
 
 @mirrors.mirrored(mirrors.unchanged)
-def base_height(env: "Env", *, joint: str) -> torch.Tensor:
+def base_height(env: Env, *, joint: str) -> torch.Tensor:
     """Height of the base, in m.
 
     Args:
@@ -96,7 +97,7 @@ def base_height(env: "Env", *, joint: str) -> torch.Tensor:
     return _height(env, joint)[:, None]
 
 
-def forward_velocity(env: "Env", *, joint: str) -> torch.Tensor:
+def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
     """Velocity along the world's x, in m/s: the reward of Gymnasium's hopper, walker, cheetah and ant.
 
     Args:
@@ -109,7 +110,7 @@ def forward_velocity(env: "Env", *, joint: str) -> torch.Tensor:
     return env.qvel(joint)[:, 0]
 
 
-def reach_forward_velocity(env: "Env", *, joint: str, speed: float) -> torch.Tensor:
+def reach_forward_velocity(env: Env, *, joint: str, speed: float) -> torch.Tensor:
     """Velocity along the world's x as a fraction of a target, from 0 to 1, which it keeps above: dm_control's cheetah.
 
     Args:
@@ -123,7 +124,7 @@ def reach_forward_velocity(env: "Env", *, joint: str, speed: float) -> torch.Ten
     return (forward_velocity(env, joint=joint) / speed).clamp(0.0, 1.0)
 
 
-def upright(env: "Env", *, joint: str) -> torch.Tensor:
+def upright(env: Env, *, joint: str) -> torch.Tensor:
     """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down.
 
     Args:
@@ -136,7 +137,7 @@ def upright(env: "Env", *, joint: str) -> torch.Tensor:
     return -projected_gravity(env, joint=joint)[:, -1]
 
 
-def flat_orientation(env: "Env", *, joint: str) -> torch.Tensor:
+def flat_orientation(env: Env, *, joint: str) -> torch.Tensor:
     """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor.
 
     Args:
@@ -149,7 +150,7 @@ def flat_orientation(env: "Env", *, joint: str) -> torch.Tensor:
     return projected_gravity(env, joint=joint)[:, :-1].square().sum(dim=1)
 
 
-def height_in_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+def height_in_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
     """One where the height of the base is within a range, else zero.
 
     Args:
@@ -164,7 +165,7 @@ def height_in_range(env: "Env", *, joint: str, low: float | None = None, high: f
     return (~height_out_of_range(env, joint=joint, low=low, high=high)).float()
 
 
-def height_out_of_range(env: "Env", *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
+def height_out_of_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
     """The height of the base is out of a range.
 
     Args:
@@ -179,7 +180,7 @@ def height_out_of_range(env: "Env", *, joint: str, low: float | None = None, hig
     return outside(_height(env, joint), low, high)
 
 
-def bad_orientation(env: "Env", *, joint: str, limit: float) -> torch.Tensor:
+def bad_orientation(env: Env, *, joint: str, limit: float) -> torch.Tensor:
     """The base is tilted by more than a limit, as `terminations.bad_orientation` with a sensor.
 
     Args:
@@ -208,20 +209,20 @@ def outside(values: torch.Tensor, low: float | None, high: float | None) -> torc
     raise RequestError("a range needs a bound: give low, high or both")
 
 
-def _height(env: "Env", joint: str) -> torch.Tensor:
+def _height(env: Env, joint: str) -> torch.Tensor:
     pose = env.qpos(joint)
     if not _is_free(env, joint):
         return pose[:, 0]
     return pose[:, 2] - env.ground.height(pose[:, :2])
 
 
-def _pose(env: "Env", joint: str) -> torch.Tensor:
+def _pose(env: Env, joint: str) -> torch.Tensor:
     if not _is_free(env, joint):
         raise RequestError(f"joint {joint} is no free joint; for a planar root there is planar_lin_vel")
     return env.qpos(joint)
 
 
-def _is_free(env: "Env", joint: str) -> bool:
+def _is_free(env: Env, joint: str) -> bool:
     """Tell a free joint from a slide or hinge.
 
     Raises:

@@ -3,10 +3,11 @@
 A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
+from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def planar_command(
-    env: "Env",
+    env: Env,
     *,
     radius: tuple[float, float],
     angle: tuple[float, float] = (-3.1416, 3.1416),
@@ -35,7 +36,7 @@ def planar_command(
     return torch.stack([center[0] + distance * direction.cos(), center[1] + distance * direction.sin()], dim=1)
 
 
-def joint_command(env: "Env", *, joints: tuple[str, ...], fraction: float = 1.0) -> torch.Tensor:
+def joint_command(env: Env, *, joints: tuple[str, ...], fraction: float = 1.0) -> torch.Tensor:
     """Draw targets for slides and hinges from the middle of their ranges in the MJCF file.
 
     Args:
@@ -50,12 +51,12 @@ def joint_command(env: "Env", *, joints: tuple[str, ...], fraction: float = 1.0)
     return (low + high) / 2 + fraction * (high - low) * uniform(env, (-0.5, 0.5), len(low))
 
 
-def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     """Command a planar or a joint target by hand: the values of the controls are the target. Shape (num_envs, size)."""
     return values.expand(env.num_envs, -1)
 
 
-def planar_error(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+def planar_error(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
     """Vector from the tool to the planar target, in m, in the world's frame.
 
     Args:
@@ -69,7 +70,7 @@ def planar_error(env: "Env", *, command: str, position_sensor: str) -> torch.Ten
     return env.command(command)[:, :2] - env.sensor(position_sensor)[:, :2]
 
 
-def planar_distance(env: "Env", *, command: str, position_sensor: str) -> torch.Tensor:
+def planar_distance(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
     """Distance of the tool from the planar target, in m.
 
     Args:
@@ -83,7 +84,7 @@ def planar_distance(env: "Env", *, command: str, position_sensor: str) -> torch.
     return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def near_planar(env: "Env", *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_planar(env: Env, *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
     """One at the planar target, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -98,7 +99,7 @@ def near_planar(env: "Env", *, command: str, position_sensor: str, tolerance_m: 
     return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
-def joint_error(env: "Env", *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
     """Difference of the joint target from the positions of the joints, in m or rad.
 
     Args:
@@ -112,7 +113,7 @@ def joint_error(env: "Env", *, command: str, joints: tuple[str, ...]) -> torch.T
     return env.command(command) - env.qpos(joints)
 
 
-def joint_distance(env: "Env", *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
     """Euclidean distance from the joint target, in m or rad.
 
     Args:
@@ -126,7 +127,7 @@ def joint_distance(env: "Env", *, command: str, joints: tuple[str, ...]) -> torc
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
-def near_joint(env: "Env", *, command: str, joints: tuple[str, ...], tolerance: float) -> torch.Tensor:
+def near_joint(env: Env, *, command: str, joints: tuple[str, ...], tolerance: float) -> torch.Tensor:
     """One at the joint target, 1 - tanh(distance / tolerance) away from it.
 
     Args:

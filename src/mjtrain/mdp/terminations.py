@@ -1,21 +1,22 @@
 """Conditions that end an episode, for termination terms."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
+from mjtrain.deferred import torch
 from mjtrain.mdp.root import outside
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 
-def time_out(env: "Env") -> torch.Tensor:
+def time_out(env: Env) -> torch.Tensor:
     """The episode has lasted episode_length_s; use `truncation`. Boolean, shape (num_envs,)."""
     return env.episode_step >= env.max_episode_steps
 
 
-def is_successful(env: "Env", *, success: str, times: int = 1) -> torch.Tensor:
+def is_successful(env: Env, *, success: str, times: int = 1) -> torch.Tensor:
     """A success term has been true often enough; use `truncation`.
 
     Terminations come before successes, so that the episode ends in the env step after.
@@ -32,7 +33,7 @@ def is_successful(env: "Env", *, success: str, times: int = 1) -> torch.Tensor:
 
 
 def joint_out_of_range(
-    env: "Env", *, joint: str, limit: float | None = None, low: float | None = None, high: float | None = None
+    env: Env, *, joint: str, limit: float | None = None, low: float | None = None, high: float | None = None
 ) -> torch.Tensor:
     """A slide or hinge is out of a range: give a limit for both sides, or else one or both bounds.
 
@@ -50,7 +51,7 @@ def joint_out_of_range(
     return outside(position, low, high) if limit is None else position.abs() > limit
 
 
-def joint_pos_out_of_limit(env: "Env", *, joints: tuple[str, ...]) -> torch.Tensor:
+def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """A slide or hinge is beyond its range in the MJCF file, which MuJoCo enforces softly.
 
     Args:
@@ -65,7 +66,7 @@ def joint_pos_out_of_limit(env: "Env", *, joints: tuple[str, ...]) -> torch.Tens
     return ((position < low) | (position > high)).any(dim=1)
 
 
-def bad_orientation(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
+def bad_orientation(env: Env, *, sensor: str, limit: float) -> torch.Tensor:
     """A body is tilted by more than a limit.
 
     Args:
@@ -79,7 +80,7 @@ def bad_orientation(env: "Env", *, sensor: str, limit: float) -> torch.Tensor:
     return env.sensor(sensor)[:, 2].clamp(-1.0, 1.0).arccos() > limit
 
 
-def illegal_contact(env: "Env", *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
+def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
     """A touch or contact sensor reads more than a threshold.
 
     Args:
@@ -93,7 +94,7 @@ def illegal_contact(env: "Env", *, sensors: tuple[str, ...], threshold: float = 
     return (env.sensor(sensors) > threshold).any(dim=1)
 
 
-def terrain_out_of_bounds(env: "Env", *, joint: str, margin_m: float) -> torch.Tensor:
+def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: float) -> torch.Tensor:
     """A free body is near the edge of the generated ground; use `truncation`.
 
     Args:
@@ -107,7 +108,7 @@ def terrain_out_of_bounds(env: "Env", *, joint: str, margin_m: float) -> torch.T
     return env.ground.outside(env.qpos(joint)[:, :2], margin_m)
 
 
-def root_height_below_minimum(env: "Env", *, joint: str, height_m: float) -> torch.Tensor:
+def root_height_below_minimum(env: Env, *, joint: str, height_m: float) -> torch.Tensor:
     """A free body is too close to the ground.
 
     Args:

@@ -4,11 +4,12 @@ The command is (ahead, left, turn): the body's velocity along its x and y in m/s
 rad/s.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
-
 from mjtrain import rotations
+from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def velocity_command(
-    env: "Env",
+    env: Env,
     *,
     speed: float,
     turn: float,
@@ -60,14 +61,14 @@ def velocity_command(
     )
 
 
-def steer(env: "Env", values: torch.Tensor) -> torch.Tensor:
+def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     """Command ahead, left (m/s) and turn (rad/s) by hand, as a draw of `velocity_command`. Shape (num_envs, 5)."""
     return torch.cat([values, values.new_zeros(2)]).expand(env.num_envs, 5)
 
 
 @mirrors.mirrored(mirrors.planar_velocity)
 def approach(
-    env: "Env",
+    env: Env,
     drawn: torch.Tensor,
     before: torch.Tensor | None,
     *,
@@ -105,12 +106,12 @@ def approach(
     return before + torch.cat([planar, turning], dim=1)
 
 
-def moving(env: "Env", command: str, threshold: float = 0.05) -> torch.Tensor:
+def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
     """Whether a velocity command is not to stand. Boolean, shape (num_envs,)."""
     return env.command(command).square().sum(dim=1) > threshold**2
 
 
-def track_lin_vel_xy(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+def track_lin_vel_xy(env: Env, *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the planar velocity against the command.
 
     Args:
@@ -126,7 +127,7 @@ def track_lin_vel_xy(env: "Env", *, command: str, sensor: str, tolerance: float)
     return torch.exp(-error / tolerance**2)
 
 
-def track_ang_vel_z(env: "Env", *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+def track_ang_vel_z(env: Env, *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command.
 
     Args:
@@ -142,7 +143,7 @@ def track_ang_vel_z(env: "Env", *, command: str, sensor: str, tolerance: float) 
     return torch.exp(-error / tolerance**2)
 
 
-def lin_vel_xy_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+def lin_vel_xy_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
     """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
     Args:
@@ -156,7 +157,7 @@ def lin_vel_xy_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
     return (env.drawn_command(command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
 
-def ang_vel_z_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
+def ang_vel_z_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
     """Distance of the angular velocity about the body's z from the command, in rad/s.
 
     Args:
@@ -170,23 +171,23 @@ def ang_vel_z_error(env: "Env", *, command: str, sensor: str) -> torch.Tensor:
     return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
 
-def lin_vel_z(env: "Env", *, sensor: str) -> torch.Tensor:
+def lin_vel_z(env: Env, *, sensor: str) -> torch.Tensor:
     """Squared velocity along the body's z, in (m/s)^2, from a velocimeter. Shape (num_envs,)."""
     return env.sensor(sensor)[:, 2].square()
 
 
-def ang_vel_xy(env: "Env", *, sensor: str) -> torch.Tensor:
+def ang_vel_xy(env: Env, *, sensor: str) -> torch.Tensor:
     """Squared angular velocity about the body's x and y, in (rad/s)^2, from a gyro. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
 
-def flat_orientation(env: "Env", *, sensor: str) -> torch.Tensor:
+def flat_orientation(env: Env, *, sensor: str) -> torch.Tensor:
     """Squared sine of the angle between a body's z and the world's, from a framezaxis sensor. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
 
 def command_level(
-    env: "Env", level: torch.Tensor, *, reward: str, full: float, share: float, step: float
+    env: Env, level: torch.Tensor, *, reward: str, full: float, share: float, step: float
 ) -> torch.Tensor:
     """Widen the commands of worlds that track them well; for a curriculum.
 
@@ -206,7 +207,7 @@ def command_level(
     return level + step * (earned > share) - step / 2 * (earned < share / 2)
 
 
-def terrain_level(env: "Env", level: torch.Tensor, *, joint: str, command: str, far_m: float) -> torch.Tensor:
+def terrain_level(env: Env, level: torch.Tensor, *, joint: str, command: str, far_m: float) -> torch.Tensor:
     """Up a level where the robot left its patch, down where it walked less than half of the commanded distance.
 
     Args:

@@ -1,8 +1,13 @@
 """Rewards of a gripper that carries an object."""
 
-import torch
+from __future__ import annotations
 
-from mjtrain.mdp import Env, objects
+from typing import TYPE_CHECKING
+
+from mjtrain.mdp import objects, torch
+
+if TYPE_CHECKING:
+    from mjtrain.mdp import Env
 
 
 def pointing_down(env: Env, *, orientation_sensor: str) -> torch.Tensor:

@@ -1,14 +1,16 @@
 """Reward terms of the swing-up."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-import torch
+from mjtrain.mdp import torch
 
 if TYPE_CHECKING:
     from mjtrain.mdp import Env
 
 
-def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
+def upright_and_centered(env: Env, *, sensor: str, joint: str, width: float) -> torch.Tensor:
     """Height of the pole, from 0 hanging to 1 upright, reduced away from the middle of the rail. Shape (num_envs,).
 
     Args:
@@ -22,7 +24,7 @@ def upright_and_centered(env: "Env", *, sensor: str, joint: str, width: float) -
     return height * (1.0 + near) / 2
 
 
-def still_when_upright(env: "Env", *, sensor: str, joint: str, width: float) -> torch.Tensor:
+def still_when_upright(env: Env, *, sensor: str, joint: str, width: float) -> torch.Tensor:
     """Height of the pole, from 0 hanging to 1 upright, reduced where it turns fast. Shape (num_envs,).
 
     Args:

@@ -1,8 +1,13 @@
 """How much nearer to its goal an object was turned."""
 
-import torch
+from __future__ import annotations
 
-from mjtrain.mdp import Env, objects, rotations
+from typing import TYPE_CHECKING
+
+from mjtrain.mdp import objects, rotations, torch
+
+if TYPE_CHECKING:
+    from mjtrain.mdp import Env
 
 
 def orientation(env: Env, *, object: str) -> torch.Tensor:
