@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.moments import normalise
 from mjtrain.rl.auxiliary import AuxiliaryLoss
+from mjtrain.rl.mini_batches import MiniBatches
 from mjtrain.rl.symmetry import MirrorSymmetry
 
 
@@ -47,6 +48,7 @@ class Ppo(PPO):
         self._asks_critic_late = not self.critic.is_recurrent
         self._time_outs: list[torch.Tensor] = []
         self._adapts_here = self._normalises_mini_batches_here = False
+        self.storage.mini_batch_generator = MiniBatches(self.storage)
         if self.is_multi_gpu:
             self._take_over()
         measure = self.actor.get_kl_divergence
