@@ -67,7 +67,7 @@ class Sweep:
         self._marker = f"KILL_SWEEP={os.getpid()}_{time.time_ns()}"
         self._command = [sys.executable, "-m", "mjtrain.cli.sweep", "Cartpole-Balance", "--trials", str(num_trials)]
         self._command += ["--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", "--metric", "mean_reward"]
-        self._command += ["--gpus-per-trial", "0", "--pruner", "none", "--sweep-dir", str(folder)]
+        self._command += ["--gpus-per-trial", "0", "--sweep-dir", str(folder)]
         self._command += ["--jobs", "1", "--shared"] if num_processes > 1 else []
         self._command += ["--", "--num-workers", "2", "--num-envs", "32", "--max-iterations", str(ITERATIONS)]
         self._command += ["--agent.save-interval", "5", "--max-restarts", "2"]

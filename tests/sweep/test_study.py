@@ -1,5 +1,6 @@
 """The study in its file: killed at any moment, opened again, and what it suggests."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,34 @@ def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path:
     opened = [open_study(tmp_path / "again").ask().params for _ in range(4)]
     assert opened == at_once
     assert len({params["rate"] for params in at_once}) == 4
+
+
+def test_the_first_suggestions_of_tpe_are_spread_over_all_parameters(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    study = open_study(tmp_path, sampler="tpe", num_trials=16)
+    found = [study.ask().params for _ in range(8)]
+    assert [params["net"] for params in found].count("32") == 4
+    for net in ("32", "64 64"):  # two rates in each half of the range, whose middle is 1e-3
+        rates = [params["rate"] for params in found if params["net"] == net]
+        assert sum(float(rate) < 1e-3 for rate in rates) == 2
+    assert {params["layers"] for params in found} == {1, 2, 3}
+    opened = [open_study(tmp_path / "other", sampler="tpe", num_trials=16).ask().params for _ in range(2)]
+    assert opened == found[:2]
+    assert open_study(tmp_path / "other", sampler="tpe", num_trials=16, seed=1).ask().params not in found
+
+
+def test_tpe_learns_from_the_first_ones(tmp_path: Path) -> None:
+    values = []
+    for seed in range(3):
+        (tmp_path / str(seed)).mkdir()
+        study = open_study(tmp_path / str(seed), sampler="tpe", pruner="none", num_trials=40, seed=seed)
+        for _ in range(40):
+            trial = study.ask()
+            is_wide, rate = trial.params["net"] == "64 64", float(trial.params["rate"])
+            trial.complete(float(is_wide) - abs(math.log10(rate / 3e-3)), {})
+        values.append([trial.value or 0.0 for trial in study.results()])
+    first, later = (sum(sum(each[part]) for each in values) for part in (slice(10), slice(10, 40)))
+    assert later / 90 > first / 30 + 0.2
 
 
 def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:

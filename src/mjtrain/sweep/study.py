@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.sweep.journal import open_journal
 from mjtrain.sweep.space import Parameter, Value
+from mjtrain.sweep.space_filling import SpaceFillingSampler
 from mjtrain.sweep.successive_halving import Contender, SuccessiveHalving
 from mjtrain.sweep.trial_result import State, TrialResult
 
@@ -243,9 +244,11 @@ class Study:
         elif self._sampler == "grid":
             values = {parameter.name: list(parameter.finite_values or ()) for parameter in self._space}
             self._study.sampler = _Grid(values, seed=self._seed % 2**32)
+        elif number < min(10, max(3, self._num_trials // 2)):
+            names = [parameter.name for parameter in self._space]
+            self._study.sampler = SpaceFillingSampler(names, self._seed)
         else:
-            first = min(10, max(3, self._num_trials // 2))
-            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=first, constant_liar=True)
+            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
 
 
 def read_identity(path: Path) -> dict[str, Any] | None:
