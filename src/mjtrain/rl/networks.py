@@ -10,9 +10,13 @@ from rsl_rl.utils import resolve_callable
 
 from mjtrain.rl.cnn_model import CnnModel
 from mjtrain.rl.distillation import Distillation
+from mjtrain.rl.gaussian import Gaussian
 
 OWN_MODELS: dict[str, Callable[..., Any]] = {"CNNModel": CnnModel}
 """Classes of ours that stand in for RSL-RL's of that name."""
+
+OWN_DISTRIBUTIONS: dict[str, Callable[..., Any]] = {"GaussianDistribution": Gaussian}
+"""Likewise, for distributions of actions."""
 
 _OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
 """Options that only some classes take."""
@@ -34,6 +38,9 @@ def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
     make: Any = OWN_MODELS.get(name) or resolve_callable(name)
     taken = _parameters(make)
     kept = {key: value for key, value in options.items() if key not in _OF_SOME or key in taken}
+    if kept["distribution_cfg"] is not None:
+        named = kept["distribution_cfg"]["class_name"]
+        kept["distribution_cfg"] = {**kept["distribution_cfg"], "class_name": OWN_DISTRIBUTIONS.get(named, named)}
     return {**kept, "class_name": make}
 
 

@@ -8,6 +8,7 @@ from rsl_rl.algorithms import PPO
 
 from mjtrain.errors import RequestError
 from mjtrain.rl.distillation import Distillation
+from mjtrain.rl.fast_steps import keep_fused
 
 
 def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -48,6 +49,8 @@ def load_networks(
                     f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
                     f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
                 )
+    if optimizer and "optimizer_state_dict" in content:
+        keep_fused(content["optimizer_state_dict"], algorithm.optimizer)
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
         algorithm.load(content, parts, strict=True)

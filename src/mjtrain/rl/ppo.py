@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.moments import normalise
 from mjtrain.rl.auxiliary import AuxiliaryLoss
+from mjtrain.rl.fast_steps import make_fast
 from mjtrain.rl.mini_batches import MiniBatches
 from mjtrain.rl.symmetry import MirrorSymmetry
 
@@ -25,7 +26,8 @@ class Ppo(PPO):
     RSL-RL asks the critic at every step of a rollout. Its values are not needed before the returns are computed, so
     here it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as
     before.
-    With one rank the outcome is that of RSL-RL's PPO, bit for bit.
+    With one rank the outcome is that of RSL-RL's PPO, but for rounding: the optimiser is one fused operation, and the
+    mini-batches are slices of a rollout that is put in order once per update.
     """
 
     def __init__(self, *args: Any, auxiliary_coef: float | None = None, **kwargs: Any) -> None:
@@ -49,6 +51,7 @@ class Ppo(PPO):
         self._time_outs: list[torch.Tensor] = []
         self._adapts_here = self._normalises_mini_batches_here = False
         self.storage.mini_batch_generator = MiniBatches(self.storage)
+        self.optimizer = make_fast(self.optimizer, self.actor, self.critic)
         if self.is_multi_gpu:
             self._take_over()
         measure = self.actor.get_kl_divergence

@@ -1,0 +1,31 @@
+"""The distribution of actions is that of torch.distributions."""
+
+import pytest
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from mjtrain.rl.gaussian import Gaussian
+
+
+@pytest.mark.parametrize("std_type", ["scalar", "log"])
+def test_it_is_a_normal_distribution(std_type: str) -> None:
+    torch.manual_seed(0)
+    old_mean, mean, actions = torch.randn(3, 5, 4, dtype=torch.float64).unbind()
+    ours = Gaussian(4, init_std=0.7, std_type=std_type).double()
+    ours.update(mean)
+    theirs = Normal(mean, torch.full_like(mean, 0.7))
+    old = Normal(old_mean, torch.full_like(mean, 0.9))
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1))
+    torch.testing.assert_close(ours.entropy, theirs.entropy().sum(-1))
+    divergence = ours.kl_divergence((old.mean, old.stddev), ours.params)
+    torch.testing.assert_close(divergence, kl_divergence(old, theirs).sum(-1))
+    torch.manual_seed(1)
+    drawn = ours.sample()
+    torch.manual_seed(1)
+    torch.testing.assert_close(drawn, theirs.sample())
+
+
+def test_means_in_bfloat16_give_densities_in_the_precision_of_the_parameters() -> None:
+    ours = Gaussian(4)
+    ours.update(torch.zeros(5, 4, dtype=torch.bfloat16))
+    assert ours.log_prob(torch.zeros(5, 4)).dtype == torch.float32
