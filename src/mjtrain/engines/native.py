@@ -46,6 +46,9 @@ class NativeEngine:
         model = copy.copy(model)
         # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        if model.ntree <= 1 and not model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+            # A single mechanism is one island at most: to look for islands takes time and changes no bit.
+            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._batch = Batch(model, num_envs, num_threads)
         self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
