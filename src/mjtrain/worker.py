@@ -8,10 +8,9 @@ from datetime import timedelta
 import numpy as np
 import torch
 import torch.distributed as dist
-import warp as wp
 
 from mjtrain.rank import RankContext
-from mjtrain.warp_start import start_warp
+from mjtrain.warp_start import warp_on
 
 
 @contextmanager
@@ -33,8 +32,7 @@ def rank_scope(
     num_threads = torch.get_num_threads()
     torch.set_num_threads(context.num_threads)
     _seed(context.seed)
-    start_warp(on_cpu=context.device == "cpu")
-    with wp.ScopedDevice(context.device):
+    with warp_on(context.device):
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:

@@ -31,6 +31,11 @@ def dry_run(*flags: str) -> dict[str, Any]:
     return dry_run_env(*flags)["robot"]
 
 
+def test_flags_are_read_alike_with_and_without_the_settings_of_the_task() -> None:
+    flags = ["Cartpole-Balance", "--gpu-ids", "None", "--seed", "3", "--max-iterations", "7", "--dry-run"]
+    assert train.read_command(flags) == train.read_command([*flags, "--agent.num-steps-per-env", "24"])
+
+
 def test_a_flag_may_be_repeated_or_have_several_values() -> None:
     flag = "--inject-fault"
     for args in (

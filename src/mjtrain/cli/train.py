@@ -78,6 +78,9 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
+    short = _read_short(task, args, defaults.run)
+    if short is not None:
+        return dataclasses.replace(defaults, run=short.run, env=env), short.launch, short.dry_run
     every = with_env(AllOptions, env)
     options = parse(
         every,
@@ -87,6 +90,20 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     return config, options.launch, options.dry_run
+
+
+def _read_short(task: str, args: list[str], run: RunConfig) -> _Options | None:
+    """Read flags of the run and the launch alone, which saves the time of a parser for all settings.
+
+    Returns:
+        None where there are other flags, or one is wrong: all settings together can say what was meant.
+    """
+    if any(arg.startswith(("--env", "--agent", "--help")) for arg in args):
+        return None
+    try:
+        return parse(_Options, args, prog=f"train {task}", default=_Options(launch=LaunchConfig(), run=run))
+    except RequestError:
+        return None
 
 
 def _handle_missing_task(argv: list[str]) -> None:

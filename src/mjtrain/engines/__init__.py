@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from mjtrain.deferred_imports import defer_import
 from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.config import EngineName, EnvConfig
     from mjtrain.engines.base import Engine
+
+defer_import("glfw")  # for windows; `import mujoco` imports it, which starts a process that looks for its library
 
 
 def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]:

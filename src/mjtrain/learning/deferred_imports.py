@@ -5,15 +5,15 @@ only to say how the compiler is to treat some of their functions. As long as not
 remember what they said.
 """
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from functools import wraps
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from mjtrain.deferred_imports import DeferredImport, defer_import
 
 
 def defer_imports() -> None:
@@ -22,49 +22,15 @@ def defer_imports() -> None:
     To be called before tensordict and RSL-RL are imported; a module that has been imported stays as it is.
     """
     if "torch._dynamo" not in sys.modules:
-        torch._dynamo = sys.modules["torch._dynamo"] = _DeferredCompiler(_find("torch._dynamo"))
-    if "wandb" not in sys.modules:
-        sys.modules["wandb"] = _DeferredModule(_find("wandb"))
+        torch._dynamo = sys.modules["torch._dynamo"] = _DeferredCompiler("torch._dynamo")
+    defer_import("wandb")
 
 
-def _find(name: str) -> ModuleSpec:
-    spec = importlib.util.find_spec(name)
-    assert spec is not None, name
-    return spec
-
-
-class _DeferredModule(ModuleType):
-    """A package before its import: an attribute that is missing imports it, in place.
-
-    importlib.util.LazyLoader would do so for any attribute, also for the `__file__` that inspect asks of all modules.
-    """
-
-    def __init__(self, spec: ModuleSpec) -> None:
-        super().__init__(spec.name)
-        self.__spec__ = spec
-        self.__file__ = spec.origin
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # a module inside it is looked for in __path__
-            raise AttributeError(name)
-        self._import()
-        return getattr(self, name)
-
-    def _import(self) -> None:
-        spec = self.__spec__
-        assert spec is not None
-        assert spec.loader is not None
-        self.__dict__.clear()
-        self.__dict__.update(vars(importlib.util.module_from_spec(spec)))
-        self.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue]
-        spec.loader.exec_module(self)
-
-
-class _DeferredCompiler(_DeferredModule):
+class _DeferredCompiler(DeferredImport):
     """torch._dynamo before its import, with what tensordict, torch.optim and torch.distributed always use."""
 
-    def __init__(self, spec: ModuleSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self._marked: list[tuple[str, Any]] = []
         self.allow_in_graph = self._remember("allow_in_graph")
         self.assume_constant_result = self._remember("assume_constant_result")
