@@ -105,8 +105,9 @@ def _check_update(agent: AgentConfig, num_envs: int) -> None:
 
 
 def default_num_envs(config: TrainConfig, device: str) -> int:
-    """Return the task's environments per rank for a kind of device."""
-    on_gpu = config.default_num_envs_gpu if device.startswith("cuda") else None
+    """Return the task's environments per rank for a kind of device; worlds of the native engine are on the CPU."""
+    steps_there = device.startswith("cuda") and config.run.engine != "native"
+    on_gpu = config.default_num_envs_gpu if steps_there else None
     return config.default_num_envs if on_gpu is None else on_gpu
 
 

@@ -69,7 +69,8 @@ class RunConfig:
     --agent. Left out: none."""
 
     engine: EngineName = "auto"
-    """Physics engine. auto: native on the CPU, warp on a GPU."""
+    """Physics engine. auto: native on the CPU, warp on a GPU. native with a GPU: the worlds step on the threads of the
+    CPU, and the policy acts and learns on the GPU."""
 
     log_root: str = "logs"
     """Folder below which runs live, as {log_root}/{experiment}/{date}_{time}[_{run_name}]."""

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Literal
 
 from mjtrain.deferred_imports import defer_import
-from mjtrain.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.config import EngineName, EnvConfig
@@ -19,15 +18,12 @@ def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]
         name: The engine of the request.
         device: Torch device of the rank.
 
-    Raises:
-        RequestError: That engine cannot run on that device.
+    Returns:
+        Both engines serve both kinds of devices: the native engine steps on the CPU, and copies where the device is
+        another.
     """
     if name == "auto":
         return "native" if device == "cpu" else "warp"
-    if name == "native" and device != "cpu":
-        raise RequestError(
-            f"--engine native: runs on the CPU only, not on {device}; use --engine warp or --gpu-ids None"
-        )
     return name
 
 
@@ -40,7 +36,7 @@ def make_engine(
         name: Which engine.
         config: Holds the path of the MJCF file, the ground, and the settings of the warp engine.
         num_envs: Number of worlds.
-        device: Torch device of the worlds; the native engine is on the CPU only.
+        device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
 
     Raises:
@@ -49,6 +45,10 @@ def make_engine(
     from mjtrain.engines.model import load_model
 
     model, height_field = load_model(config)
+    if name == "native" and device != "cpu":
+        from mjtrain.engines.native_on_device import NativeOnDevice
+
+        return NativeOnDevice(model, num_envs, device=device, num_threads=num_threads, height_field=height_field)
     if name == "native":
         from mjtrain.engines.native import NativeEngine
 

@@ -37,7 +37,18 @@ class NativeEngine:
         num_threads: int,
         dtype: torch.dtype = torch.float32,
         height_field: HeightField | None = None,
+        pin_memory: bool = False,
     ) -> None:
+        """Make the worlds.
+
+        Args:
+            model: What all of them start from.
+            num_envs: Number of worlds.
+            num_threads: CPU threads that step them.
+            dtype: Of `state`.
+            height_field: Generated ground; None for ground that is part of the model.
+            pin_memory: Whether a GPU copies `state`: it is then in memory from which that needs no help of the CPU.
+        """
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self.model = model
@@ -53,9 +64,9 @@ class NativeEngine:
         self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
-            **{name: torch.zeros(num_envs, width, dtype=dtype) for name, width in widths.items()},
-            sensordata=torch.zeros(num_envs, model.nsensordata, dtype=dtype),
-            time=torch.zeros(num_envs, dtype=dtype),
+            **{name: torch.zeros(num_envs, size, dtype=dtype, pin_memory=pin_memory) for name, size in widths.items()},
+            sensordata=torch.zeros(num_envs, model.nsensordata, dtype=dtype, pin_memory=pin_memory),
+            time=torch.zeros(num_envs, dtype=dtype, pin_memory=pin_memory),
         )
         self._mirrors = [(tensor.numpy(), self._batch.bind(name)) for name, tensor in vars(self.state).items()]
         everywhere = torch.ones(num_envs, dtype=torch.bool)
