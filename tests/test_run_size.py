@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 from mjtrain.api import make_train_config
+from mjtrain.catalog import load_task
 from mjtrain.errors import RequestError
-from mjtrain.run_size import fit_to_ranks, resolve_run_size
+from mjtrain.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:
@@ -29,6 +30,29 @@ def resolve(world_size: int, **options: int) -> tuple[int, int]:
 )
 def test_totals_become_what_a_rank_does(world_size: int, options: dict[str, int], expected: tuple[int, int]) -> None:
     assert resolve(world_size, **options) == expected
+
+
+def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_changed() -> None:
+    task = load_task("Cartpole-Balance")
+    wide = replace(
+        task.agent,
+        actor=replace(task.agent.actor, hidden_dims=(256, 256)),
+        algorithm=replace(task.agent.algorithm, num_mini_batches=16),
+    )
+    config = make_train_config(replace(task, agent_gpu=wide))
+    assert choose_agent(config, "cpu").agent == task.agent
+    assert choose_agent(config, "cuda:0").agent == wide
+    asked = replace(task.agent, algorithm=replace(task.agent.algorithm, num_mini_batches=2, learning_rate=1e-4))
+    chosen = choose_agent(replace(config, agent=asked), "cuda:0").agent
+    assert chosen == replace(wide, algorithm=replace(asked.algorithm))
+    own = make_train_config(replace(task, agent_gpu=wide), agent=task.agent)
+    assert choose_agent(own, "cuda:0").agent == task.agent
+
+
+def test_the_default_number_of_environments_is_that_of_where_they_step() -> None:
+    config = make_train_config("Cartpole-Balance")
+    assert (default_num_envs(config, "cpu"), default_num_envs(config, "cuda:0")) == (1024, 4096)
+    assert default_num_envs(make_train_config("Cartpole-Balance", engine="native"), "cuda:0") == 1024
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
     """Complete a task to a run; arguments as those of `train`."""
     defaults = load_task(task) if isinstance(task, str) else task
     name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
+    agents = None if defaults.agent_gpu is None or "agent" in options else (defaults.agent, defaults.agent_gpu)
     env, agent = options.pop("env", defaults.env), options.pop("agent", defaults.agent)
     return TrainConfig(
         task=name,
@@ -67,6 +68,7 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
         run=with_options(RunConfig(max_iterations=defaults.max_iterations), options),
         default_num_envs=defaults.num_envs,
         default_num_envs_gpu=defaults.num_envs_gpu,
+        default_agents=agents,
     )
 
 

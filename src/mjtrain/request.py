@@ -31,7 +31,7 @@ from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, insta
 from mjtrain.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.metric_rules import find_rule_problems
 from mjtrain.network_check import find_network_problems
-from mjtrain.run_size import default_num_envs, resolve_run_size
+from mjtrain.run_size import choose_agent, default_num_envs, resolve_run_size
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
@@ -94,6 +94,20 @@ class TrainRequest:
             f"{per_iteration * to_come:,} env steps in all"
         )
 
+    def describe_learning(self) -> str:
+        """Say in a line with what each rank learns: what a task may choose by the kind of device."""
+        agent, rank = self.config.agent, self.plan.ranks[0]
+        words = [f"{rank.num_threads} {'thread' if rank.num_threads == 1 else 'threads'}"]
+        if isinstance(agent.algorithm, PpoConfig) and self.config.learner.name == DEFAULT_LEARNER:
+            epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
+            samples = self.config.num_envs * agent.num_steps_per_env // batches
+            words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
+        models = {"actor": agent.actor, "critic": agent.critic}
+        if not isinstance(agent.algorithm, PpoConfig):
+            del models["critic"]  # a teacher is in its place
+        words += [f"{name} {'-'.join(map(str, model.hidden_dims))}" for name, model in models.items()]
+        return f"each rank: {', '.join(words)}"
+
 
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     """Resolve a training against this machine without starting or writing anything.
@@ -113,6 +127,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     if not isinstance(config.env, EnvConfig):  # it may wait for something outside, such as a robot and its operator
         plan = replace(plan, heartbeat_floor_s=None)
     device = plan.ranks[0].device
+    if (chosen := choose_agent(config, device)) is not config:
+        _check_config(chosen, launch)
+        config = chosen
     asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
     if config.run.resume is not None and config.run.load is not None:
         raise RequestError(
@@ -303,6 +320,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
         RequestError: --resume names a run on this machine that cannot be resumed.
     """
     return {
+        "summary": [request.describe(), request.describe_learning()],
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
         "memory": None if request.memory is None else request.memory.to_plain(),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import get_args
+from typing import Any, get_args
 
 from mjtrain.config import AgentConfig, DistillationConfig, EngineName, EnvConfig, LoggerName, PpoConfig, TrainConfig
 from mjtrain.errors import RequestError
@@ -102,6 +102,32 @@ def _check_update(agent: AgentConfig, num_envs: int) -> None:
                 f"--agent.algorithm.gradient-length {algorithm.gradient_length}: must divide {steps}, the env steps "
                 "of an update (--agent.num-steps-per-env times --agent.algorithm.num-learning-epochs)"
             )
+
+
+def choose_agent(config: TrainConfig, device: str) -> TrainConfig:
+    """Return the same run with the task's agent for a kind of device.
+
+    A setting that the user has changed stays; the others become those of the task's agent for a GPU, if it has one and
+    the device is one.
+
+    Args:
+        config: What was asked for, with changes to the task's agent for a CPU.
+        device: Torch device of the ranks.
+    """
+    if config.default_agents is None or not device.startswith("cuda"):
+        return config
+    return dataclasses.replace(config, agent=_replace_unchanged(config.agent, *config.default_agents))
+
+
+def _replace_unchanged(asked: Any, before: Any, instead: Any) -> Any:
+    """Return what was asked for, with what is as before replaced, field by field."""
+    if asked == before:
+        return instead
+    if not dataclasses.is_dataclass(asked) or not type(asked) is type(before) is type(instead):
+        return asked
+    fields = [field.name for field in dataclasses.fields(asked)]
+    changed = {name: _replace_unchanged(*(getattr(one, name) for one in (asked, before, instead))) for name in fields}
+    return dataclasses.replace(asked, **changed)  # pyright: ignore[reportArgumentType]
 
 
 def default_num_envs(config: TrainConfig, device: str) -> int:

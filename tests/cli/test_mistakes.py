@@ -48,8 +48,9 @@ def test_a_mistake_gets_its_line(
         main([*words, *device, "--logger", "none"])
     lines = capsys.readouterr().err.strip().splitlines()
     if mistake.late:
-        header, lines = lines[:2], lines[2:]
-        assert header[1].startswith("run directory: ")
+        header, lines = lines[:3], lines[3:]
+        assert header[1].startswith("each rank: ")
+        assert header[2].startswith("run directory: ")
     assert lines == [f"train: {line.replace('{folder}', str(tmp_path))}" for line in mistake.says]
     assert stop.value.code == 2
     assert {path.name for path in tmp_path.iterdir()} <= {"task.py", "cart.xml", "__pycache__"}

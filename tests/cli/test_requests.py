@@ -116,4 +116,4 @@ def test_one_line_and_status_2(
     assert words.format(file=broken) in last
     assert [path.name for path in tmp_path.iterdir()] == ["broken.py"]
     # what could only be found out by starting comes after the run's header; nothing else is printed
-    assert all(line.startswith((f"{command.split()[0]}: ", "run directory: ")) for line in header)
+    assert all(line.startswith((f"{command.split()[0]}: ", "each rank: ", "run directory: ")) for line in header)

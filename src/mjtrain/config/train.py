@@ -38,6 +38,9 @@ class TaskConfig(Generic[EnvT]):
     num_envs_gpu: int | None = None
     """Environments per rank on a GPU, unless the user chooses. None: num_envs."""
 
+    agent_gpu: AgentConfig | None = None
+    """Agent of ranks on a GPU: larger networks, other mini-batches. What the user chooses stays. None: agent."""
+
     name: str | None = None
     """Name of the folder of its runs below the log root, and of a task that is made in Python. Default: the name that
     the task is registered by; for a task given by a path, that of its file or module and its factory."""
@@ -181,6 +184,9 @@ class TrainConfig(Generic[EnvT]):
 
     default_num_envs_gpu: int | None = None
     """The task's `num_envs_gpu`."""
+
+    default_agents: tuple[AgentConfig, AgentConfig] | None = None
+    """The task's agents for a CPU and for a GPU, of a run that began with the first; None where there is but one."""
 
     @property
     def num_envs(self) -> int:
