@@ -25,6 +25,9 @@ class IterationResult:
     metrics: dict[str, Any]
     """Metrics of the whole job, as in metrics.jsonl; hooks may add theirs."""
 
+    hosts_wait: bool = False
+    """Whether hosts wait to be taken in after the next checkpoint; the same on all ranks."""
+
     is_best: bool = False
     """Whether it is better than all before, by --best-metric, and is saved therefore; the same on all ranks."""
 
@@ -98,6 +101,10 @@ class Learner(Protocol):
 
     def policy_weights(self) -> dict[str, Any]:
         """Return what `Policy.load` takes: the policy as it is now. Nothing is copied, and no rank waits for others."""
+        ...
+
+    def agree(self, yes: bool) -> bool:
+        """Tell whether all ranks say yes; every rank must call it."""
         ...
 
     def check_drift(self) -> None:

@@ -110,25 +110,34 @@ def restart_reporter(run: TrainingRun, max_restarts: int) -> "OnRestart":
     """Return what the launcher calls before it restarts a failed job.
 
     It prints one line, and writes one into metrics.jsonl: from which iteration, and why. Another line says what the job
-    is left without.
+    is left without. A restart without a failure is said to be planned.
     """
     return partial(_report_restart, run.run_dir, max_restarts)
 
 
 def _report_restart(
-    run_dir: Path, max_restarts: int, failure: "Failure", restart: int, back_off_s: float, change: "Change"
+    run_dir: Path, max_restarts: int, failure: "Failure | None", restart: int, back_off_s: float, change: "Change"
 ) -> None:
     iteration = saved_iteration(run_dir)
+    news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
+    news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
+    more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
+    more |= {"taken_in": list(change.taken_in)}
+    if failure is None:
+        cause = "hosts are there again" if news else "hosts were there again, and are lost once more"
+        _write_restart(run_dir, iteration, f"{cause} (--rejoin-at-save)", planned=True, **more)
+        _print(f"planned restart from iteration {iteration}, as {cause} (--rejoin-at-save); it is not counted")
+        _print_ranks(change, news)
+        return
     who = "the job" if failure.rank is None else f"rank {failure.rank}"
     who += f" on host {failure.host}" if failure.host else ""
     cause = f"{who}: {failure.summary}"
-    more: dict[str, Any] = {}
-    if change.left_out or change.taken_in:
-        more = {"world_size": change.num_ranks, "left_out": list(change.left_out), "taken_in": list(change.taken_in)}
-    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **more)
+    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if news else {}))
     _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
-    news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
-    news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
+    _print_ranks(change, news)
+
+
+def _print_ranks(change: "Change", news: list[str]) -> None:
     if news:
         _print(f"{change.num_ranks} of {change.num_places} ranks go on, {', '.join(news)}")
 

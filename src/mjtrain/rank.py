@@ -32,7 +32,7 @@ class RankContext:
     """CPU threads this rank may use."""
 
     restarts: int = 0
-    """How many times the job was started again before, after failures."""
+    """How many times the job was started again before: after failures, or to take hosts in."""
 
     left_out: tuple[str, ...] = ()
     """Names of the GPUs or workers that the job is left without, after failures."""

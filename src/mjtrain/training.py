@@ -85,8 +85,9 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             metrics = result.metrics
             for hook in hooks:
                 hook.after_iteration(result)
-            if result.is_last:
+            if result.is_last or session.is_paused:
                 break
+        heartbeat.current.paused = session.is_paused
         for hook in hooks:
             hook.finish()
     return TrainResult(

@@ -78,3 +78,11 @@ def test_hosts_that_are_lost() -> None:
     alone = Membership(plan_of(HOSTS[:1], gpu_ids="all", max_restarts=9, min_ranks=1))
     with pytest.raises(TooFewLeftError, match=r"no ranks would be left, and --min-ranks is 1"):
         alone.after_failure(None, [0], 0)
+
+
+def test_hosts_that_are_taken_in_without_a_failure() -> None:
+    membership = Membership(plan_of(HOSTS, gpu_ids="all", max_restarts=9, min_hosts=1, rejoin_at_save=True))
+    membership.after_failure(None, [1, 2], 0)
+    change = membership.take_in([2])
+    assert (change.left_out, change.taken_in, change.num_ranks, change.num_places) == ((), ("host c",), 4, 6)
+    assert ([host.name for host in membership.plan.hosts], membership.lost) == (["a", "c"], (1,))

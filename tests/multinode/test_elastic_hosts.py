@@ -2,10 +2,15 @@
 
 import json
 import os
+import shutil
 import signal
 import time
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster, Node
 from support.jobs import Job
@@ -25,6 +30,51 @@ def wait_for_iterations(job: Job, folder: Path, world_size: int) -> None:
     rows = [row for row in read_rows(folder) if "event" not in row]
     job.wait_for(f"iteration {rows[-1]['iteration'] + 3}/")
     assert [row for row in read_rows(folder) if "event" not in row][-1]["world_size"] == world_size
+
+
+def check_recovery(folder: Path, since_s: float) -> dict[str, float]:
+    """Wait until two ranks go on without a host that was lost by SIGKILL, and compare the times with what is promised.
+
+    Args:
+        folder: Of the job.
+        since_s: When the host was lost, in seconds since the epoch.
+
+    Returns:
+        Seconds from the loss until the job said so (a file in crash/), and from there to the end of the next iteration.
+    """
+    deadline = time.monotonic() + 120.0
+    while (last := read_rows(folder)[-1]).get("world_size") != 2 or "event" in last:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    went_on_s = time.time()
+    noticed_s = min(path.stat().st_mtime for path in folder.glob("logs/*/*/crash/*.txt"))
+    assert noticed_s - since_s < 15.0  # a connection was closed; it is not its silence that was noticed
+    assert went_on_s - noticed_s < 30.0
+    return {"noticed after, s": noticed_s - since_s, "went on after, s": went_on_s - noticed_s}
+
+
+def check_against_jobs_by_hand(folder: Path, cluster: Cluster, sizes: list[int]) -> None:
+    """Compare what each start of a job made of the checkpoint that it resumed with what ranks on one host make of it.
+
+    Args:
+        folder: Of the job.
+        cluster: Where it ran.
+        sizes: How many ranks it had after it was first started again, after the second time, and so on.
+    """
+    (run,) = folder.glob("logs/*/*")
+    rows = [row for row in read_rows(folder) if "event" not in row]
+    spans = [[row["iteration"] for row in group] for _, group in groupby(rows, key=lambda row: row["world_size"])]
+    for size, iterations in zip(sizes, spans[1:], strict=False):
+        first, last = iterations[0] - 1, min(iterations[0] + 5, iterations[-1])
+        last -= last % 2  # checkpoints are of every second iteration
+        assert last > first
+        by_hand = folder / "by_hand" / f"{first}_{last}" / run.name
+        shutil.copytree(run, by_hand, ignore=shutil.ignore_patterns("model_*.pt", "torchrunx", "crash"))
+        shutil.copy(run / f"model_{first}.pt", by_hand)
+        more = ["--num-workers", str(size), "--max-iterations", str(last), "--resume", str(by_hand)]
+        outcome = start(cluster.nodes[0], folder, PYTHON, *TRAIN, TASK, *FLAGS, *more).finish(since=0.0)
+        assert outcome.status == 0, outcome.stderr
+        assert (by_hand / f"model_{last}.pt").read_bytes() == (run / f"model_{last}.pt").read_bytes(), (first, last)
 
 
 def kill_a_rank(folder: Path, node: Node) -> None:
@@ -62,9 +112,9 @@ def test_hosts_over_ssh(three_hosts: Cluster, tmp_path: Path) -> None:
     assert "on host alpha: no message from this host for 15 s" in restarts[0]["cause"]
 
 
-def start_node(node: Node, index: int, folder: Path) -> Job:
+def start_node(node: Node, index: int, folder: Path, *flags: str) -> Job:
     place = {"RANK": str(index), "WORLD_SIZE": "3", "MASTER_ADDR": "zeta", "MASTER_PORT": str(PORT)}
-    return start(node, folder, PYTHON, *TRAIN, TASK, *FLAGS, *ELASTIC, **place, MJTRAIN_TEST_SLOW="0.2")
+    return start(node, folder, PYTHON, *TRAIN, TASK, *FLAGS, *ELASTIC, *flags, **place, MJTRAIN_TEST_SLOW="0.2")
 
 
 def wait_for_connection(job: Job, node: Node) -> None:
@@ -117,7 +167,9 @@ def wait_for_rows(jobs: list[Job], folder: Path, world_size: int) -> None:
         )
 
 
-def test_torchrun_with_two_to_three_nodes(three_hosts: Cluster, tmp_path: Path) -> None:
+def test_torchrun_with_two_to_three_nodes(
+    three_hosts: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """A node loses its power: torchrun starts the ranks of the others again, and they resume; then it comes back.
 
     It is the node of rank 0. (That of the endpoint, zeta, is one that torchrun itself needs.)
@@ -125,7 +177,9 @@ def test_torchrun_with_two_to_three_nodes(three_hosts: Cluster, tmp_path: Path) 
     zeta, mike, alpha = three_hosts.nodes
     first, second, third = [start_agent(node, tmp_path) for node in three_hosts.nodes]
     wait_for_rows([first, second, third], tmp_path, 3)
+    lost_s = time.time()
     alpha.kill_all()
+    record_property("recovery", check_recovery(tmp_path, lost_s))
     wait_for_rows([first, second], tmp_path, 2)
     third.finish(since=0.0)
     again = start_agent(alpha, tmp_path)
@@ -134,6 +188,7 @@ def test_torchrun_with_two_to_three_nodes(three_hosts: Cluster, tmp_path: Path) 
         job.kill(signal.SIGTERM)
     for job in (first, second, again):
         assert job.finish(since=0.0).status != 0
+    check_against_jobs_by_hand(tmp_path, three_hosts, [2])
     said = "".join((tmp_path / node.name / "stdout").read_text() for node in (zeta, mike, alpha))
     assert (
         "the checkpoint is of 3 ranks and there are 2 now: environments and random numbers of rank 2 are left out"
@@ -143,3 +198,57 @@ def test_torchrun_with_two_to_three_nodes(three_hosts: Cluster, tmp_path: Path) 
         "the checkpoint is of 2 ranks and there are 3 now: environments and random numbers of rank 2 start again"
         in said
     )
+
+
+def start_over_ssh(cluster: Cluster, folder: Path, *flags: str) -> tuple[Job, list[Job]]:
+    command = [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", str(cluster.ssh_config), *ELASTIC, *flags]
+    hosts = [node.name for node in cluster.nodes]
+    return start(cluster.nodes[0], folder, *command, "--hostnames", *hosts, MJTRAIN_TEST_SLOW="0.2"), []
+
+
+def start_on_each_node(cluster: Cluster, folder: Path, *flags: str) -> tuple[Job, list[Job]]:
+    first, *others = [start_node(node, index, folder, *flags) for index, node in enumerate(cluster.nodes)]
+    return first, others
+
+
+@pytest.mark.parametrize(
+    ("start_job", "name", "sizes"),
+    [(start_over_ssh, "host alpha", [2, 3]), (start_on_each_node, "node 2", [2])],
+    ids=["ssh", "variables"],
+)
+def test_a_host_that_is_back_is_taken_in_at_the_next_save(
+    start_job: Callable[..., tuple[Job, list[Job]]],
+    name: str,
+    sizes: list[int],
+    three_hosts: Cluster,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """A host loses its power, and the job goes on; it comes back, and nothing else happens: a planned restart.
+
+    No restart is left for that by then. What each size did equals, bit for bit, what ranks on one host do.
+    """
+    alpha = three_hosts.nodes[2]
+    first, others = start_job(three_hosts, tmp_path, "--max-restarts", "1", "--rejoin-at-save")
+    first.wait_for("iteration 3/")
+    lost_s = time.time()
+    alpha.kill_all()
+    first.wait_for(f"2 of 3 ranks go on, without {name}: it is lost", "stderr")
+    alpha.set_link("down")
+    record_property("recovery", check_recovery(tmp_path, lost_s))
+    wait_for_iterations(first, tmp_path, 2)
+    alpha.set_link("up")
+    if others:
+        others.pop().finish(since=0.0)
+        others.append(start_node(alpha, 2, tmp_path, "--max-restarts", "1", "--rejoin-at-save"))
+    first.wait_for("as hosts are there again (--rejoin-at-save); it is not counted", "stderr")
+    first.wait_for(f"3 of 3 ranks go on, with {name} again", "stderr")
+    wait_for_iterations(first, tmp_path, 3)
+    first.kill(signal.SIGTERM)
+    outcomes = [job.finish(since=0.0) for job in (first, *others)]
+    assert {outcome.status for outcome in outcomes} == {143}, outcomes[0].stderr
+    failed, planned = [row for row in read_rows(tmp_path) if row.get("event") == "restart"]
+    assert (failed["restart"], failed["world_size"], failed["left_out"]) == (1, 2, [f"{name}: it is lost"])
+    assert (planned["planned"], planned["world_size"], planned["taken_in"]) == (True, 3, [name])
+    assert (planned["lost"], "restart" in planned) == (0, False)
+    check_against_jobs_by_hand(tmp_path, three_hosts, sizes)

@@ -87,6 +87,10 @@ class LaunchConfig:
     """As --min-ranks, in hosts: a host that is lost is left out of the next start, unless fewer would be left. Both may
     be given. Default: no host is left out, unless --min-ranks is given."""
 
+    rejoin_at_save: bool = False
+    """With --min-hosts or --min-ranks: take a host that was lost and is there again in after the next checkpoint, by a
+    planned restart that does not count for --max-restarts. Default: at the next restart after a failure."""
+
     inject_fault: tuple[str, ...] = field(default=(), metadata=RARE)
     """Have ranks fail on purpose, to rehearse it: such as rank=1,phase=rollout,iteration=20,kind=sigkill, several of
     them one after the other. Kinds: sigkill, sigsegv, sigstop, raise, hang, exit (status=1), oom, nan, slow

@@ -110,7 +110,9 @@ def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
             raise RequestError(f"--skip {name}: give some of {', '.join(SKIPPABLE)}")
     url = request.checkpoint_url
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
-    launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
+    # What a training goes on with after failures is nothing that could be checked, or met, before.
+    launch = replace(request.launch, min_ranks=None, min_hosts=None, rejoin_at_save=False)
+    launch = replace(launch, heartbeat_timeout_s=request.timeout_s, **limits)
     request = replace(
         request,
         launch=launch,

@@ -38,6 +38,9 @@ class Session:
     ended_by: str | None = None
     """What has ended the training early as planned, in words; None for nothing."""
 
+    is_paused: bool = False
+    """Whether the training ends here, saved, to be started again with hosts that wait; the same on all ranks."""
+
 
 class Hook:
     """Does something after each iteration of a training, or nothing. Use as a context manager."""

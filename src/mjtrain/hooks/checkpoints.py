@@ -26,6 +26,7 @@ class CheckpointHook(Hook):
     def __init__(self, session: Session) -> None:
         """Prepare to save; the checkpoint from which a run was resumed is uploaded first."""
         run = session.config.run
+        self._session = session
         self._learner = session.learner
         self._report = session.report
         self._run_dir = session.run_dir
@@ -41,14 +42,16 @@ class CheckpointHook(Hook):
                 self._uploader.submit(checkpoint_path(self._run_dir, session.learner.iteration))
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Save, if it is due (collective), and report finished uploads.
+        """Save, if it is due (collective), and report finished uploads; where hosts wait, the training pauses then.
 
         Raises:
             RuntimeError: The last iteration could not be saved.
         """
         if is_save_due(result, self._interval):
             heartbeat.beat("save")
-            self._save(checkpoint_path(self._run_dir, result.iteration), result)
+            is_saved = self._save(checkpoint_path(self._run_dir, result.iteration), result)
+            if result.hosts_wait and not result.is_last:
+                self._session.is_paused = self._learner.agree(is_saved)
         if self._uploader is not None:
             self._tell(self._uploader.poll_events())
 
@@ -61,12 +64,13 @@ class CheckpointHook(Hook):
         if self._uploader is not None:
             self._uploader.close()
 
-    def _save(self, path: Path, result: IterationResult) -> None:
+    def _save(self, path: Path, result: IterationResult) -> bool:
+        """Save, and tell whether that was done, as far as this rank knows."""
         try:
             self._learner.save(path, self._infos)
         except OSError as error:
             self._handle_failed_save(path, error, is_last=result.is_last)
-            return
+            return False
         if self._report is not None:
             self._report.add_checkpoint(path)
             self._record_best(result, self._report)
@@ -74,6 +78,7 @@ class CheckpointHook(Hook):
             prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration)
         if self._uploader is not None:
             self._uploader.submit(path)
+        return True
 
     def _record_best(self, result: IterationResult, report: RunReport) -> None:
         """Record that a checkpoint which was just saved is the best, if it is."""

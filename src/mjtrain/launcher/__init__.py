@@ -54,6 +54,8 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     plan = make_plan(config, hosts=find_hosts(config))
     if problems := list(find_function_problems(plan.faults)):
         raise RequestError.of(problems)
+    if plan.rejoin_at_save:
+        raise RequestError("--rejoin-at-save: is for trainings, which say when they have saved; leave it out")
     return run_plan(plan, fn, *args, rendezvous=rendezvous(plan))
 
 

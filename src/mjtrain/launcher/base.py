@@ -15,8 +15,9 @@ Choice = dict[str, Any]
 Choose = Callable[[Choice | None], Choice]
 """Takes what the job agreed on before something else restarted it (None the first time), and returns its choice."""
 
-OnRestart = Callable[[Failure, int, float, Change], None]
-"""Takes the failure, the number of the restart from 1 up, the seconds until then, and what is different from then."""
+OnRestart = Callable[[Failure | None, int, float, Change], None]
+"""Takes the failure, or None where the job has paused for hosts that wait; the number of restarts after failures so
+far; the seconds until the next start; and what is different from then."""
 
 
 @dataclass(frozen=True, kw_only=True)

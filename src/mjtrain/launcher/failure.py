@@ -193,6 +193,9 @@ class RunResult:
     stop_signal: int | None = None
     """The signal that asked it to stop."""
 
+    paused: bool = False
+    """Whether it has only paused, saved, to be started again with hosts that wait."""
+
     ran_s: float = 0.0
     """How long it ran once all ranks had begun, in seconds."""
 
@@ -206,7 +209,14 @@ def send_result(connection: HostConnection, result: RunResult) -> None:
     plain, body = None, result.value or b""
     if failure is not None:
         plain, body = failure.to_plain(), failure.pickled_error
-    connection.send("result", body, failure=plain, stop_signal=result.stop_signal, finished=result.value is not None)
+    connection.send(
+        "result",
+        body,
+        failure=plain,
+        stop_signal=result.stop_signal,
+        finished=result.value is not None,
+        paused=result.paused,
+    )
 
 
 def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
@@ -219,6 +229,7 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
     """
     plain = message["failure"]
     if plain is None:
-        return RunResult(value=body if message["finished"] else None, stop_signal=message["stop_signal"])
+        value = body if message["finished"] else None
+        return RunResult(value=value, stop_signal=message["stop_signal"], paused=message["paused"])
     failure = Failure.from_plain(plain, body if trusted else b"")
     return RunResult(failure=failure, stop_signal=message["stop_signal"])

@@ -23,12 +23,13 @@ MAX_BACK_OFF_S = 30.0
 STEADY_S = 10.0
 """A job that ran this long before it failed, or that got further, is started again without further delay."""
 
-RunOnce = Callable[[Job, Path | None], RunResult]
-"""Takes a job and the folder for its log files; starts it, and returns when no process of it is left."""
+RunOnce = Callable[[Job, Path | None, Sequence[int]], RunResult]
+"""Takes a job, the folder for its log files, and the hosts that it is left without because they were lost, by their
+index in the plan; starts it, and returns when no process of it is left."""
 
 
-def run_on_this_host(job: Job, log_dir: Path | None) -> RunResult:
-    """Run a job whose ranks are all on this host."""
+def run_on_this_host(job: Job, log_dir: Path | None, _: Sequence[int]) -> RunResult:
+    """Run a job whose ranks are all on this host, which cannot be lost."""
     return run_host_job(job, log_dir, {**os.environ, "PYTHONPATH": module_path()})
 
 
@@ -42,6 +43,8 @@ def run_spawned(
     find_returned: FindReturned = lambda _: (),
 ) -> Any:
     """Call fn(context, *args) in one new process per rank, again after failures as often as the plan allows.
+
+    It is also called again, and that is not counted, where it has paused because hosts wait to be taken in.
 
     Args:
         request: The function, its arguments and the plan.
@@ -60,13 +63,20 @@ def run_spawned(
     """
     plan, membership = request.plan, Membership(request.plan)
     payload = pickle_function(request)
-    restarts = quick_failures = 0
+    starts = restarts = quick_failures = 0
     progress = request.saved_progress()
     while True:
-        job = Job(plan=membership.plan.with_restarts(restarts), payload=payload, preload=request.preload)
+        job = Job(plan=membership.plan.with_restarts(starts), payload=payload, preload=request.preload)
         log_dir = None if plan.log_dir is None else make_log_dir(plan.log_dir)
-        result = run_once(job, log_dir)
+        result = run_once(job, log_dir, membership.lost)
         failure = result.failure
+        starts += 1
+        if failure is None and result.paused and result.stop_signal is None:
+            progress = request.saved_progress()
+            change = membership.take_in(find_returned(membership.lost))
+            if request.on_restart is not None:
+                request.on_restart(None, restarts, 0.0, change)
+            continue
         if failure is None:
             return unpickle_value(result)
         if request.crash_dir is not None and failure.may_pass:

@@ -114,7 +114,8 @@ class TrainingLoop:
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             heartbeat.beat("report", warming_up=warming_up)
             warming_up = False
-            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics)
+            hosts_wait = self._metrics.rejoin_requested
+            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, hosts_wait=hosts_wait)
 
     def _collect(self) -> None:
         """Do the env steps of a rollout."""
@@ -128,6 +129,10 @@ class TrainingLoop:
 
     def _find_broken_terms(self) -> list[str]:
         return find_broken_terms(self._env, self._algorithm.rollout_observations())
+
+    def agree(self, yes: bool) -> bool:
+        """Tell whether all ranks say yes; every rank must call it."""
+        return self._algorithm.collectives.sum(torch.tensor([int(not yes)], device=self.device)).item() == 0
 
     def check_drift(self) -> None:
         """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.

@@ -84,6 +84,10 @@ class Supervisor:
         """Faults that were injected into the ranks, where this is the only host."""
         self._value: bytes | None = None
         self._stop_signal: int | None = None
+        self._rejoin_requested = False
+        """Whether hosts wait to be taken in after the next checkpoint."""
+        self._paused = False
+        """Whether the function has ended for that."""
         self._signalled = False
         """Whether this process has got a signal; a rank may have passed on its own before."""
         self._stop_announced = False
@@ -151,6 +155,9 @@ class Supervisor:
         for message, _ in self._connection.receive():
             if message["kind"] == "stop" and self._stop_signal is None:
                 self._stop(message["signum"])
+            elif message["kind"] == "rejoin":
+                self._rejoin_requested = True
+                self._tell_ranks([state for state in self._states.values() if not state.done], "rejoin")
             elif message["kind"] == "end":
                 self._end_from_coordinator = Failure.from_plain(message["failure"]) if message["failure"] else _END
         if self._connection.lost:
@@ -163,7 +170,9 @@ class Supervisor:
         if self._connection is not None and len(self._states) == len(self._plan.ranks):
             self._connection.send("begun")
         if self._stop_signal is not None:
-            self._ask_to_stop([state], self._stop_signal)
+            self._tell_ranks([state], "stop", signum=self._stop_signal)
+        if self._rejoin_requested:
+            self._tell_ranks([state], "rejoin")
 
     def on_message(self, state: RankState | None, message: dict[str, Any], body: bytes) -> None:
         """A message of a rank or of the torchrunx agent has arrived."""
@@ -184,7 +193,7 @@ class Supervisor:
         elif kind in ("done", "interrupted"):
             state.done, state.interrupted = True, kind == "interrupted"
             if state.rank == self._plan.ranks[0].rank and kind == "done":
-                self._value = body
+                self._value, self._paused = body, message["paused"]
         elif kind == "injected":
             state.phase = message["phase"]
             self._on_injected(state, message["fault"])
@@ -259,12 +268,12 @@ class Supervisor:
         self._stop_signal = signum
         running = [state for state in self._states.values() if not state.done]
         self._deadline_s = time.monotonic() + self._plan.stop_grace_s if running else 0.0
-        self._ask_to_stop(running, signum)
+        self._tell_ranks(running, "stop", signum=signum)
 
-    def _ask_to_stop(self, states: list[RankState], signum: int) -> None:
+    def _tell_ranks(self, states: list[RankState], kind: str, **fields: Any) -> None:
         for state in states:
             with contextlib.suppress(OSError):
-                state.sender.send("stop", signum=signum)
+                state.sender.send(kind, **fields)
 
     def _on_answer(self, kind: str) -> None:
         """Take in what a rank does about the request: its function will return soon, or is interrupted."""
@@ -293,7 +302,7 @@ class Supervisor:
             # Spawner and agent have nothing left to do by then; ranks that were interrupted do not end by themselves.
             interrupted = any(state.interrupted for state in self._states.values())
             if interrupted or self._all_ranks_ended() or now_s - self._done_s > LEAVE_GRACE_S:
-                return RunResult(value=self._value, stop_signal=stop)
+                return RunResult(value=self._value, stop_signal=stop, paused=self._paused)
             return None
         failure = self._find_failure(now_s)
         if failure is None:

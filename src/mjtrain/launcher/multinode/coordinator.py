@@ -24,17 +24,28 @@ _CONSOLE_S = 5.0
 class Coordinator:
     """One job on several hosts. Everything happens in the caller's thread, in `run`."""
 
-    def __init__(self, hosts: list[HostHandle], *, start_timeout_s: float, stop_grace_s: float) -> None:
+    def __init__(
+        self,
+        hosts: list[HostHandle],
+        *,
+        start_timeout_s: float,
+        stop_grace_s: float,
+        hosts_wait: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Prepare to coordinate.
 
         Args:
             hosts: The hosts; the first has rank 0.
             start_timeout_s: Time until all ranks have begun.
             stop_grace_s: Time that a stop which was asked for may take.
+            hosts_wait: Tells whether hosts that were lost wait to be taken in; the ranks pause after the next
+                checkpoint then.
         """
         self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s
+        self._hosts_wait = hosts_wait
+        self._rejoin_requested = False
         self._loop = EventLoop(self._on_signal)
         self._console = Console()
         self._results: dict[int, RunResult] = {}
@@ -90,6 +101,10 @@ class Coordinator:
                 host.connection.heard_s = time.monotonic()
             if index not in self._gone:
                 host.connection.beat()
+        if not self._rejoin_requested and self._hosts_wait():
+            self._rejoin_requested = True
+            for host in self._hosts:
+                host.connection.send("rejoin")
 
     def _hear(self, index: int) -> None:
         host = self._hosts[index]
@@ -160,7 +175,8 @@ class Coordinator:
             cause = pick_cause(self._failures).after_faults(self._injected)
             return RunResult(failure=cause, stop_signal=self._stop_signal, ran_s=steady_s)
         if len(self._results) == len(self._hosts) and self._failed_s is None:
-            return RunResult(value=self._results[0].value, stop_signal=self._stop_signal)
+            first = self._results[0]
+            return RunResult(value=first.value, stop_signal=self._stop_signal, paused=first.paused)
         if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:
             late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]
             summary = f"ranks did not start within {self._start_timeout_s:g} s on {', '.join(late)}"

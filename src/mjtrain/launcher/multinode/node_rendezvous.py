@@ -11,8 +11,9 @@ import os
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 from mjtrain.launcher.ipc.network import connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.node_agent import run_part
-from mjtrain.launcher.multinode.run import run_on_handles
+from mjtrain.launcher.multinode.run import run_and_watch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import ExternalNode
 from mjtrain.launcher.planning.places import list_places, part_of_node
@@ -87,7 +88,7 @@ class NodeRendezvousServer:
     def run(self, request: LaunchRequest) -> Any:
         """Run the whole job, as its launcher."""
 
-        def run_once(job: Job, log_dir: Path | None) -> RunResult:
+        def run_once(job: Job, log_dir: Path | None, absent: Sequence[int]) -> RunResult:
             elastic = job.plan.min_ranks is not None or job.plan.min_hosts is not None
             nodes = list(dict.fromkeys(place.node for place in list_places(job.plan)))
             try:
@@ -99,17 +100,44 @@ class NodeRendezvousServer:
                 return RunResult(failure=Failure(summary=str(error), host_lost=True), lost_nodes=lost)
             handles = [open_handle("localhost", ssh_config_file=None, transport="ssh"), *clients]
             plan = replace(job.plan, master=(self._address, 0))
-            return run_on_handles(replace(job, plan=plan), log_dir, handles)
+            look = partial(self._look_for, absent)
+            return run_and_watch(replace(job, plan=plan), log_dir, handles, absent, look, _RETRY_S)
 
         return run_spawned(request, run_once, self._find_returned)
 
     def _find_returned(self, lost: Sequence[int]) -> list[int]:
         """Accept the nodes that wait to be taken in again, and return them."""
         deadline_s = time.monotonic() + _RETURN_S
-        while time.monotonic() < deadline_s and select.select([self._server], [], [], _LATECOMER_S)[0]:
-            with contextlib.suppress(RequestError):  # it was started with another command, and told so
-                self._accept()
-        return [node for node in lost if node in self._clients and not self._clients[node].connection.lost]
+        while time.monotonic() < deadline_s and self._accept_latecomer(_LATECOMER_S):
+            pass
+        return self._connected(lost)
+
+    def _look_for(self, lost: Sequence[int], _: Callable[[], bool]) -> bool:
+        """Accept a node that calls again while the job runs without it, and keep in touch with those that did.
+
+        They wait for the next start of the job, which may take until a checkpoint is due.
+        """
+        self._accept_latecomer(0.0)
+        for node in self._connected(lost):
+            connection = self._clients[node].connection
+            connection.beat()
+            while not connection.lost and select.select([connection], [], [], 0.0)[0]:
+                try:
+                    connection.receive()
+                except ValueError:  # the other end is not one of ours
+                    connection.lost = True
+        return bool(self._connected(lost))
+
+    def _accept_latecomer(self, wait_s: float) -> bool:
+        """Accept one node that connects within so many seconds; tell whether anything did."""
+        if not select.select([self._server], [], [], wait_s)[0]:
+            return False
+        with contextlib.suppress(RequestError):  # it was started with another command, and told so
+            self._accept()
+        return True
+
+    def _connected(self, nodes: Sequence[int]) -> list[int]:
+        return [node for node in nodes if node in self._clients and not self._clients[node].connection.lost]
 
     def close(self) -> None:
         """Tell the other nodes that the job will not be started again."""
@@ -259,10 +287,10 @@ class NodeRendezvousClient:
         """Return the next message of one of these kinds.
 
         Raises:
-            ConnectionError: Node 0 is gone, or sends none of them for --connect-timeout-s.
+            ConnectionError: Node 0 is gone, or sends nothing for --connect-timeout-s.
         """
-        deadline_s = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline_s and not self._connection.lost:
+        self._connection.heard_s = time.monotonic()
+        while time.monotonic() - self._connection.heard_s < self._timeout_s and not self._connection.lost:
             self._connection.beat()
             if not select.select([self._connection], [], [], 0.5)[0]:
                 continue

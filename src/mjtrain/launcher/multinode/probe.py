@@ -6,7 +6,7 @@ import platform
 import select
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +106,21 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
     )
 
 
-def find_answering(names: Sequence[str], plan: LaunchPlan) -> list[str]:
+def find_answering(
+    names: Sequence[str], plan: LaunchPlan, is_cancelled: Callable[[], bool] = lambda: False
+) -> list[str]:
     """Return which hosts of a job that were lost can be used again.
 
     Args:
         names: These hosts.
         plan: The job.
+        is_cancelled: Tells whether the answer is not needed any more; then it is empty, soon.
     """
     handles = [open_handle(name, ssh_config_file=plan.ssh_config_file, transport=plan.transport) for name in names]
     try:
         environ = select_environ(os.environ, plan.copy_env)
         question = {"environ": environ, "folder": plan.log_dir, "count_gpus": False, "names": []}
-        facts, _ = _ask(handles, question, RETURN_TIMEOUT_S)
+        facts = _ask(handles, question, RETURN_TIMEOUT_S, is_cancelled)[0]
     finally:
         for handle in handles:
             handle.close()
@@ -126,7 +129,10 @@ def find_answering(names: Sequence[str], plan: LaunchPlan) -> list[str]:
 
 
 def _ask(
-    handles: list[HostHandle], question: dict[str, Any], timeout_s: float = PROBE_TIMEOUT_S
+    handles: list[HostHandle],
+    question: dict[str, Any],
+    timeout_s: float = PROBE_TIMEOUT_S,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what each host answers, by name, and why others do not."""
     for handle in handles:
@@ -135,7 +141,7 @@ def _ask(
     problems = []
     waiting = {handle.connection.fileno(): handle for handle in handles}
     deadline_s = time.monotonic() + timeout_s
-    while waiting and (left_s := deadline_s - time.monotonic()) > 0:
+    while waiting and (left_s := deadline_s - time.monotonic()) > 0 and not is_cancelled():
         for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
             handle = waiting[descriptor]
             try:

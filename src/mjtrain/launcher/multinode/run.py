@@ -2,8 +2,9 @@
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,64 @@ from mjtrain.launcher.failure import RunResult
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.probe import find_answering, select_environ
+from mjtrain.launcher.multinode.return_watch import Look, ReturnWatch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.spawn import module_path, run_spawned
+
+LOOK_INTERVAL_S = 10.0
+"""Time between two looks for hosts that were lost, over ssh or srun."""
 
 
 def run_on_hosts(request: LaunchRequest) -> Any:
     """Run a job on the hosts of its plan; returns and raises as `run_spawned` does."""
     plan = request.plan
 
-    def run_once(job: Job, log_dir: Path | None) -> RunResult:
+    def run_once(job: Job, log_dir: Path | None, lost: Sequence[int]) -> RunResult:
         handles = [
             open_handle(host.name, ssh_config_file=plan.ssh_config_file, transport=plan.transport)
             for host in job.plan.hosts
         ]
-        return run_on_handles(job, log_dir, handles)
+        return run_and_watch(job, log_dir, handles, lost, partial(find_again, lost), LOOK_INTERVAL_S)
 
-    def find_returned(lost: Sequence[int]) -> list[int]:
-        answering = find_answering([plan.hosts[index].name for index in lost], plan)
+    def find_again(lost: Sequence[int], is_over: Callable[[], bool]) -> bool:
+        return bool(find_returned(lost, is_over))
+
+    def find_returned(lost: Sequence[int], is_over: Callable[[], bool] = lambda: False) -> list[int]:
+        answering = find_answering([plan.hosts[index].name for index in lost], plan, is_over)
         return [index for index in lost if plan.hosts[index].name in answering]
 
     return run_spawned(request, run_once, find_returned)
 
 
-def run_on_handles(job: Job, log_dir: Path | None, handles: list[HostHandle]) -> RunResult:
+def run_and_watch(
+    job: Job, log_dir: Path | None, handles: list[HostHandle], lost: Sequence[int], look: Look, interval_s: float
+) -> RunResult:
+    """Start a job as `run_on_handles` does, and with --rejoin-at-save look meanwhile for the hosts that were lost.
+
+    Args:
+        job: What to run.
+        log_dir: Folder for log files.
+        handles: A connection to each host that takes part.
+        lost: The hosts that do not because they were lost, by their index in the plan.
+        look: Looks for them once.
+        interval_s: Time between two looks, in seconds.
+    """
+    if not lost or not job.plan.rejoin_at_save:
+        return run_on_handles(job, log_dir, handles)
+    with ReturnWatch(look, interval_s) as watch:
+        return run_on_handles(job, log_dir, handles, watch.found)
+
+
+def run_on_handles(
+    job: Job, log_dir: Path | None, handles: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
+) -> RunResult:
     """Start a job on every host, and return when no process of it is left there.
 
     Args:
         job: What to run; its plan has the hosts, or is that of node 0.
         log_dir: Folder for log files, the same on every host; None writes none.
         handles: A connection to each host, by node rank.
+        hosts_wait: Tells whether hosts that were lost wait to be taken in.
     """
     plan = job.plan
     assert plan.master is not None
@@ -59,4 +89,7 @@ def run_on_handles(job: Job, log_dir: Path | None, handles: list[HostHandle]) ->
         part = replace(job, plan=plan.part(index, port))
         return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
 
-    return Coordinator(handles, start_timeout_s=plan.start_timeout_s, stop_grace_s=plan.stop_grace_s).run(make_start)
+    coordinator = Coordinator(
+        handles, start_timeout_s=plan.start_timeout_s, stop_grace_s=plan.stop_grace_s, hosts_wait=hosts_wait
+    )
+    return coordinator.run(make_start)

@@ -104,6 +104,18 @@ class Membership:
         self._check_left(reasons)
         return self._change(reasons, [name_host(self._full, node) for node in returned])
 
+    def take_in(self, returned: Sequence[int]) -> Change:
+        """Decide which places take part in a planned start.
+
+        Args:
+            returned: Hosts that were lost before and are there again, by their index among all hosts.
+
+        Returns:
+            What is different in the next start.
+        """
+        self._lost -= set(returned)
+        return self._change([], [name_host(self._full, node) for node in returned])
+
     def _change(self, left_out: list[str], taken_in: list[str]) -> Change:
         return Change(
             left_out=tuple(left_out),

@@ -125,6 +125,7 @@ def plan_external_rank(
         ("--max-restarts", config.max_restarts > 0, f"only {external.source} can start its ranks again"),
         ("--min-ranks", config.min_ranks is not None, f"{external.source} decides how few ranks may go on"),
         ("--min-hosts", config.min_hosts is not None, f"{external.source} decides how few hosts may go on"),
+        ("--rejoin-at-save", config.rejoin_at_save, f"{external.source} decides when hosts are taken in"),
         ("--hostnames", bool(config.hostnames), f"{external.source} chooses the hosts"),
         ("--torchrunx-log-dir", config.torchrunx_log_dir is not None, f"{external.source} handles the output"),
     ):
@@ -243,6 +244,7 @@ def _make_plan(
         max_restarts=config.max_restarts,
         min_ranks=config.min_ranks,
         min_hosts=config.min_hosts,
+        rejoin_at_save=config.rejoin_at_save,
         notices=_notices(config, on_gpu=bool(used_gpus)),
         **{"environ": {}, "log_dir": None, **fields},
     )

@@ -130,6 +130,9 @@ class LaunchPlan:
     min_hosts: int | None = None
     """How few hosts may be left of it then; None for no fewer, unless `min_ranks` is given."""
 
+    rejoin_at_save: bool = False
+    """Whether hosts that were lost and are there again are taken in after the next checkpoint already."""
+
     num_cores: int | None = None
     """CPU cores of this host that its ranks divide among them; None where the threads of a rank were asked for."""
 
@@ -169,7 +172,7 @@ class LaunchPlan:
 
         Args:
             run_dir: Where the run lives; log files go to {run_dir}/torchrunx unless another folder was chosen.
-            restarts: How many times the job was started before, after failures.
+            restarts: How many times the job was started before.
         """
         log_dir = str(run_dir / "torchrunx") if self.log_below_run else self.log_dir
         return replace(self.with_restarts(restarts), log_dir=log_dir, run_dir=str(run_dir))

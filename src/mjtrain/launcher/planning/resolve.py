@@ -146,3 +146,7 @@ def _check_least(config: LaunchConfig, plan: LaunchPlan) -> None:
             raise RequestError(
                 f"{flag} {least}: needs --max-restarts, as what has failed is left out when the job is started again"
             )
+    if config.rejoin_at_save and config.min_ranks is None and config.min_hosts is None:
+        raise RequestError("--rejoin-at-save: no host is left out without --min-hosts or --min-ranks; give one of them")
+    if config.rejoin_at_save and hosts == 1:
+        raise RequestError("--rejoin-at-save: the job has 1 host, which cannot be lost and come back; leave it out")

@@ -68,7 +68,8 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
             heartbeat.current.begin("run")
             value = fn(context, *args)
         flush_standard_streams()
-        supervisor.sender.send("done", cloudpickle.dumps(value) if context.local_rank == 0 else b"")
+        returned = cloudpickle.dumps(value) if context.local_rank == 0 else b""
+        supervisor.sender.send("done", returned, paused=heartbeat.current.paused)
     except BaseException as error:
         supervisor.fail(error)
 
@@ -195,6 +196,8 @@ class SupervisorClient:
             os._exit(1)
 
     def _obey(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "rejoin":
+            heartbeat.current.rejoin_requested = True
         if message["kind"] != "stop":
             return
         if heartbeat.current.stoppable:
