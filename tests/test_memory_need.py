@@ -9,9 +9,12 @@ import pytest
 from mjtrain import machine
 from mjtrain.api import make_train_config
 from mjtrain.cli.train import main
+from mjtrain.config import LaunchConfig
 from mjtrain.env.task_size import TaskSize
 from mjtrain.errors import RequestError
+from mjtrain.machine import available_memory
 from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need, format_bytes
+from mjtrain.request import resolve_training
 from mjtrain.run_size import resolve_run_size
 
 GB = 10**9
@@ -153,3 +156,19 @@ def test_a_gpu_has_free_memory() -> None:
     free = machine.free_gpu_memory("0")
     assert free is not None
     assert 10**8 < free < 10**13
+
+
+def test_ranks_that_failures_may_leave_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes have room for a total of environments that one alone has not."""
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29999")):
+        monkeypatch.setenv(name, value)
+    config = make_train_config("Cartpole-Balance", num_envs_total=3)
+    launch = LaunchConfig(gpu_ids=None, num_workers=1, max_restarts=1)
+    memory = resolve_training(config, launch).memory
+    assert memory is not None
+    total = 3 * (available_memory() // (2 * memory.total_bytes))  # each of three nodes has half of what it has room for
+    config = make_train_config("Cartpole-Balance", num_envs_total=total)
+    resolve_training(config, launch)
+    resolve_training(config, replace(launch, min_hosts=2))
+    with pytest.raises(RequestError, match=r"when 1 rank is left, which --min-ranks and --min-hosts allow; give --num"):
+        resolve_training(config, replace(launch, min_hosts=1))

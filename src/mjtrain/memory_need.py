@@ -93,13 +93,14 @@ def _memory_bytes(network: ModelConfig) -> int:
     return 4 * network.rnn_num_layers * network.rnn_hidden_dim * (2 if network.rnn_type == "lstm" else 1)
 
 
-def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int) -> None:
+def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, after_failures: bool = False) -> None:
     """Raise a RequestError if a rank needs more memory than there is.
 
     Args:
         need: Of a rank.
         config: What the need is for.
         world_size: Ranks of the job.
+        after_failures: Whether these are the ranks that may be left of more.
     """
     if need.available_bytes is None or need.total_bytes <= need.available_bytes:
         return
@@ -107,6 +108,12 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int) -> None
     flag, given = ("--num-envs-total", config.run.num_envs_total) if in_total else ("--num-envs", config.num_envs)
     fitting = _round_down(config.num_envs * need.available_bytes // need.total_bytes) * (world_size if in_total else 1)
     advice = f"give {flag} {fitting}" if fitting else "not even one fits"
+    if after_failures:
+        left = "1 rank is" if world_size == 1 else f"{world_size} ranks are"
+        raise RequestError(
+            f"{flag} {given}: needs {need.describe()}, when {left} left, which --min-ranks and --min-hosts allow; "
+            f"{advice}, or more --min-ranks"
+        )
     raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer --agent.num-steps-per-env")
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from mjtrain.best_checkpoint import BEST, find_best
 from mjtrain.catalog import load_task
@@ -31,7 +31,7 @@ from mjtrain.machine import available_memory, count_gpus, free_gpu_memory, insta
 from mjtrain.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.metric_rules import find_rule_problems
 from mjtrain.network_check import find_network_problems
-from mjtrain.run_size import choose_agent, default_num_envs, resolve_run_size
+from mjtrain.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
@@ -40,6 +40,9 @@ from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runs.trained_run import is_run
 from mjtrain.video.backend import drawing_environ
+
+if TYPE_CHECKING:
+    from mjtrain.env.task_size import TaskSize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +165,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
             raise RequestError.of(problems)
         memory = find_memory_need(config, size, _find_available_memory(plan))
         check_memory(memory, config, plan.world_size)
+        _check_memory_of_fewest(config, size, plan)
     return TrainRequest(
         config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices, memory=memory
     )
@@ -261,13 +265,29 @@ def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
                 yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
 
 
-def _find_available_memory(plan: LaunchPlan) -> int | None:
-    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here."""
+def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:
+    """Check the ranks that failures may leave, which divide --num-envs-total among them."""
+    fewest, total = plan.least_world_size, config.run.num_envs_total
+    if total is None or fewest == plan.world_size:
+        return
+    config = fit_to_ranks(config, fewest, plan.ranks[0].device)[0]
+    local_world_size = min(fewest, plan.ranks[0].local_world_size)
+    need = find_memory_need(config, size, _find_available_memory(plan, local_world_size))
+    check_memory(need, config, fewest, after_failures=True)
+
+
+def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None) -> int | None:
+    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here.
+
+    Args:
+        plan: The job.
+        local_world_size: Ranks on this host, if not as planned.
+    """
     if plan.hosts:
         return None
     first = plan.ranks[0]
     if first.device == "cpu":
-        return available_memory() // first.local_world_size
+        return available_memory() // (local_world_size or first.local_world_size)
     free = [free_gpu_memory(gpu) for gpu in plan.local_gpus(os.environ)]
     return min((count for count in free if count is not None), default=None)
 

@@ -36,6 +36,8 @@ class Ill:
     environ: dict[str, str] = field(default_factory=dict)
     needs: str | None = None
     """The check that must not be skipped."""
+    mend: str
+    """Commands of the same shell that do what the advice says; then the check is ok."""
 
 
 ILLS = {
@@ -46,6 +48,7 @@ ILLS = {
         advice="apt-get install libegl1 libegl-mesa0",
         environ={"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "MUJOCO_GL": "egl"},
         needs="rendering",
+        mend="unset __EGL_VENDOR_LIBRARY_DIRS",  # its packages are there again
     ),
     "no EGL, and videos": Ill(
         check="rendering",
@@ -55,13 +58,15 @@ ILLS = {
         environ={"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "MUJOCO_GL": "egl"},
         flags=("--video",),
         needs="rendering",
+        mend="unset __EGL_VENDOR_LIBRARY_DIRS",  # its packages are there again
     ),
     "read-only log root": Ill(
         check="log root",
         result="failure",
         figure="read-only file system",
         advice="mount it with write permission",
-        before="mkdir {folder}/logs && mount -t tmpfs -o ro none {folder}/logs",
+        before="mkdir -p {folder}/logs && mount -t tmpfs -o ro none {folder}/logs",
+        mend="mount -o remount,rw {folder}/logs",
         needs="log-root",
     ),
     "full disk": Ill(
@@ -69,7 +74,8 @@ ILLS = {
         result="failure",
         figure="MB free at ",
         advice="delete old runs, keep fewer checkpoints (--keep-checkpoints N)",
-        before="mkdir {folder}/logs && mount -t tmpfs -o size=8m none {folder}/logs",
+        before="mkdir -p {folder}/logs && mount -t tmpfs -o size=8m none {folder}/logs",
+        mend="mount -o remount,size=4g {folder}/logs",
         needs="log-root",
     ),
     "too few descriptors": Ill(
@@ -77,7 +83,8 @@ ILLS = {
         result="failure",
         figure="20 open files per process",
         advice="`ulimit -n 65536`",
-        before="ulimit -n 20",
+        before="ulimit -Sn 20",
+        mend="ulimit -Sn 4096",
         flags=("--num-workers", "2", "--num-threads", "1"),
     ),
     "wrong interface": Ill(
@@ -86,6 +93,7 @@ ILLS = {
         figure="GLOO_SOCKET_IFNAME nosuch: there is no such interface",
         advice="unset GLOO_SOCKET_IFNAME, or set it to one of ",
         environ={"GLOO_SOCKET_IFNAME": "nosuch"},
+        mend="unset GLOO_SOCKET_IFNAME",
     ),
     "small /dev/shm": Ill(
         check="/dev/shm",
@@ -93,6 +101,7 @@ ILLS = {
         figure="8.39 MB free",
         advice="docker run --shm-size=1g",
         before="mount -t tmpfs -o size=8m none /dev/shm",
+        mend="mount -o remount,size=1g /dev/shm",
     ),
     "too little memory": Ill(
         check="memory",
@@ -100,6 +109,7 @@ ILLS = {
         figure="4 ranks take 4.29 GB",
         advice="start fewer ranks, end other programs, or raise the limit",
         before="{enter_cgroup}",
+        mend="{raise_limit}",
         flags=("--num-workers", "4", "--num-threads", "1"),
     ),
     "a storage that refuses": Ill(
@@ -107,7 +117,8 @@ ILLS = {
         result="failure",
         figure="",
         advice="check the bucket, the credentials",
-        before="mkdir {folder}/bucket && mount -t tmpfs -o ro none {folder}/bucket",
+        before="mkdir -p {folder}/bucket && mount -t tmpfs -o ro none {folder}/bucket",
+        mend="mount -o remount,rw {folder}/bucket",
         flags=("--checkpoint-url", "file://{folder}/bucket/runs"),
         needs="storage",
     ),
@@ -131,8 +142,8 @@ def _mounts() -> None:
 
 
 @pytest.fixture
-def small_cgroup() -> Iterator[str]:
-    """A command with which a shell gets 1.5 GB of memory only."""
+def small_cgroup() -> Iterator[tuple[str, str]]:
+    """Commands with which a shell gets 1.5 GB of memory only, and with which it gets 12 GB."""
     for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         folder = Path(root) / f"mjtrain-test-{os.getpid()}"
         try:
@@ -142,7 +153,7 @@ def small_cgroup() -> Iterator[str]:
             if folder.is_dir():
                 folder.rmdir()
             continue
-        yield f"echo $$ > {folder}/cgroup.procs"
+        yield f"echo $$ > {folder}/cgroup.procs", f"echo 12000000000 > {folder / limit}"
         deadline = time.monotonic() + 10.0
         while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -156,6 +167,7 @@ def doctor(
 ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, str]]]:
     """Run the command in mounts of its own; return how it ended, and what it wrote as JSON."""
     report = folder.parent / f"{folder.name}.json"
+    report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "mjtrain", "doctor", "--gpu-ids", "None", "--json", str(report), *flags]
     command += ["--skip", *sorted(skip)] if skip else []
     done = subprocess.run(
@@ -178,9 +190,10 @@ def test_an_ill_is_found_with_its_advice(name: str, tmp_path: Path, request: pyt
     ill = ILLS[name]
     names = {"folder": tmp_path}
     if "{enter_cgroup}" in ill.before:
-        names["enter_cgroup"] = request.getfixturevalue("small_cgroup")
+        names["enter_cgroup"], names["raise_limit"] = request.getfixturevalue("small_cgroup")
     flags = [flag.format(**names) for flag in ill.flags]
-    done, findings = doctor(tmp_path, *flags, before=ill.before.format(**names), skip=SLOW - {ill.needs}, **ill.environ)
+    before, skip = ill.before.format(**names), SLOW - {ill.needs}
+    done, findings = doctor(tmp_path, *flags, before=before, skip=skip, **ill.environ)
     (found,) = [one for one in findings if one["check"] == ill.check and one["result"] != "ok"]
     assert (found["result"], found["place"]) == (ill.result, socket.gethostname())
     assert ill.figure in found["figure"]
@@ -188,6 +201,10 @@ def test_an_ill_is_found_with_its_advice(name: str, tmp_path: Path, request: pyt
     assert [one["check"] for one in findings if one["result"] == ill.result] == [ill.check]
     assert done.returncode == (1 if ill.result == "failure" else 0)
     assert f"{ill.result}: {ill.check} on {found['place']}: {found['advice']}" in done.stdout.splitlines()
+
+    done, findings = doctor(tmp_path, *flags, before=f"{before}\n{ill.mend.format(**names)}", skip=skip, **ill.environ)
+    assert {one["result"] for one in findings if one["check"] == ill.check} == {"ok"}, done.stdout
+    assert done.returncode == 0
 
 
 def test_a_host_without_ills(tmp_path: Path) -> None:

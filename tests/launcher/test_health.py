@@ -41,6 +41,7 @@ def test_the_ranks_to_blame(states: list[dict[str, Any]], culprits: list[int] | 
         assert hang is not None
         assert [culprit.rank for culprit in hang.culprits] == culprits
         assert reason in hang.reason
+        assert hang.all_wait == ("all ranks wait" in reason)
 
 
 def test_progress_is_a_count_that_changes() -> None:

@@ -111,6 +111,11 @@ def test_hosts_that_cannot_be_used(cluster: Cluster, tmp_path: Path) -> None:
     assert (ranks["result"], ranks["figure"][:28]) == ("not checked", "not started, because of host")
     assert sorted(place for place, _ in of(findings, "log root")) == ["alpha", "zeta"]
 
+    mended = ["--skip", "kernels", "rendering", "log-root", "ranks", "--hostnames", "zeta", "alpha"]
+    outcome, findings = named_hosts(cluster, tmp_path, *mended)
+    assert outcome.status == 0
+    assert of(findings, "packages") == [("zeta", "ok"), ("alpha", "ok")]
+
 
 def test_a_firewall(cluster: Cluster, tmp_path: Path) -> None:
     """SSH comes through, and the ranks do not."""
@@ -132,7 +137,7 @@ def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
     """While a host checks its storage: it is named, and what it had found before stays in the table."""
     zeta, alpha = cluster.nodes
     flags = ["--skip", "kernels", "rendering", "--hostnames", "zeta", "alpha", "--timeout-s", "25"]
-    flags += ["--checkpoint-url", "s3://bucket/run", "--json", "report.json"]
+    flags += ["--checkpoint-url", "s3://bucket/run", "--json", "report.json", "--all"]
     storage = {
         "AWS_ENDPOINT_URL": "http://10.77.0.99:80",
         "AWS_ACCESS_KEY_ID": "nobody",
@@ -203,6 +208,8 @@ def test_under_torchrun(cluster: Cluster, tmp_path: Path) -> None:
     outcomes = [job.finish(since=0.0) for job in jobs]
     assert [outcome.status for outcome in outcomes] == [0, 0], outcomes[0].stdout + outcomes[1].stderr
     assert outcomes[0].stdout.count("\nranks ") == 1
+    assert re.search(r"^alpha: 1\d ok, \d not checked \(--all prints them\)$", outcomes[0].stdout, re.MULTILINE)
+    assert not re.search(r"^log root +\w+ +ok ", outcomes[0].stdout, re.MULTILINE)
     assert "ranks " not in outcomes[1].stdout
     findings = read(tmp_path / "report.json")
     (ranks,) = [one for one in findings if one["check"] == "ranks"]
@@ -221,7 +228,7 @@ def test_under_torchrun_each_host_tells_what_it_found(cluster: Cluster, tmp_path
     jobs = []
     for index, node in enumerate(cluster.nodes):
         place = [f"--node_rank={index}", "--master_addr=zeta", "--master_port=5562"]
-        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *FAST, "--timeout-s", "8"]
+        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *FAST, "--timeout-s", "8", "--all"]
         jobs.append(start(node, tmp_path, *command, **({"GLOO_SOCKET_IFNAME": "nosuch"} if index == 0 else {})))
     first, second = [job.finish(since=0.0) for job in jobs]
     assert (first.status, second.status) == (1, 1)

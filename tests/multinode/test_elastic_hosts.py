@@ -146,7 +146,8 @@ def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> No
 
 
 def start_agent(node: Node, folder: Path) -> Job:
-    rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x", "--rdzv_conf=last_call_timeout=5"]
+    rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x"]
+    rendezvous += ["--rdzv_conf=last_call_timeout=5,keep_alive_interval=2"]  # 30 s and 15 s by default
     flags = ["--nnodes=2:3", "--nproc_per_node=1", *rendezvous, "--max_restarts=9"]
     command = [*TORCHRUN, *flags, *TRAIN, TASK, *FLAGS, "--max-iterations", "1000", "--resume", "auto"]
     return start(node, folder, *command, MJTRAIN_TEST_SLOW="0.2", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")

@@ -54,6 +54,9 @@ class Options:
     copy_env: tuple[str, ...] = ()
     """Patterns of further environment variables to copy to all --hostnames."""
 
+    all: bool = False
+    """With several hosts: print the rows of all of them that are ok, too, and not only how many there are."""
+
     skip: tuple[str, ...] = ()
     """Checks to leave out: gpus, log-root, storage, kernels, rendering, ranks."""
 
@@ -80,16 +83,27 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
-    from mjtrain.doctor.report import HEAD, format_advice, format_finding, format_row, to_plain, would_fail
-    from mjtrain.doctor.run import DoctorRequest, run_doctor
+    from mjtrain.doctor.report import (
+        HEAD,
+        count_hidden,
+        format_advice,
+        format_finding,
+        format_row,
+        is_hidden,
+        to_plain,
+        would_fail,
+    )
+    from mjtrain.doctor.run import DoctorRequest, has_several_hosts, run_doctor
 
-    printed: list[Finding] = []
+    found: list[Finding] = []
+    in_short = False
 
     def show(finding: "Finding") -> None:
-        if not printed:
+        if not found:
             print(format_row(HEAD))
-        printed.append(finding)
-        print(format_finding(finding), flush=True)
+        found.append(finding)
+        if not in_short or not is_hidden(finding):
+            print(format_finding(finding), flush=True)
 
     request = DoctorRequest(
         launch=LaunchConfig(
@@ -108,14 +122,15 @@ def _main(argv: list[str]) -> None:
         skip=options.skip,
         timeout_s=options.timeout_s,
     )
+    in_short = not options.all and has_several_hosts(request.launch)
     try:
         leads = run_doctor(request, show)
     finally:
-        if printed:  # not by a process whose findings the one that leads has
-            print("\n" + "\n".join(format_advice(printed)))
+        if found:  # not by a process whose findings the one that leads has
+            print("\n" + "\n".join([*(count_hidden(found) if in_short else []), *format_advice(found)]))
     if options.json is not None and leads:
-        Path(options.json).write_text(json.dumps(to_plain(printed), indent=2) + "\n")
-    if would_fail(printed):
+        Path(options.json).write_text(json.dumps(to_plain(found), indent=2) + "\n")
+    if would_fail(found):
         sys.exit(1)
 
 

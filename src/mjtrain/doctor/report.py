@@ -38,6 +38,22 @@ def format_advice(findings: Sequence[Finding]) -> list[str]:
     return [*lines, f"{', '.join(counts)}: a run {'would fail' if failures else 'works'}"]
 
 
+def is_hidden(finding: Finding) -> bool:
+    """Return whether a short table has no row for a finding: nothing is wrong with its host."""
+    return bool(finding.place) and finding.result in ("ok", "not checked")
+
+
+def count_hidden(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each host that says how much of it a short table has no rows for."""
+    hidden = [finding for finding in findings if is_hidden(finding)]
+    lines = []
+    for place in dict.fromkeys(finding.place for finding in hidden):
+        results = [finding.result for finding in hidden if finding.place == place]
+        counts = [f"{results.count(kind)} {kind}" for kind in ("ok", "not checked") if kind in results]
+        lines.append(f"{place}: {', '.join(counts)} (--all prints them)")
+    return lines
+
+
 def would_fail(findings: Sequence[Finding]) -> bool:
     """Return whether a run would fail."""
     return any(finding.result == "failure" for finding in findings)

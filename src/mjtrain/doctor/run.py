@@ -18,7 +18,7 @@ from mjtrain.errors import RequestError
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
 from mjtrain.launcher.ipc.processes import ancestor_commands
 from mjtrain.launcher.ipc.signals import StopSignals, leave
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.storage.url import check_url
 
@@ -71,6 +71,20 @@ class DoctorRequest:
     """Time that a check may take, in seconds."""
 
 
+def has_several_hosts(launch: LaunchConfig) -> bool:
+    """Return whether a job has several hosts, as far as is known before any is asked.
+
+    Raises:
+        RequestError: --hostnames is wrong.
+    """
+    external = resolve_external(add_local_world_size(os.environ, ancestor_commands()))
+    if isinstance(external, ExternalRank):
+        return external.world_size > external.local_world_size
+    if external is not None:
+        return external.num_nodes > 1
+    return len(resolve_hostnames(launch, os.environ)) > 1
+
+
 def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
     """Make all checks.
 
@@ -110,9 +124,7 @@ def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
             raise RequestError(f"--skip {name}: give some of {', '.join(SKIPPABLE)}")
     url = request.checkpoint_url
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
-    # What a training goes on with after failures is nothing that could be checked, or met, before.
-    launch = replace(request.launch, min_ranks=None, min_hosts=None, rejoin_at_save=False)
-    launch = replace(launch, heartbeat_timeout_s=request.timeout_s, **limits)
+    launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
     request = replace(
         request,
         launch=launch,

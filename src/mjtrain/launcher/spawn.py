@@ -87,7 +87,8 @@ def run_spawned(
         before, progress = progress, request.saved_progress()
         try:
             returned = find_returned(membership.lost) if membership.lost else ()
-            change = membership.after_failure(failure.rank, result.lost_nodes, progress, returned)
+            culprit = failure.rank if failure.clear else None
+            change = membership.after_failure(culprit, result.lost_nodes, progress, returned)
         except TooFewLeftError as error:
             raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None
         quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1

@@ -84,6 +84,7 @@ class Diagnosis:
                 phase=report["phase"],
                 pickled_error=first.pickled_error,
                 may_pass=report["retry"],
+                clear=not report["complaint"],
             )
         if spawner_exit_code is not None and not self._states:
             how, _, _ = describe_exit(spawner_exit_code)
@@ -115,7 +116,8 @@ class Diagnosis:
         stack = self._read_stack(culprit) or "(it could not be made to show its Python stack)"
         others = f" (so do ranks {[state.rank for state in hang.culprits[1:]]})" if hang.culprits[1:] else ""
         summary = f"hangs: {hang.reason}{others} (last known phase: {culprit.phase})"
-        return self._blame(culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}")
+        clear = len(hang.culprits) == 1 and not hang.all_wait
+        return self._blame(culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}", clear=clear)
 
     def explain_start(self, summary: str) -> Failure:
         """Blame the processes that start the ranks, with the end of their log.

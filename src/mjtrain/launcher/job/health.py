@@ -50,6 +50,8 @@ class Hang:
 
     culprits: list[RankState]
     reason: str
+    all_wait: bool = False
+    """Whether all ranks wait for others, so that none of them is known to be the cause."""
 
 
 OTHER_HOST_S = 10.0
@@ -88,5 +90,6 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
         return Hang(
             culprits=stuck,
             reason=f"no progress for {timeout_s:g} s (--heartbeat-timeout-s): all ranks wait for others",
+            all_wait=True,
         )
     return None

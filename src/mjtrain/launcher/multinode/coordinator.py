@@ -204,8 +204,9 @@ def pick_cause(failures: list[Failure]) -> Failure:
     """Choose the cause among what hosts report at about the same time.
 
     A process that ended without an exception, or else a host that is lost, is the cause even where a peer's complaint
-    about it arrived first.
+    about it arrived first. So is an exception that is not about other ranks, or a hang of one of several.
     """
     dead = [failure for failure in failures if failure.signal is not None or failure.exit_code is not None]
     lost = [failure for failure in failures if failure.host_lost]
-    return (dead or lost or failures)[0]
+    clear = [failure for failure in failures if failure.clear]
+    return (dead or lost or clear or failures)[0]

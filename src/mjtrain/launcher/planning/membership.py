@@ -73,7 +73,7 @@ class Membership:
         A failure of a rank while hosts are lost is not held against its place: it may only miss them.
 
         Args:
-            rank: Which rank failed, in the job as it is now; None where it was something else.
+            rank: Which rank failed, in the job as it is now; None where it was something else, or is not clear.
             lost_nodes: Hosts that are gone, by their index in the job as it is now.
             progress: How much of the work is saved; it does not become less.
             returned: Hosts that were lost before and are there again, by their index among all hosts.

@@ -154,6 +154,13 @@ class LaunchPlan:
         """Ranks of the whole job."""
         return self.ranks[0].world_size
 
+    @property
+    def least_world_size(self) -> int:
+        """Ranks that may be left of the whole job after failures."""
+        if self.min_ranks is None and self.min_hosts is None:
+            return self.world_size
+        return max(self.min_ranks or 1, self.min_hosts or 1)
+
     def local_gpus(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Return the GPUs of the ranks of this host, as CUDA_VISIBLE_DEVICES names them; empty on the CPU.
 

@@ -22,7 +22,7 @@ from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.phase_limits import PhaseLimits
 from mjtrain.launcher.rank.progress import TICK_S, Progress
-from mjtrain.launcher.rank.rank_rendezvous import open_job_store
+from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
 from mjtrain.rank import RankContext
 from mjtrain.standard_streams import flush_standard_streams
 
@@ -138,6 +138,7 @@ class SupervisorClient:
             summary=f"{type(error).__name__}: {error}",
             phase=heartbeat.current.phase,
             retry=not isinstance(error, RequestError),
+            complaint=is_complaint(error),
             time_s=time.monotonic(),
         )
         if interrupted:
