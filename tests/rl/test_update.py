@@ -1,0 +1,81 @@
+"""What makes an update fast leaves it what it was."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from rsl_rl.storage import RolloutStorage
+from tensordict import TensorDict
+
+from mjtrain.api import make_train_config
+from mjtrain.rank import RankContext
+from mjtrain.rl.fast_steps import keep_fused, make_fast
+from mjtrain.rl.mini_batches import MiniBatches
+from mjtrain.rl.runner import Runner
+from support.envs import make_env
+from support.vision import make_vision_env
+
+
+def test_mini_batches_are_those_of_rsl_rl() -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=6)
+    runner = Runner(RankContext(), make_env(make_vision_env(), num_envs=6), replace(config.agent, num_steps_per_env=8))
+    next(runner.iterate(1))
+    storage = runner.alg.storage
+    torch.manual_seed(3)
+    theirs = list(RolloutStorage.mini_batch_generator(storage, 5, 3))
+    torch.manual_seed(3)
+    ours = list(MiniBatches(storage)(5, 3))
+    assert len(ours) == len(theirs) == 15
+    assert any(value.ndim > 2 for value in storage.observations.values()), "there are images"
+    for mine, its in zip(ours, theirs, strict=True):
+        for name, value in vars(its).items():
+            compare(getattr(mine, name), value)
+
+
+def compare(mine: object, its: object) -> None:
+    if isinstance(its, TensorDict):
+        assert isinstance(mine, TensorDict)
+        assert set(mine.keys()) == set(its.keys())
+        for name in its.keys():  # noqa: SIM118
+            compare(mine[name], its[name])
+    elif isinstance(its, tuple):
+        assert isinstance(mine, tuple)
+        for one, other in zip(mine, its, strict=True):
+            compare(one, other)
+    elif isinstance(its, torch.Tensor):
+        assert isinstance(mine, torch.Tensor)
+        assert torch.equal(mine, its)
+    else:
+        assert mine == its
+
+
+@pytest.mark.parametrize("saves_fused", [True, False])
+def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: bool) -> None:
+    """A checkpoint of a GPU, or of before, has an optimiser that is not fused."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ELU(), torch.nn.Linear(4, 1)).double()
+    samples = torch.randn(7, 3, dtype=torch.float64)
+
+    def step(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        net(samples).square().mean().backward()
+        optimizer.step()
+
+    plain = torch.optim.Adam(network.parameters(), lr=0.01)
+    optimizer = make_fast(plain, network) if saves_fused else plain
+    for _ in range(3):
+        step(network, optimizer)
+    state = copy.deepcopy(optimizer.state_dict())
+    other = copy.deepcopy(network)
+    step(network, optimizer)
+
+    plain = torch.optim.Adam(other.parameters(), lr=0.5)
+    resumed = plain if saves_fused else make_fast(plain, other)
+    keep_fused(state, resumed)
+    resumed.load_state_dict(state)
+    assert bool(resumed.param_groups[0]["fused"]) is not saves_fused
+    assert resumed.param_groups[0]["lr"] == 0.01
+    step(other, resumed)
+    for mine, its in zip(other.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0.0, atol=1e-12)
