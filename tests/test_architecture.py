@@ -253,7 +253,7 @@ WALLS = {
     "PIL": {"video/render_worker.py"},
     "onnxruntime": {"exporting"},
     "matplotlib": {"plotting", "scaling.py", "sweep/draw.py"},
-    "optuna": {"sweep/journal.py", "sweep/study.py"},
+    "optuna": {"sweep/journal.py", "sweep/space_filling.py", "sweep/study.py"},
     "obstore": {"storage/store.py"},
 }
 

@@ -114,7 +114,7 @@ def test_a_sweep_of_an_array_goes_on_when_a_node_is_lost(slurm: Slurm, tmp_path:
     shown = slurm.wait_for(f"{job}_1", *ENDS, timeout_s=300)
     assert (shown["JobState"], shown["ExitCode"]) == ("COMPLETED", "0:0"), logs[1].read_text()
     summary = read_sweep(tmp_path)
-    assert summary["counts"] == {"complete": 4, "pruned": 0, "failed": 0, "running": 0}
+    assert summary["counts"] == {"complete": 4, "pruned": 0, "failed": 0, "paused": 0, "running": 0}
     lost = set(re.findall(r"trial (\d+) begins", logs[0].read_text()))
     taken_up = set(re.findall(r"trial (\d+) goes on", logs[1].read_text()))
     ended = set(re.findall(r"trial (\d+) complete", logs[0].read_text()))

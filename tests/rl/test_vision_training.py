@@ -92,24 +92,28 @@ def test_two_ranks_resume_bit_exactly_and_find_a_bit_that_differs_in_a_kernel(tm
 
 
 def test_convolutions_learn_the_state_that_the_images_show(tmp_path: Path) -> None:
-    config = vision(**SUPERVISED)
+    """One image shows where the cart is; how fast it is, it does not."""
+    supervision = AuxiliaryConfig(group="state", hidden_dims=(32,), coef=5.0)
+    config = vision(schedule="fixed", learning_rate=0.005, auxiliary_cfg=supervision)
 
     def train(context: RankContext) -> tuple[list[float], dict[str, torch.Tensor]]:
-        runner = make_runner(context, config)
-        losses = [result.metrics["loss/auxiliary"] for result in runner.iterate(30)]
-        runner.save(tmp_path / "model_30.pt", {"task": config.task})
-        return losses, runner.env.env.observe()
+        runner, losses, seen = make_runner(context, config), [], []
+        for result in runner.iterate(40):
+            losses.append(result.metrics["loss/auxiliary"])
+            seen.append({name: group.clone() for name, group in runner.env.env.observe().items()})
+        runner.save(tmp_path / "model_40.pt", {"task": config.task})
+        return losses, {name: torch.cat([each[name] for each in seen[-20:]]) for name in seen[0]}
 
     losses, observations = mjtrain.launch(train, launch=ALONE)
     assert sum(losses[-3:]) < 0.7 * sum(losses[1:4]), losses
     policy = ActorPolicy(config.agent, observations, 1)
-    policy.load(load_checkpoint(tmp_path / "model_30.pt", "cpu"), tmp_path)
+    policy.load(load_checkpoint(tmp_path / "model_40.pt", "cpu"), tmp_path)
     assert torch.isfinite(policy(observations)).all()
-    missed = (policy.estimate() - observations["state"]).square().mean() / observations["state"].var(dim=0).mean()
-    assert missed < 1, "nearer than the mean"
+    missed = (policy.estimate() - observations["state"]).square().mean(dim=0) / observations["state"].var(dim=0)
+    assert missed[0] < 0.7, "much nearer than the mean: 0.07 to 0.34 with five seeds"
     unknown = {name: group for name, group in observations.items() if name != "state"}
     blind = ActorPolicy(config.agent, unknown, 1)
-    blind.load(load_checkpoint(tmp_path / "model_30.pt", "cpu"), tmp_path)
+    blind.load(load_checkpoint(tmp_path / "model_40.pt", "cpu"), tmp_path)
     assert blind.estimated_group is None
     assert torch.equal(blind(unknown), policy(observations))
 
