@@ -103,7 +103,8 @@ class Sweep:
         """Look whether what has ended stays as it was."""
         path = self.folder / "sweep.json"
         for trial in json.loads(path.read_text())["trials"] if path.exists() else []:
-            known = self.ended.setdefault(trial["number"], trial) if trial["state"] != "running" else None
+            is_open = trial["state"] in ("running", "paused")
+            known = None if is_open else self.ended.setdefault(trial["number"], trial)
             if known is None and trial["number"] in self.ended:
                 self.problems.append(f"trial {trial['number']} had ended, and runs again")
             elif known is not None and known != trial:
@@ -156,8 +157,8 @@ def find_problems(folder: Path, num_trials: int) -> list[str]:
     problems = []
     if [trial["number"] for trial in summary["trials"]] != list(range(num_trials)):
         problems.append(f"trials {[trial['number'] for trial in summary['trials']]}")
-    if summary["counts"]["running"]:
-        problems.append(f"{summary['counts']['running']} trials have not ended")
+    if still_open := summary["counts"]["running"] + summary["counts"]["paused"]:
+        problems.append(f"{still_open} trials have not ended")
     for trial in summary["trials"]:
         if trial["state"] == "complete":
             lines = (folder / trial["runs"][0] / "metrics.jsonl").read_text().splitlines()

@@ -80,8 +80,8 @@ class LaunchConfig:
 
     min_ranks: int | None = None
     """With --max-restarts: how few ranks may go on. A rank that fails twice on the same GPU (or as the same CPU worker)
-    with nothing saved between is left out of the next start, as is a host that is lost; with fewer ranks left, the job
-    ends. Default: no rank is left out."""
+    with nothing saved between is left out of the next start, unless fewer would be left, as is a host that is lost;
+    where fewer are left without such hosts, the job ends. Default: no rank is left out."""
 
     min_hosts: int | None = None
     """As --min-ranks, in hosts: a host that is lost is left out of the next start, unless fewer would be left. Both may

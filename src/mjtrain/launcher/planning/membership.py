@@ -70,7 +70,8 @@ class Membership:
     ) -> Change:
         """Decide which places take part in the next start.
 
-        A failure of a rank while hosts are lost is not held against its place: it may only miss them.
+        A failure of a rank while hosts are lost is not held against its place: it may only miss them. A place that the
+        job cannot do without takes part again, however often it has failed: --max-restarts says when that is enough.
 
         Args:
             rank: Which rank failed, in the job as it is now; None where it was something else, or is not clear.
@@ -82,7 +83,7 @@ class Membership:
             What is different in the next start.
 
         Raises:
-            TooFewLeftError: It would have too few ranks or hosts.
+            TooFewLeftError: Hosts are lost, and it would have too few ranks or hosts.
         """
         if progress != self._progress:
             self._failures.clear()
@@ -96,12 +97,14 @@ class Membership:
         if rank is not None and not lost:
             place = present[rank]
             self._failures[place] += 1
-            if self._failures[place] >= FAILURES_AT_A_PLACE:
+            others = [other for other in present if other != place]
+            if self._failures[place] >= FAILURES_AT_A_PLACE and not self._find_shortage(others):
                 self._sick.add(place)
                 how = "it failed twice, and nothing was saved between"
                 reasons.append(f"{name_place(self._full, place)} (rank {rank}): {how}")
         self._lost = (self._lost - set(returned)) | set(lost)
-        self._check_left(reasons)
+        if shortage := self._find_shortage(self.present):
+            raise TooFewLeftError(f"without {'; '.join(reasons)}; {shortage}")
         return self._change(reasons, [name_host(self._full, node) for node in returned])
 
     def take_in(self, returned: Sequence[int]) -> Change:
@@ -124,9 +127,8 @@ class Membership:
             num_places=len(self._places),
         )
 
-    def _check_left(self, reasons: list[str]) -> None:
-        left = self.present
-        without = "; ".join(reasons)
+    def _find_shortage(self, left: Sequence[Place]) -> str:
+        """Say what a job with these places lacks; empty if nothing."""
         num_hosts = len({place.node for place in left})
         for flag, least, count, unit in (
             ("--min-ranks", self._full.min_ranks, len(left), "rank"),
@@ -134,9 +136,7 @@ class Membership:
         ):
             if count < (least or 1):
                 some = "no" if count == 0 else str(count)
-                raise TooFewLeftError(
-                    f"without {without}; {some} {unit}{'' if count == 1 else 's'} would be left, and "
-                    f"{flag} is {least or 1}"
-                )
+                return f"{some} {unit}{'' if count == 1 else 's'} would be left, and {flag} is {least or 1}"
         if self._full.mode == "node" and all(place.node != 0 for place in left):
-            raise TooFewLeftError(f"without {without}; node 0, which runs the launcher of the job, has no rank left")
+            return "node 0, which runs the launcher of the job, has no rank left"
+        return ""
