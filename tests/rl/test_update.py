@@ -62,7 +62,7 @@ def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: boo
         net(samples).square().mean().backward()
         optimizer.step()
 
-    plain = torch.optim.Adam(network.parameters(), lr=0.01)
+    plain = torch.optim.Adam(network.parameters(), lr=0.01, betas=(0.8, 0.99), eps=1e-6)
     optimizer = make_fast(plain, network) if saves_fused else plain
     for _ in range(3):
         step(network, optimizer)
@@ -76,6 +76,7 @@ def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: boo
     resumed.load_state_dict(state)
     assert bool(resumed.param_groups[0]["fused"]) is not saves_fused
     assert resumed.param_groups[0]["lr"] == 0.01
+    assert [(group["betas"], group["eps"]) for group in optimizer.param_groups] == [((0.8, 0.99), 1e-6)]
     step(other, resumed)
     for mine, its in zip(other.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=0.0, atol=1e-12)

@@ -24,7 +24,10 @@ def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.o
     if type(optimizer) not in _FUSED or not on_cpu:
         return optimizer
     make: Any = type(optimizer)
-    groups = [{key: group[key] for key in ("params", "lr")} for group in optimizer.param_groups]
+    groups = [
+        {key: value for key, value in group.items() if key not in ("foreach", "fused")}
+        for group in optimizer.param_groups
+    ]
     return make(groups, fused=True)
 
 

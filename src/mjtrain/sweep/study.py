@@ -55,7 +55,7 @@ class Trial:
         return self._trial.should_prune()
 
     def should_pause(self) -> bool:
-        """Ask whether it has to wait for others; `Study.ready` says when it may go on."""
+        """Ask whether it has to wait for others; if not, it passes the rung. `Study.ready` says when it may go on."""
         return not self._study.promote(self.number)
 
     def pause(self, record: dict[str, Any]) -> None:
