@@ -23,7 +23,8 @@ from mjtrain.training import make_env
 
 TASK = "Quadruped-Velocity-Flat"
 SETTINGS: dict[str, dict[str, Any]] = {
-    "without": {},
+    "without": {"symmetry_cfg": SymmetryConfig()},
+    "equivariant networks": {"symmetry_cfg": SymmetryConfig(use_equivariant_networks=True)},
     "augmentation": {"symmetry_cfg": SymmetryConfig(use_data_augmentation=True)},
     "augmentation, 3 epochs": {"symmetry_cfg": SymmetryConfig(use_data_augmentation=True), "num_learning_epochs": 3},
     "mirror loss": {"symmetry_cfg": SymmetryConfig(use_mirror_loss=True)},

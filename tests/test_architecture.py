@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "run_size": set(),
     "memory_need": {"env"},
     "network_check": set(),
+    "symmetry_check": set(),
     "catalog": {"foreign"},
     "warp_start": set(),
     "worker": {"warp_start"},
@@ -166,6 +167,7 @@ MAY_IMPORT = {
         "network_check",
         "run_size",
         "runs",
+        "symmetry_check",
         "engines",
         "env",
         "video",
@@ -253,7 +255,7 @@ WALLS = {
     "PIL": {"video/render_worker.py"},
     "onnxruntime": {"exporting"},
     "matplotlib": {"plotting", "scaling.py", "sweep/draw.py"},
-    "optuna": {"sweep/journal.py", "sweep/space_filling.py", "sweep/study.py"},
+    "optuna": {"sweep/journal.py", "sweep/space_filling.py", "sweep/study.py", "sweep/tpe.py"},
     "obstore": {"storage/store.py"},
 }
 

@@ -39,5 +39,5 @@ def _list_losses(config: TrainConfig) -> tuple[str, ...]:
     algorithm = config.agent.algorithm
     if isinstance(algorithm, DistillationConfig):
         return ("behavior",)
-    further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.is_used}
+    further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.mirrors_samples}
     return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))

@@ -39,6 +39,7 @@ from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runs.trained_run import is_run
+from mjtrain.symmetry_check import find_mirrored_groups, find_symmetry_problems
 from mjtrain.video.backend import drawing_environ
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         from mjtrain.env.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 
         check_image_sizes(config.env, NUM_ENVS, available_memory())
-        size = check_task(config.env, _find_mirrored_groups(config.agent))
+        mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
+        size = check_task(config.env, mirrored)
         problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
         if problems:
             raise RequestError.of(problems)
@@ -200,7 +202,7 @@ def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
     problems = problems or list(_find_unfit_networks(config.agent))
-    problems = problems or list(_find_symmetry_problems(config.agent))
+    problems = problems or list(find_symmetry_problems(config.agent))
     if problems:
         raise RequestError.of(problems)
 
@@ -227,34 +229,10 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"--video: {label} has no worlds that mjtrain could draw"
     if config.run.eval_interval:
         yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
-    if _find_mirrored_groups(config.agent):
+    if find_mirrored_groups(config.agent):
         yield f"--agent.algorithm.symmetry-cfg: {label} has no robot of which mjtrain knows the mirror image"
     if isinstance(config.agent.algorithm, DistillationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
-
-
-def _find_symmetry_problems(agent: AgentConfig) -> Iterator[str]:
-    algorithm = agent.algorithm
-    if not isinstance(algorithm, PpoConfig) or not algorithm.symmetry_cfg.is_used:
-        return
-    flag, symmetry = "--agent.algorithm.symmetry-cfg", algorithm.symmetry_cfg
-    if symmetry.use_mirror_loss and not symmetry.mirror_loss_coeff > 0:
-        yield f"{flag}.mirror-loss-coeff {symmetry.mirror_loss_coeff:g}: must be more than 0"
-    if algorithm.auxiliary_cfg.group:
-        yield (
-            f"{flag}: cannot be combined with --agent.algorithm.auxiliary-cfg.group {algorithm.auxiliary_cfg.group}, "
-            "whose loss takes the place of a symmetry's; leave out one of them"
-        )
-    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
-        if model.class_name == "RNNModel":
-            yield f"{flag}: RSL-RL mirrors no recurrent networks; --agent.{name}.class-name is RNNModel, give MLPModel"
-
-
-def _find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
-    """Return the observation groups of which a training needs the mirror images."""
-    if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.symmetry_cfg.is_used:
-        return ()
-    return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))
 
 
 def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:

@@ -215,6 +215,11 @@ def test_ranks_that_learn_from_mirror_images_compute_what_one_would_and_one_what
     assert all(relative_difference(weights, without) > 1e-3 for weights, _ in alone)
 
 
+def test_ranks_with_equivariant_networks_compute_what_one_would() -> None:
+    runs = [(torch.float64, make_agent(symmetry_cfg=SymmetryConfig(use_equivariant_networks=True)))]
+    assert_equal(train(1, *runs), train(2, *runs))
+
+
 def test_ranks_with_recurrent_networks_compute_what_one_would() -> None:
     critics = ("RNNModel", "MLPModel", "CNNModel")
     runs = [(torch.float64, make_recurrent_agent(actor="RNNModel", critic=critic)) for critic in critics]

@@ -336,6 +336,27 @@ MISTAKES = (
         says=("--agent.algorithm.symmetry-cfg.mirror-loss-coeff 0: must be more than 0",),
     ),
     Mistake(
+        what="equivariant networks that remember",
+        words="--agent.critic.class-name RNNModel --agent.algorithm.symmetry-cfg.use-equivariant-networks",
+        says=(
+            "--agent.algorithm.symmetry-cfg.use-equivariant-networks: only an MLPModel can be tied so, and "
+            "--agent.critic.class-name is RNNModel; give --agent.algorithm.symmetry-cfg.no-use-equivariant-networks",
+        ),
+    ),
+    Mistake(
+        what="equivariant networks with odd layers",
+        words="--agent.actor.hidden-dims 64 33 --agent.algorithm.symmetry-cfg.use-equivariant-networks",
+        says=("--agent.actor.hidden-dims 64 33: must be even, as the units of equivariant networks are paired",),
+    ),
+    Mistake(
+        what="equivariant networks and mirror images",
+        words="--agent.algorithm.symmetry-cfg.use-mirror-loss --agent.algorithm.symmetry-cfg.use-equivariant-networks",
+        says=(
+            "--agent.algorithm.symmetry-cfg.use-equivariant-networks: learns nothing more from mirror images; leave out "
+            "use-data-augmentation and use-mirror-loss",
+        ),
+    ),
+    Mistake(
         what="a symmetry of terms that do not say how they mirror",
         words="--env.robot.mirror.plane x --agent.algorithm.symmetry-cfg.use-data-augmentation",
         says=(

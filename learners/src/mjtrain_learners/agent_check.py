@@ -8,19 +8,26 @@ from mjtrain.errors import RequestError
 from mjtrain_learners.mlp import ACTIVATIONS
 
 
-def check_agent(agent: AgentConfig, library: str) -> None:
+def check_agent(agent: AgentConfig, library: str) -> tuple[str, ...]:
     """Refuse what has no counterpart in a library that has PPO with Adam, and MLPs with one Gaussian for all states.
 
     Args:
         agent: What was asked for.
         library: Its name, for messages.
 
+    Returns:
+        A line for each setting that has none and does no harm.
+
     Raises:
-        RequestError: Something has none. There is a note for each further problem.
+        RequestError: Something else has none. There is a note for each further problem.
     """
     problems = list(_find_problems(agent, library))
     if problems:
         raise RequestError.of(problems)
+    algorithm = agent.algorithm
+    if isinstance(algorithm, PpoConfig) and algorithm.symmetry_cfg.use_equivariant_networks:
+        return (f"--agent.algorithm.symmetry-cfg.use-equivariant-networks: {library} has no such networks here",)
+    return ()
 
 
 def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
@@ -39,7 +46,7 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
     if algorithm.auxiliary_cfg.group:
         group = algorithm.auxiliary_cfg.group
         yield f"--agent.algorithm.auxiliary-cfg.group {group}: {library} has no convolutions here"
-    if algorithm.symmetry_cfg.is_used:
+    if algorithm.symmetry_cfg.mirrors_samples:
         yield f"--agent.algorithm.symmetry-cfg: {library} mirrors nothing here; use --learner rsl_rl"
     if agent.torch_compile_mode is not None:
         yield f"--agent.torch-compile-mode {agent.torch_compile_mode}: is not used with {library}; leave it out"

@@ -33,10 +33,19 @@ class SymmetryConfig:
     mirror_loss_coeff: float = 1.0
     """Weight of that loss."""
 
+    use_equivariant_networks: bool = False
+    """Tie the weights of actor and critic so that their answer to a mirror image is the mirror image of their answer
+    (Su et al. 2024, arXiv:2403.17320). The widths of hidden layers must be even."""
+
+    @property
+    def mirrors_samples(self) -> bool:
+        """Whether the update mirrors what was collected."""
+        return self.use_data_augmentation or self.use_mirror_loss
+
     @property
     def is_used(self) -> bool:
-        """Whether anything is mirrored."""
-        return self.use_data_augmentation or self.use_mirror_loss
+        """Whether the mirror image of the robot is asked for."""
+        return self.mirrors_samples or self.use_equivariant_networks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import Any
 from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
-from mjtrain.config import AgentConfig, DistillationConfig, merge_settings, to_plain
+from mjtrain.config import AgentConfig, DistillationConfig, SymmetryConfig, merge_settings, to_plain
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
 from mjtrain.rank import RankContext
 from mjtrain.rl.distillation import Distillation
+from mjtrain.rl.equivariant import EquivariantModel
 from mjtrain.rl.networks import OWN_MODELS, resolve_model
 from mjtrain.rl.symmetry import MirrorImages
 from mjtrain.rl.vec_env import VecEnvAdapter
@@ -56,8 +57,7 @@ def make_algorithm(
             groups = {group for name in ("actor", "critic") for group in config.obs_groups[name]}
             assert isinstance(env.env, Env), "others are refused before"
             images = MirrorImages(env.env.make_mirror(), groups, env.device)
-            symmetry = plain["algorithm"]["symmetry_cfg"]
-            wanted["algorithm"]["symmetry_cfg"] = {**symmetry, "data_augmentation_func": images}
+            _add_symmetry(wanted, config.algorithm.symmetry_cfg, images)
     wanted = merge_settings(wanted, copy.deepcopy(dict(settings)))  # RSL-RL writes into what it is given
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
     try:
@@ -82,6 +82,20 @@ def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
         networks["actor"]["auxiliary_cfg"] = auxiliary
         algorithm["auxiliary_coef"] = auxiliary["coef"]
     return {**networks, "algorithm": algorithm}
+
+
+def _add_symmetry(wanted: dict[str, Any], symmetry: SymmetryConfig, images: MirrorImages) -> None:
+    """Have PPO mirror samples, or actor and critic be their own mirror images."""
+    if symmetry.use_equivariant_networks:
+        for name in ("actor", "critic"):
+            wanted[name] |= {"class_name": EquivariantModel, "mirror": images}
+    if symmetry.mirrors_samples:
+        wanted["algorithm"]["symmetry_cfg"] = {
+            "use_data_augmentation": symmetry.use_data_augmentation,
+            "use_mirror_loss": symmetry.use_mirror_loss,
+            "mirror_loss_coeff": symmetry.mirror_loss_coeff,
+            "data_augmentation_func": images,
+        }
 
 
 def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:

@@ -24,9 +24,13 @@ class MirrorImages:
         Raises:
             RequestError: A term has no mirror image.
         """
-        # Transposed, for the rows of a batch.
-        self._groups = {group: mirror.observations(group).T.to(device) for group in sorted(groups)}
-        self._actions = mirror.actions().T.to(device)
+        self._groups = {group: mirror.observations(group).to(device) for group in sorted(groups)}
+        self.action_matrix = mirror.actions().to(device)
+        """Of an action as a column vector. Shape (num_actions, num_actions), float64."""
+
+    def matrix(self, group: str) -> torch.Tensor:
+        """Return the matrix of an observation group as a column vector. Shape (size, size), float64."""
+        return self._groups[group]
 
     def __call__(
         self,
@@ -50,12 +54,12 @@ class MirrorImages:
 
     def mirror_observations(self, obs: TensorDict) -> TensorDict:
         """Return the mirror images of observations alone."""
-        images = {group: obs[group] @ matrix.to(obs[group].dtype) for group, matrix in self._groups.items()}
+        images = {group: obs[group] @ matrix.T.to(obs[group].dtype) for group, matrix in self._groups.items()}
         return TensorDict(images, batch_size=obs.batch_size, device=obs.device)  # pyright: ignore[reportArgumentType]
 
     def mirror_actions(self, actions: torch.Tensor) -> torch.Tensor:
         """Return the mirror images of actions alone. Shape (batch, num_actions)."""
-        return actions @ self._actions.to(actions.dtype)
+        return actions @ self.action_matrix.T.to(actions.dtype)
 
 
 class MirrorSymmetry(Symmetry):

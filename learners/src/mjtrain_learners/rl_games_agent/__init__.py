@@ -21,10 +21,10 @@ class RlGames(MlpLibrary):
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what rl_games has no counterpart for; see `Library`."""
-        check_agent(config.agent, "rl_games")
+        notes = check_agent(config.agent, "rl_games")
         check_settings(config.learner.settings, OWN_SETTINGS, "rl_games")
         check_request(config, device)
-        return tuple(find_notes(config.agent, config.learner.settings))
+        return (*notes, *find_notes(config.agent, config.learner.settings))
 
     def start(self, context: RankContext) -> "Build":  # noqa: ARG002
         """Import rl_games, and return what builds the learner."""

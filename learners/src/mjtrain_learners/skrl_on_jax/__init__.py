@@ -32,7 +32,7 @@ class SkrlOnJax(MlpLibrary):
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl on JAX has no counterpart for."""
-        check_agent(config.agent, "skrl")
+        notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, _SETTINGS, "skrl on JAX")
         check_own(config.agent, config.learner.settings, world_size=1)  # divergences are those of all ranks
         algorithm = config.agent.algorithm
@@ -42,7 +42,7 @@ class SkrlOnJax(MlpLibrary):
             raise RequestError(
                 '--learner skrl_jax: JAX has no CUDA here; pip install "jax[cuda13]", or use --gpu-ids None'
             )
-        return ()
+        return notes
 
     def start(self, context: RankContext) -> "Build":
         """Import skrl and JAX, and return what builds the learner."""

@@ -20,10 +20,10 @@ class SkrlOnTorch(MlpLibrary):
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl has no counterpart for."""
-        check_agent(config.agent, "skrl")
+        notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
         check_own(config.agent, config.learner.settings, world_size)
-        return ()
+        return notes
 
     def start(self, context: RankContext) -> "Build":
         """Import skrl, and return what builds the learner."""

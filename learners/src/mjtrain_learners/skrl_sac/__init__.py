@@ -21,10 +21,11 @@ class SkrlSac(MlpLibrary):
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl has no counterpart for."""
-        check_agent(config.agent, "skrl's SAC")
+        notes = check_agent(config.agent, "skrl's SAC")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl's SAC")
         check_own(config.agent, config.learner.settings, config.num_envs)
-        return (f"--learner skrl_sac: does not use --agent.algorithm.{{{', '.join(WITHOUT_EFFECT)}}}, which are PPO's",)
+        without = f"--learner skrl_sac: does not use --agent.algorithm.{{{', '.join(WITHOUT_EFFECT)}}}, which are PPO's"
+        return (*notes, without)
 
     def start(self, context: RankContext) -> "Build":
         """Import skrl, and return what builds the learner."""

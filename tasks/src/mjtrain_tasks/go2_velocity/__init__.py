@@ -29,7 +29,7 @@ def make_flat() -> TaskConfig:
     """
     task = quadruped_velocity.make_flat()
     room = WarpConfig(nconmax=48, njmax=256)  # 8 and 92 by benchmarks/buffers.py, and the guess is 64 rows
-    return replace(task, env=replace(task.env, robot=make_robot(), warp=room))
+    return replace(task, env=replace(task.env, robot=make_robot(), decimation=4, warp=room))
 
 
 def make_robot() -> RobotConfig:
