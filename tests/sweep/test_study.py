@@ -183,6 +183,37 @@ def test_asha_lets_the_best_of_a_few_go_on_when_no_other_will_come(tmp_path: Pat
     assert [result.state for result in study.results()] == ["paused", "pruned"]
 
 
+def test_asha_lets_no_more_than_a_quarter_of_those_that_have_come_go_on(tmp_path: Path) -> None:
+    """Each trial is better than those before it, so each is among the best quarter when it arrives."""
+    study = open_study(tmp_path, num_trials=10)
+    went_on = []
+    for number in range(9):
+        trial = study.ask()
+        trial.report(22, float(number))
+        if not trial.should_pause():
+            went_on.append(number)
+    assert went_on == [3, 7]
+    assert study.ready() == [3, 7]  # for whoever finds that nobody runs them
+    study.ask().report(22, -1.0)
+    assert study.ready() == [3, 7, 8]  # of all that were to come, the best quarter goes on
+
+
+def test_tpe_learns_from_trials_that_wait(tmp_path: Path) -> None:
+    """All of ten wait; the better half of them is where rates are high."""
+    rates = []
+    for seed in range(6):
+        (tmp_path / str(seed)).mkdir()
+        study = open_study(tmp_path / str(seed), sampler="tpe", num_trials=100, seed=seed)
+        for _ in range(16):
+            trial = study.ask()
+            rate = float(trial.params["rate"])
+            trial.report(22, math.log10(rate))
+            trial.should_pause()
+            rates.append(math.log10(rate))
+    first, later = ([rate for k, rate in enumerate(rates) if (k % 16 >= 10) is is_later] for is_later in (False, True))
+    assert sum(later) / len(later) > sum(first) / len(first) + 0.4
+
+
 def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
     study = open_study(tmp_path, num_trials=16, min_iterations=5)
     trials = [study.ask() for _ in range(16)]

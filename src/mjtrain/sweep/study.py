@@ -13,6 +13,7 @@ from mjtrain.sweep.journal import open_journal
 from mjtrain.sweep.space import Parameter, Value
 from mjtrain.sweep.space_filling import SpaceFillingSampler
 from mjtrain.sweep.successive_halving import Contender, SuccessiveHalving
+from mjtrain.sweep.tpe import TpeSampler
 from mjtrain.sweep.trial_result import State, TrialResult
 
 SamplerName = Literal["tpe", "random", "grid"]
@@ -166,9 +167,8 @@ class Study:
         running = [frozen.number for frozen in self._trials() if frozen.state == TrialState.RUNNING]
         if self._halving is None:
             return running
-        contenders = self._contenders()
-        waiting = {other.number for other in contenders if self._halving.is_waiting(other)}
-        promotable = self._halving.find_promotable(contenders, all_begun=self._all_begun)
+        waiting = self._waiting()
+        promotable = self._halving.find_promotable(self._contenders(), all_begun=self._all_begun)
         return [number for number in running if number not in waiting] + promotable
 
     def take_up(self, number: int) -> Trial:
@@ -204,7 +204,7 @@ class Study:
         """Return all trials, in the order in which they were begun."""
         results = [_to_result(frozen) for frozen in self._trials()]
         if self._halving is not None:
-            waiting = {other.number for other in self._contenders() if self._halving.is_waiting(other)}
+            waiting = self._waiting()
             results = [replace(result, state="paused") if result.number in waiting else result for result in results]
         return results
 
@@ -223,6 +223,12 @@ class Study:
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
+
+    def _waiting(self) -> set[int]:
+        """Return the numbers of the trials that wait at a rung."""
+        if self._halving is None:
+            return set()
+        return {other.number for other in self._contenders() if self._halving.is_waiting(other)}
 
     def _contenders(self) -> list[Contender]:
         return [
@@ -248,7 +254,7 @@ class Study:
             names = [parameter.name for parameter in self._space]
             self._study.sampler = SpaceFillingSampler(names, self._seed)
         else:
-            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
+            self._study.sampler = TpeSampler(self._waiting(), seed)
 
 
 def read_identity(path: Path) -> dict[str, Any] | None:

@@ -2,7 +2,9 @@
 
 The variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: a trial that is not among
 the best when it arrives can still be promoted later, when others have arrived and are worse. So the first trials are
-not trained to their end merely because there is nothing yet to compare them with.
+not trained to their end merely because there is nothing yet to compare them with. Unlike there, no more than the share
+of those that have come is promoted in all until the last has come: each of the first few that is better than those
+before it would be promoted, and of these most are not good (measured in docs/sweeps.md).
 """
 
 import math
@@ -65,8 +67,12 @@ class SuccessiveHalving:
         """
         found: list[int] = []
         for rung in reversed(range(len(self.rungs))):
-            best = self._find_best(contenders, rung, is_last=all_begun and not self._is_awaited(contenders, rung))
-            found += [other.number for other in best if self.is_waiting(other) and other.promotions == rung]
+            is_last = all_begun and not self._is_awaited(contenders, rung)
+            best = self._find_best(contenders, rung, is_last=is_last)
+            waiting = [other.number for other in best if self.is_waiting(other) and other.promotions == rung]
+            if not is_last:
+                waiting = waiting[: self._count_free_places(contenders, rung)]
+            found += waiting
         return found
 
     def find_hopeless(self, contenders: Sequence[Contender], *, all_begun: bool) -> list[int]:
@@ -95,6 +101,12 @@ class SuccessiveHalving:
         arrived.sort(key=lambda pair: (self._order(pair[0]), -pair[1].number), reverse=True)
         keep = max(len(arrived) // REDUCTION_FACTOR, 1 if is_last else 0)
         return [other for _, other in arrived[:keep]]
+
+    def _count_free_places(self, contenders: Sequence[Contender], rung: int) -> int:
+        """Return how many may go on from a rung until others arrive: of those that have come, a quarter in all."""
+        arrived = [other for other in contenders if self._value_at(other, rung) is not None]
+        promoted = sum(other.promotions > rung for other in arrived)
+        return max(0, len(arrived) // REDUCTION_FACTOR - promoted)
 
     def _order(self, value: float) -> float:
         return -math.inf if math.isnan(value) else self._sign * value
