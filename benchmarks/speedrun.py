@@ -2,6 +2,8 @@
 
     uv run benchmarks/speedrun.py --track cartpole-balance
     uv run benchmarks/speedrun.py --track quadruped-flat --seeds 1 2 3
+    uv run benchmarks/speedrun.py --track quadruped-flat --out runs     # keep them, for learning.py --runs
+    uv run benchmarks/speedrun.py --track quadruped-flat --flags="--agent.algorithm.desired-kl 0.01"     # no record
 
 The command runs in a process of its own, with no flag but the seed and a checkpoint every 10 iterations. After its end
 the checkpoints are judged in their order, each over 200 episodes with seeds that the training never saw, until one
@@ -13,6 +15,7 @@ import argparse
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -103,6 +106,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--track", required=True, choices=list(TRACKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="a record has at least 3")
+    parser.add_argument("--flags", default="", help="of train, to see what a setting does; then it is no record")
+    parser.add_argument("--out", type=Path, help="folder that keeps the run directories")
     arguments = parser.parse_args()
     task = TRACKS[arguments.track]
     machine = describe_machine()
@@ -112,8 +117,10 @@ def main() -> None:
     print(f"| seed | seconds | env steps | checkpoint | {bars} |")
     print("|---" * (4 + len(GOALS[task].measures)) + "|", flush=True)
     for seed in arguments.seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            finish = find_finish(task, seed, *train(task, seed, Path(folder)))
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) if arguments.out is None else arguments.out.resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            finish = find_finish(task, seed, *train(task, seed, folder, *shlex.split(arguments.flags)))
         if finish is None:
             print(f"| {seed} | none is good enough |", flush=True)
             continue

@@ -56,7 +56,7 @@ def test_the_answer_to_a_mirror_image_is_the_mirror_image_of_the_answer(task: st
     apart = mjtrain.launch(_compare_with_images, tied(task, 16, normalised=normalised), launch=ALONE)
     assert apart["actions"] < 1e-4
     assert apart["values"] < 1e-4
-    assert apart["deviations"] == 0.0
+    assert apart["deviations"] < 1e-6
     assert apart["spread of deviations"] > 0.0 or task == "Cartpole-Swingup"  # they are learned
 
 

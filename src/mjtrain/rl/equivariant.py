@@ -170,22 +170,41 @@ class _HiddenLayer(_TiedLayer):
 
 
 class _LastLayer(_TiedLayer):
-    """From pairs x, y to A x + M A y, where M is the mirror of the output."""
+    """From pairs x, y to A x + N A y + b, where N is the mirror of the output and b is its own image."""
 
     image: torch.Tensor
+    spread: torch.Tensor
 
     def __init__(self, layer: nn.Linear, image: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("image", image.to(layer.weight), persistent=False)
+        self.register_buffer("spread", _find_pairs(image).to(layer.weight), persistent=False)
         weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
         self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def all_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         weight = torch.cat([self.free_weight, self.image @ self.free_weight], dim=1)
-        return weight, (self.free_bias + self.image @ self.free_bias) / 2
+        return weight, self.spread @ self.free_bias
 
     def take_free(self, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return weight[:, : weight.shape[1] // 2].clone(), (bias + self.image @ bias) / 2
+        first_of_pair = self.spread.abs().argmax(dim=0)
+        return weight[:, : weight.shape[1] // 2].clone(), bias[first_of_pair].clone()
+
+
+def _find_pairs(image: torch.Tensor) -> torch.Tensor:
+    """Return the matrix that makes a vector that is its own mirror image from one value for each pair of components.
+
+    Args:
+        image: Mirror of the vector: a permutation with signs. Shape (size, size).
+
+    Returns:
+        Shape (size, num_pairs). A component that is its own partner is a pair, unless the mirror reverses its sign.
+    """
+    partner = image.abs().argmax(dim=0)
+    columns = [one for one, other in enumerate(partner) if one < other or (one == other and image[one, one] > 0)]
+    whole = torch.eye(len(image), dtype=image.dtype, device=image.device)
+    spread = whole + image * (partner[None, :] != torch.arange(len(image), device=image.device))
+    return spread[:, columns]
 
 
 def _half_of(num_units: int) -> int:

@@ -9,16 +9,16 @@ _FUSED = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimiser as one fused operation on a CPU, and let ELUs overwrite what they are given.
+    """Return the optimiser as one fused operation on a CPU, and let activations overwrite what they are given.
 
     The gradient of an ELU that keeps its result instead of its argument needs no exponential function.
 
     Args:
         optimizer: Of the networks, before its first step.
-        *networks: What learns. An ELU in it follows a linear layer or a convolution, whose result nothing else reads.
+        *networks: What learns. An ELU or ReLU in it follows a linear layer or a convolution, whose result nothing else reads.
     """
     for module in [module for network in networks for module in network.modules()]:
-        if isinstance(module, nn.ELU):
+        if isinstance(module, nn.ELU | nn.ReLU):
             module.inplace = True
     on_cpu = all(weight.device.type == "cpu" for group in optimizer.param_groups for weight in group["params"])
     if type(optimizer) not in _FUSED or not on_cpu:

@@ -29,7 +29,8 @@ def make_flat() -> TaskConfig:
     """
     task = quadruped_velocity.make_flat()
     room = WarpConfig(nconmax=48, njmax=256)  # 8 and 92 by benchmarks/buffers.py, and the guess is 64 rows
-    return replace(task, env=replace(task.env, robot=make_robot(), decimation=4, warp=room))
+    env = replace(task.env, robot=make_robot(), decimation=4, warp=room)
+    return replace(task, env=env, agent=quadruped_velocity.make_agent(is_even=False))  # its drives differ
 
 
 def make_robot() -> RobotConfig:
