@@ -15,8 +15,8 @@ def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.o
 
     Args:
         optimizer: Of the networks, before its first step.
-        *networks: What learns. An ELU or ReLU in it follows a linear layer or a convolution, and nothing else reads what that
-            layer returns.
+        *networks: What learns. An ELU or ReLU in it follows a linear layer or a convolution, and nothing else reads
+            what that layer returns.
     """
     for module in [module for network in networks for module in network.modules()]:
         if isinstance(module, nn.ELU | nn.ReLU):
