@@ -75,6 +75,8 @@ def find_finish(task: str, seed: int, run_dir: Path, begin: float) -> Finish | N
     iterations = sorted(int(path.stem.removeprefix("model_")) for path in run_dir.glob("model_*.pt"))
     for iteration in iterations:
         checkpoint = run_dir / f"model_{iteration}.pt"
+        if goal.condition is not None and not goal.condition(rows[iteration]):
+            continue
         where = LaunchConfig(gpu_ids=None, seed=JUDGE_SEED + seed)
         figures, _ = launch(judge, task, checkpoint, rows[iteration], launch=where)
         met = all(bar.met(figure) for bar, figure in zip(goal.measures, figures, strict=True))

@@ -137,7 +137,7 @@ BAD: list[tuple[str, Any, str]] = [
     (
         "curriculum",
         CurriculumTerm(func=velocity.terrain_level, params={"joint": "hinge", "command": "x", "far": 3.0}),
-        "--env.curriculum.x: terrain_level() has no parameter far; it takes joint, command, far_m",
+        "--env.curriculum.x: terrain_level() has no parameter far; it takes joint, command, far_m, step",
     ),
 ]
 

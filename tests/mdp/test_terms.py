@@ -276,13 +276,14 @@ def test_levels_follow_tracking_and_only_at_the_end_of_episodes() -> None:
     assert math.isclose(summary["curriculum/range"], 1.0)
 
 
-def test_terrain_levels_rise_with_distance_and_fall_without() -> None:
+@pytest.mark.parametrize(("step", "above"), [({}, 5.0), ({"step": 2.0}, 6.0)])
+def test_terrain_levels_rise_with_distance_and_fall_without(step: dict[str, float], above: float) -> None:
     config = replace(
         QUADRUPED,
         curriculum={
             "terrain": CurriculumTerm(
                 func=velocity.terrain_level,
-                params={"joint": "base", "command": "velocity", "far_m": 3.0},
+                params={"joint": "base", "command": "velocity", "far_m": 3.0, **step},
                 initial=(4.0, 4.0),
                 bounds=(0.0, 9.0),
             )
@@ -297,7 +298,7 @@ def test_terrain_levels_rise_with_distance_and_fall_without() -> None:
     env._commands.values["velocity"][:] = torch.tensor([1.0, 0.0, 0.0])
     env._commands.values["velocity"][5] = 0.0
     env._curriculum.update(env, torch.tensor([True, True, True, True, False, True]))
-    assert env.level("terrain").tolist() == [5.0, 3.0, 3.0, 3.0, 4.0, 4.0]
+    assert env.level("terrain").tolist() == [above, 3.0, 3.0, 3.0, 4.0, 4.0]
 
 
 # Events

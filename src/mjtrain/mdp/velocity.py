@@ -207,8 +207,10 @@ def command_level(
     return level + step * (earned > share) - step / 2 * (earned < share / 2)
 
 
-def terrain_level(env: Env, level: torch.Tensor, *, joint: str, command: str, far_m: float) -> torch.Tensor:
-    """Up a level where the robot left its patch, down where it walked less than half of the commanded distance.
+def terrain_level(
+    env: Env, level: torch.Tensor, *, joint: str, command: str, far_m: float, step: float = 1.0
+) -> torch.Tensor:
+    """Up where the robot left its patch, a level down where it walked less than half of the commanded distance.
 
     Args:
         env: The environment; its ground must be generated.
@@ -216,6 +218,7 @@ def terrain_level(env: Env, level: torch.Tensor, *, joint: str, command: str, fa
         joint: Name of the free joint.
         command: Name of the velocity command.
         far_m: Distance from the start at which it has left its patch, in m.
+        step: Levels that it goes up.
 
     Returns:
         Shape (num_envs,).
@@ -226,4 +229,4 @@ def terrain_level(env: Env, level: torch.Tensor, *, joint: str, command: str, fa
     seconds = env.statistics.episode_steps() * env.step_dt
     asked_m = env.command(command)[:, :2].norm(dim=1) * seconds
     up = walked_m > far_m
-    return level + up.to(level.dtype) - (~up & (walked_m < asked_m / 2)).to(level.dtype)
+    return level + step * up - (~up & (walked_m < asked_m / 2)).to(level.dtype)

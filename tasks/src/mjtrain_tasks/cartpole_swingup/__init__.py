@@ -9,6 +9,7 @@ from mjtrain import (
     ModelConfig,
     PpoConfig,
     RobotConfig,
+    SymmetryConfig,
     TaskConfig,
 )
 from mjtrain.mdp import observation, reset_event, reward, truncation
@@ -25,9 +26,9 @@ HANGING_RAD = 3.141592653589793
 def make_task() -> TaskConfig:
     """Swing a hanging pole up by pushing the cart, and balance it.
 
-    Trains in: about 80 seconds on two CPU cores.
+    Trains in: about a minute on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=1024, num_envs_gpu=4096, max_iterations=300)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=200)
 
 
 def make_env() -> EnvConfig:
@@ -67,10 +68,10 @@ def make_env() -> EnvConfig:
 
 
 def make_agent() -> AgentConfig:
-    """PPO with two small networks that see the same observations."""
+    """PPO with two small networks that see the same observations, and that know left from right by its mirror image."""
     return AgentConfig(
         actor=ModelConfig(hidden_dims=(64, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(64, 64)),
-        algorithm=PpoConfig(entropy_coef=0.01),
+        algorithm=PpoConfig(entropy_coef=0.01, symmetry_cfg=SymmetryConfig(use_equivariant_networks=True)),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
     )
