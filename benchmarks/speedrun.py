@@ -5,10 +5,10 @@
     uv run benchmarks/speedrun.py --track quadruped-flat --out runs     # keep them, for learning.py --runs
     uv run benchmarks/speedrun.py --track quadruped-flat --flags="--agent.algorithm.desired-kl 0.01"     # no record
 
-The command runs in a process of its own, with no flag but the seed and a checkpoint every 10 iterations. After its end
-the checkpoints are judged in their order, each over 200 episodes with seeds that the training never saw, until one
-meets all bars of the task in judges.py. What counts is the time stamp of that checkpoint's file; judging does not.
-docs/speedrun.md has the rules and the records. Exits with 1 if a seed has no checkpoint that is good enough.
+The command runs in a process of its own, with no flag but the seed and a checkpoint every 10 iterations. When all seeds
+are trained, the checkpoints are judged in their order, each over 200 episodes with seeds that the training never saw,
+until one meets all bars of the task in judges.py. What counts is the time stamp of that checkpoint's file; judging does
+not. docs/speedrun.md has the rules and the records. Exits with 1 if a seed has no checkpoint that is good enough.
 """
 
 import argparse
@@ -118,17 +118,19 @@ def main() -> None:
     print(f"{arguments.track}: {task}, {NUM_EPISODES} episodes per checkpoint\n{machine}\n")
     print(f"| seed | seconds | env steps | checkpoint | {bars} |")
     print("|---" * (4 + len(GOALS[task].measures)) + "|", flush=True)
-    for seed in arguments.seeds:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) if arguments.out is None else arguments.out.resolve()
-            folder.mkdir(parents=True, exist_ok=True)
-            finish = find_finish(task, seed, *train(task, seed, folder, *shlex.split(arguments.flags)))
-        if finish is None:
-            print(f"| {seed} | none is good enough |", flush=True)
-            continue
-        finishes.append(finish)
-        figures = " | ".join(f"{figure:.3f}" for figure in finish.figures)
-        print(f"| {seed} | {finish.seconds:.1f} | {finish.env_steps:,} | {finish.checkpoint} | {figures} |", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if arguments.out is None else arguments.out.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        runs = {seed: train(task, seed, folder, *shlex.split(arguments.flags)) for seed in arguments.seeds}
+        for seed, (run_dir, begin) in runs.items():
+            finish = find_finish(task, seed, run_dir, begin)
+            if finish is None:
+                print(f"| {seed} | none is good enough |", flush=True)
+                continue
+            finishes.append(finish)
+            cells = [str(seed), f"{finish.seconds:.1f}", f"{finish.env_steps:,}", finish.checkpoint]
+            cells += [f"{figure:.3f}" for figure in finish.figures]
+            print(f"| {' | '.join(cells)} |", flush=True)
     if finishes:
         seconds, steps = [finish.seconds for finish in finishes], [finish.env_steps for finish in finishes]
         print(f"\nmedian {statistics.median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f})", end=", ")

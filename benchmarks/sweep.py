@@ -2,13 +2,13 @@
 
     uv run benchmarks/sweep.py [--trials 24] [--max-iterations 240] [--num-envs 512] [--seeds 1 2 3] [--out FOLDER]
 
-Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup, in ranges around a bad default: by
-random search without pruning, and as `sweep` does by default (tpe, asha), with several seeds. A seed is also that of
-the trainings, on which depends how many trials reach the threshold. What counts is the env steps of all trials until
-the first one reaches it: of random search the median over random orders of its trials, one after the other; of the
-other what two trials side by side have done. Then shorter trials, two side by side, and one after the other. Each is
-the command sweep, so this program goes on where it was stopped, except for times. On two cores a seed takes half an
-hour.
+Searches learning rate, entropy bonus, networks and epochs of Cartpole-Swingup with plain networks, in ranges around a
+bad default: by random search without pruning, and as `sweep` does by default (tpe, asha), with several seeds. A seed is
+also that of the trainings, on which depends how many trials reach the threshold. What counts is the env steps of all
+trials until the first one reaches it: of random search the median over random orders of its trials, one after the
+other; of the other what two trials side by side have done. Then shorter trials, two side by side, and one after the
+other. Each is the command sweep, so this program goes on where it was stopped, except for times. On two cores a seed
+takes half an hour.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SPACE = (
     ("agent.actor.hidden-dims,agent.critic.hidden-dims", "choice", "4", "16", "64 64", "128 128"),
     ("agent.algorithm.num-learning-epochs", "int", "1", "8"),
 )
-FIXED = ("--agent.algorithm.schedule", "fixed")
+FIXED = ("--agent.algorithm.schedule", "fixed", "--agent.algorithm.symmetry-cfg.no-use-equivariant-networks")
 ORDERS = 10_000
 
 

@@ -16,8 +16,8 @@ def resolve(world_size: int, **options: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("world_size", "options", "expected"),
     [
-        (1, {}, (1024, 100)),
-        (4, {}, (1024, 100)),
+        (1, {}, (256, 100)),
+        (4, {}, (256, 100)),
         (4, {"num_envs": 32, "max_iterations": 7}, (32, 7)),
         (4, {"num_envs_total": 4096}, (1024, 100)),
         (3, {"num_envs_total": 3}, (1, 100)),
@@ -51,8 +51,8 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
 
 def test_the_default_number_of_environments_is_that_of_where_they_step() -> None:
     config = make_train_config("Cartpole-Balance")
-    assert (default_num_envs(config, "cpu"), default_num_envs(config, "cuda:0")) == (1024, 4096)
-    assert default_num_envs(make_train_config("Cartpole-Balance", engine="native"), "cuda:0") == 1024
+    assert (default_num_envs(config, "cpu"), default_num_envs(config, "cuda:0")) == (256, 4096)
+    assert default_num_envs(make_train_config("Cartpole-Balance", engine="native"), "cuda:0") == 256
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: 
 
 def test_a_gpu_has_a_default_of_its_own() -> None:
     config = make_train_config("Quadruped-Velocity-Flat")
-    assert resolve_run_size(config, 1, "cpu").num_envs == 512
+    assert resolve_run_size(config, 1, "cpu").num_envs == 256
     assert resolve_run_size(config, 1, "cuda:0").num_envs == 4096
     chosen = make_train_config("Quadruped-Velocity-Flat", num_envs=512)
     assert resolve_run_size(chosen, 1, "cuda:0").num_envs == 512

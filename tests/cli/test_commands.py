@@ -116,9 +116,9 @@ def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert log_dir.endswith("/torchrunx")
     assert answer["preflight"]["log_root_writable"] is True
     memory = answer["memory"]
-    assert memory["total_bytes"] == memory["rollout_bytes"] == 1024 * 24 * (16 + 21 + 12)
+    assert memory["total_bytes"] == memory["rollout_bytes"] == 256 * 24 * (16 + 21 + 12)
     assert memory["available_bytes"] > memory["total_bytes"]
-    assert memory["summary"].startswith("1.2 MB per rank (1.2 MB for a rollout), of ")
+    assert memory["summary"].startswith("301 kB per rank (301 kB for a rollout), of ")
     assert list(tmp_path.iterdir()) == []
 
 
