@@ -100,7 +100,7 @@ def judge_lift(env: Env, policy: Policy) -> list[float]:
         _, _, terminated, _ = env.step(policy(env.observe()))
         lost |= terminated
     distance = (env.qpos("cube")[:, :3] - env.command("place")).norm(dim=1)
-    return [100 * ((distance <= 0.02) & ~lost).float().mean().item(), 100 * distance[~lost].mean().item()]
+    return [100 * ((distance <= 0.02) & ~lost).double().mean().item(), 100 * distance[~lost].mean().item()]
 
 
 def judge_reorient(env: Env, policy: Policy) -> list[float]:
@@ -113,7 +113,7 @@ def judge_reorient(env: Env, policy: Policy) -> list[float]:
         holding &= ~terminated
         goals += (env.command("goal") != goal).any(dim=1) & holding
         held_s += env.step_dt * holding
-    return [goals.mean().item(), 100 * (1 - holding.float().mean().item()), held_s.mean().item()]
+    return [goals.mean().item(), 100 * (~holding).double().mean().item(), held_s.mean().item()]
 
 
 def judge_walk(env: Env, policy: Policy) -> list[float]:
@@ -145,7 +145,7 @@ def judge_walk(env: Env, policy: Policy) -> list[float]:
     return [
         torch.cat(planar).mean().item(),
         torch.cat(turning).mean().item(),
-        100 * (1 - standing.float().mean().item()),
+        100 * (~standing).double().mean().item(),
         100 * lifted.mean().item(),
         100 * lifted.sort().values[lifted.numel() // 10].item(),
         torch.cat(duty).mean().item(),
