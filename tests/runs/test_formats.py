@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from mjtrain.catalog import load_task
 from mjtrain.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.checkpoint_formats import FORMAT, upgrade
 from mjtrain.cli import play
 from mjtrain.cli import train as train_command
-from mjtrain.config import RobotConfig, from_plain
+from mjtrain.config import PpoConfig, RobotConfig, from_plain
 from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
 from mjtrain.errors import RequestError
 from mjtrain.runs.upgrade import upgrade_params
@@ -34,6 +35,7 @@ RECORDED = [
     *("--gpu-ids", "None", "--num-threads", "1", "--seed", "5", "--num-envs", "2", "--max-iterations", "3"),
     *("--logger", "none", "--agent.num-steps-per-env", "4", "--agent.algorithm.num-mini-batches", "2"),
     *("--agent.actor.hidden-dims", "4", "--agent.critic.hidden-dims", "4"),
+    *("--agent.actor.activation", "elu", "--agent.critic.activation", "elu"),
 ]
 """The settings that made the runs, and one more iteration."""
 SHORT = ["--env.episode-length-s", "0.2"]
@@ -53,8 +55,11 @@ def test_a_recorded_run_resumes(
 ) -> None:
     run_dir = unpack(format_folder, name, tmp_path)
     num_ranks = 2 if name.endswith("two_ranks") else 1
-    ranks = ["--num-workers", "2"] if num_ranks == 2 else []
-    train_command.main([TASKS[name], "--resume", str(run_dir), *RECORDED, *ranks])
+    flags = ["--num-workers", "2"] if num_ranks == 2 else []
+    algorithm = load_task(TASKS[name]).agent.algorithm
+    if isinstance(algorithm, PpoConfig) and algorithm.symmetry_cfg.use_equivariant_networks:  # which came later
+        flags.append("--agent.algorithm.symmetry-cfg.no-use-equivariant-networks")
+    train_command.main([TASKS[name], "--resume", str(run_dir), *RECORDED, *flags])
     text = "".join(capsys.readouterr())
     assert "resuming from" in text
     assert not re.search("start anew|start again", text), "environments and random numbers were not restored"

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.moments import normalise
 from mjtrain.rl.auxiliary import AuxiliaryLoss
+from mjtrain.rl.equivariant import EquivariantModel
 from mjtrain.rl.fast_steps import make_fast
 from mjtrain.rl.mini_batches import MiniBatches
 from mjtrain.rl.symmetry import MirrorSymmetry
@@ -122,6 +123,14 @@ class Ppo(PPO):
         if self._is_supervised:
             losses["auxiliary"] = losses.pop("symmetry")
         return losses
+
+    def broadcast_parameters(self) -> None:
+        """Give all ranks the networks of rank 0; see RSL-RL."""
+        super().broadcast_parameters()
+        for network in (self._raw_actor, self._raw_critic):
+            if isinstance(network, EquivariantModel):  # its parameters are not in its state dictionary
+                for parameter in network.parameters():
+                    torch.distributed.broadcast(parameter.data, src=0)
 
     def reduce_parameters(self) -> None:
         """Average the gradients over ranks as RSL-RL does; the KL divergence rides along in the same collective."""
