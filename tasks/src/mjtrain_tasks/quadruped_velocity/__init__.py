@@ -89,7 +89,7 @@ def make_rough() -> TaskConfig:
     term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
     env = replace(
         env,
-        robot=replace(env.robot, timestep=0.005),  # in 10 ms a foot gets too deep into a height field
+        robot=replace(env.robot, timestep=0.005),  # no robot learned to walk on it by 10 ms (docs/speedrun.md)
         decimation=4,
         episode_length_s=10.0,
         commands={"velocity": term},
