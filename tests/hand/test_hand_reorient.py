@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import mjtrain
+from mjtrain import rotations
 from mjtrain.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import objects
@@ -56,6 +57,15 @@ def test_there_is_no_progress_in_the_draw_of_a_goal(env: Env) -> None:
     env.step(torch.zeros(NUM_ENVS, env.num_actions))
     speed = progress(env, command="goal", before="before", object=CUBE)
     assert (speed == 0.0).all()  # the orientation before the next env step is the present one
+
+
+def test_policy_cannot_tell_orientations_in_which_the_cube_looks_the_same(env: Env) -> None:
+    put_cube(env)  # at rest
+    critic = env.observe()["critic"].clone()  # what the actor sees, without noise, and more
+    start, turn = env.state.qpos[:, env.engine.layout.qpos[CUBE]][:, 3:].clone(), torch.tensor([0.5, 0.5, -0.5, 0.5])
+    env.command("goal")[:] = rotations.multiply(env.command("goal"), turn.expand(NUM_ENVS, 4))
+    put_cube(env, quaternion=rotations.multiply(start, turn.expand(NUM_ENVS, 4)))
+    torch.testing.assert_close(env.observe()["critic"], critic, atol=1e-4, rtol=0)
 
 
 def test_cube_that_left_the_hand_ends_the_episode(env: Env) -> None:

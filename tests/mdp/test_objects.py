@@ -1,5 +1,6 @@
 """Functions for moving objects, compared with MuJoCo's own rotations."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from mjtrain import rotations
 from mjtrain.config import ActionTerm, CommandTerm, CurriculumTerm, EnvConfig, RobotConfig
 from mjtrain.env.env import Env
 from mjtrain.errors import RequestError
@@ -145,6 +147,41 @@ def test_seen_from_the_palm_as_a_sensor_of_mujoco_sees_it(env: Env) -> None:
     np.testing.assert_allclose(numbers(axes), expected, atol=1e-5)
     expected = in_each_world(lambda turn: matrix(turn)[:, :2].T.ravel(), env.state.qpos[:, 5:])
     np.testing.assert_allclose(numbers(objects.orientation_in(env, object="cube")), expected, atol=1e-6)
+
+
+def test_orientation_of_a_cube_is_the_same_for_its_24_rotations_only(env: Env) -> None:
+    qpos = env.state.qpos[:2].clone()
+    turns = list(itertools.product(*[(0.0, math.pi / 2, math.pi, -math.pi / 2)] * 3))
+    alike = rotations.from_euler(*torch.tensor(turns, dtype=qpos.dtype).unbind(dim=1))
+    cubes = _describe(env, rotations.multiply(qpos[0, 5:].expand(len(alike), 4), alike))
+    torch.testing.assert_close(cubes, cubes[:1].expand_as(cubes), atol=1e-5, rtol=0)
+
+    drawn = objects.orientation_command(env)
+    described = _describe(env, drawn)
+    missing = rotations.multiply(rotations.conjugate(drawn[1:]), drawn[:-1])
+    scalar = [rotations.multiply(missing, turn.expand_as(missing))[:, 0].abs() for turn in alike]
+    angle = 2 * torch.stack(scalar).amax(dim=0).clamp(max=1.0).acos()  # to the nearest that looks the same
+    distance = (described[1:] - described[:-1]).norm(dim=1)
+    assert (distance / angle).min() > 0.5
+    assert (distance / angle).max() < 8.0  # continuous
+
+
+def test_orientation_of_a_cube_in_the_frame_of_the_palm(env: Env) -> None:
+    seen = objects.cube_orientation_in(env, object="cube", orientation_sensor="palm_orientation")
+    assert (seen - objects.cube_orientation_in(env, object="cube")).abs().max() > 0.1
+    expected = _describe(env, env.sensor("cube_turned_from_palm"))
+    torch.testing.assert_close(seen, expected, atol=1e-4, rtol=0)
+
+
+def _describe(env: Env, quaternions: torch.Tensor) -> torch.Tensor:
+    """Return `cube_orientation_in` for orientations of the cube, one after the other. Shape (len(quaternions), 9)."""
+    columns = []
+    for part in quaternions.split(env.num_envs):
+        qpos = env.state.qpos.clone()
+        qpos[: len(part), 5:] = part
+        env.engine.reset(torch.ones(env.num_envs, dtype=torch.bool), qpos, torch.zeros_like(env.state.qvel))
+        columns.append(objects.cube_orientation_in(env, object="cube")[: len(part)])
+    return torch.cat(columns)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,34 @@ def orientation_in(env: Env, *, object: str, orientation_sensor: str | None = No
     return rotations.first_axes(quaternion)
 
 
+def cube_orientation_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+    """Orientation of a cube relative to a tool or a palm, the same for the 24 rotations that leave its shape as it is.
+
+    To the physics these 24 are one, if mass and friction are the same on all faces. A policy that sees nothing else of
+    the orientation than this and `remaining_rotation` acts alike in all of them, and what it learns in one it knows in
+    the others.
+
+    Args:
+        env: The environment.
+        object: Name of the free joint. The faces are normal to the axes of the body.
+        orientation_sensor: A framequat sensor on the tool. None: relative to the world.
+
+    Returns:
+        The sums over the three axes of the cube of x^4, y^4, z^4 (less their mean over all rotations, 3/5), x^3 y,
+        x y^3, x^3 z, x z^3, y^3 z and y z^3, where (x, y, z) is the axis in the frame of the tool, times 2.5. They are
+        continuous, and the same for two orientations only if these look the same. Shape (num_envs, 9).
+    """
+    quaternion = env.qpos(object)[:, 3:]
+    if orientation_sensor is not None:
+        quaternion = rotations.multiply(rotations.conjugate(env.sensor(orientation_sensor)), quaternion)
+    x_and_y = rotations.first_axes(quaternion).unflatten(1, (2, 3))
+    axes = torch.cat([x_and_y, torch.linalg.cross(x_and_y[:, :1], x_and_y[:, 1:])], dim=1)
+    squares, cubes = axes**2, axes**3
+    fourth = 2.5 * ((squares**2).sum(dim=1) - 0.6)
+    pairs = [(cubes[..., i] * axes[..., j]).sum(dim=1) for i, j in ((0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1))]
+    return torch.cat([fourth, 2.5 * torch.stack(pairs, dim=1)], dim=1)
+
+
 def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
     """Angle between two orientations as `orientation_in` gives them, for `ObservationTerm.estimate_error`, in rad.
 

@@ -62,7 +62,7 @@ def make_env() -> EnvConfig:
         "cube_position": observation(objects.position_in, object=CUBE, position_sensor=PALM).replace(
             noise=0.003, scale=30.0
         ),
-        "cube_orientation": observation(objects.orientation_in, object=CUBE).replace(noise=0.02),
+        "cube_orientation": observation(objects.cube_orientation_in, object=CUBE).replace(noise=0.02),
         "cube_velocity": observation(objects.linear_velocity_in, object=CUBE).replace(noise=0.02, scale=5.0),
         "cube_turning": observation(objects.angular_velocity_in, object=CUBE).replace(noise=0.1, scale=0.3),
         "rotation_to_goal": observation(objects.remaining_rotation, **goal).replace(noise=0.02),
