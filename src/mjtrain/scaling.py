@@ -1,10 +1,11 @@
-"""Measure weak and strong scaling over ranks, by running the command train."""
+"""Measure how a task scales over ranks, by running the command train."""
 
 import importlib.util
 import json
 import statistics
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,10 @@ from mjtrain.errors import RequestError
 from mjtrain.plotting.curves import elapsed_s
 from mjtrain.runs.metrics import parse_metrics
 
-Mode = Literal["weak", "strong"]
+Mode = Literal["weak", "strong", "apart"]
+
+Rows = list[dict[str, Any]]
+"""The metrics of a run, by iteration."""
 
 WARM_UP_ITERATIONS = 5
 """Iterations at the start of a run that are not counted: first allocations, kernels, caches."""
@@ -21,10 +25,16 @@ WARM_UP_ITERATIONS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
-    """One run of a scaling experiment; times are those of its median iteration, in seconds: the parts add up."""
+    """One size of a scaling experiment; times are those of the median iteration, in seconds: the parts add up.
+
+    Where the ranks are trainings of their own, speeds are added up, and times and rewards are those of the first one.
+    """
 
     mode: Mode
-    """weak: environments per rank fixed. strong: environments of the whole job fixed."""
+    """weak: environments per rank fixed. strong: environments of the whole job fixed.
+
+    apart: as weak, but each rank is a training of its own, so that none waits for another.
+    """
 
     num_ranks: int
     num_envs_per_rank: int
@@ -57,7 +67,7 @@ class ScalingStudy:
     """Which experiments."""
 
     num_envs: int
-    """Environments per rank for weak scaling, of the whole job for strong scaling."""
+    """Environments of the whole job for strong scaling, per rank for the others."""
 
     max_iterations: int
     """Iterations of each run."""
@@ -91,17 +101,19 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         for count in study.ranks:
             if study.num_envs % count:
                 raise RequestError(f"--num-envs {study.num_envs}: strong scaling cannot split it over {count} ranks")
-    points, trained = [], {}
+    points: list[ScalingPoint] = []
+    trained: dict[tuple[int, int, int], list[Rows]] = {}
     for mode in study.modes:
-        rows = {}
+        jobs = {}
         for count in study.ranks:
-            size = (count, study.num_envs if mode == "weak" else study.num_envs // count)
+            num_jobs, num_ranks = (count, 1) if mode == "apart" else (1, count)
+            size = (num_jobs, num_ranks, study.num_envs // count if mode == "strong" else study.num_envs)
             if size not in trained:
                 trained[size] = _train(study, *size)
-            rows[count] = trained[size]
+            jobs[count] = trained[size]
         fewest = study.ranks[0]
-        base = _median_speed(rows[fewest]) / fewest
-        points += [_summarise(mode, count, metrics, base) for count, metrics in rows.items()]
+        base = _median_speed(jobs[fewest]) / fewest
+        points += [_summarise(mode, count, rows, base) for count, rows in jobs.items()]
     return points
 
 
@@ -124,47 +136,56 @@ def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
     return table
 
 
-def _train(study: ScalingStudy, num_ranks: int, num_envs: int) -> list[dict[str, Any]]:
-    """Run the command train with a number of environments per rank, and return its metrics."""
-    where = (
-        ["--gpu-ids", *map(str, range(num_ranks))]
-        if study.on_gpus
-        else ["--gpu-ids", "None", "--num-workers", str(num_ranks), "--num-threads", "1"]
-    )
-    log_root = study.out_dir / f"{num_ranks}_x_{num_envs}"
-    command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, "--num-envs", str(num_envs)]
-    command += ["--logger", "none"]
-    command += ["--max-iterations", str(study.max_iterations), "--log-root", str(log_root), *study.train_flags]
-    before = set(log_root.glob("*/*"))
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        kind = RequestError if done.returncode == 2 else RuntimeError
-        raise kind(f"{num_ranks} ranks with {num_envs} environments each: {done.stderr.strip()}")
-    (run_dir,) = set(log_root.glob("*/*")) - before
-    rows, _ = parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())
-    return rows
+def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) -> list[Rows]:
+    """Run the command train with a number of environments per rank, several times at once, and return their metrics."""
+    runs = study.out_dir / f"{num_jobs}_jobs_of_{num_ranks}_x_{num_envs}"
+    before = set(runs.glob("*/*/*"))
+    with ExitStack() as started:
+        processes = []
+        for job in range(num_jobs):
+            log_root = runs / str(job)
+            log_root.mkdir(parents=True, exist_ok=True)
+            gpus = [str(job * num_ranks + rank) for rank in range(num_ranks)]
+            where = ["--gpu-ids", *gpus] if study.on_gpus else ["--gpu-ids", "None", "--num-workers", str(num_ranks)]
+            command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, "--logger", "none"]
+            command += [] if study.on_gpus else ["--num-threads", "1"]
+            command += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
+            command += ["--log-root", str(log_root), *study.train_flags]
+            console = started.enter_context((log_root / "console.txt").open("w"))
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=console))
+            started.callback(processes[-1].wait)
+            started.callback(processes[-1].terminate)  # which does nothing to one that has ended
+        for process in processes:
+            process.wait()
+    for job, process in enumerate(processes):
+        if process.returncode != 0:
+            kind = RequestError if process.returncode == 2 else RuntimeError
+            reason = (runs / str(job) / "console.txt").read_text().strip()
+            raise kind(f"{num_ranks} ranks with {num_envs} environments each: {reason}")
+    run_dirs = set(runs.glob("*/*/*")) - before
+    return [parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())[0] for run_dir in sorted(run_dirs)]
 
 
-def _counted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _counted(rows: Rows) -> Rows:
     return rows[min(WARM_UP_ITERATIONS, len(rows) - 1) :]
 
 
-def _median_speed(rows: list[dict[str, Any]]) -> float:
-    return statistics.median(row["env_steps_per_second"] for row in _counted(rows))
+def _median_speed(jobs: list[Rows]) -> float:
+    return sum(statistics.median(row["env_steps_per_second"] for row in _counted(rows)) for rows in jobs)
 
 
 def _iteration_s(row: dict[str, Any]) -> float:
     return row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
 
 
-def _summarise(mode: Mode, num_ranks: int, rows: list[dict[str, Any]], base: float) -> ScalingPoint:
-    speed = _median_speed(rows)
+def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> ScalingPoint:
+    speed, rows = _median_speed(jobs), jobs[0]
     by_time = sorted(_counted(rows), key=_iteration_s)
     median = by_time[len(by_time) // 2]
     return ScalingPoint(
         mode=mode,
         num_ranks=num_ranks,
-        num_envs_per_rank=rows[0]["num_envs_total"] // num_ranks,
+        num_envs_per_rank=rows[0]["num_envs_total"] * len(jobs) // num_ranks,
         env_steps_per_second=speed,
         iteration_s=_iteration_s(median),
         collect_s=median["collect_time_s"],

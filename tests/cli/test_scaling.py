@@ -1,6 +1,7 @@
 """The command scaling, with real trainings."""
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.scaling import main
+from mjtrain.runs.metrics import parse_metrics
 
 
 def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
@@ -51,6 +53,21 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
     assert 0 not in seeds
 
 
+def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["Cartpole-Balance", "--mode", "apart", "--num-envs", "64", "--max-iterations", "8", "--out", str(tmp_path)])
+    rows = [line.split(" | ")[:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| apart")]
+    assert rows == [["| apart", "1", "64"], ["| apart", "2", "64"]]
+    alone, both = json.loads((tmp_path / "scaling.json").read_text())
+    speeds = [
+        statistics.median(row["env_steps_per_second"] for row in parse_metrics(path.read_text().splitlines())[0][5:])
+        for path in tmp_path.glob("2_jobs_of_1_x_64/*/*/*/metrics.jsonl")
+    ]
+    assert len(speeds) == 2
+    assert both["env_steps_per_second"] == pytest.approx(sum(speeds))
+    assert both["efficiency"] == pytest.approx(sum(speeds) / (2 * alone["env_steps_per_second"]))
+    assert both["wait_s"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -59,7 +76,7 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
         ("Cartpole-Balance --ranks 0 1", "--ranks 0 1: give numbers from 1 up"),
         ("Cartpole-Balance --ranks 1 3 --num-envs 64 --mode strong", "cannot split it over 3 ranks"),
         ("Cartpole-Balance -- --num-envs 3", "--num-envs: is decided by scaling"),
-        ("Cartpole-Balance --mode sideways", "--mode sideways: choose from weak, strong"),
+        ("Cartpole-Balance --mode sideways", "--mode sideways: choose from weak, strong, apart"),
         ("Cartpole-Balance --ranks 1 --max-iterations 0", "--max-iterations 0: must be at least 1"),
     ],
 )

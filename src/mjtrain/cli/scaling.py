@@ -17,11 +17,12 @@ class Options:
     ranks: tuple[int, ...] = (1, 2)
     """Numbers of ranks to train with."""
 
-    mode: tuple[Literal["weak", "strong"], ...] = ("weak", "strong")
-    """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly."""
+    mode: tuple[Literal["weak", "strong", "apart"], ...] = ("weak", "strong")
+    """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly. apart: as weak, but each rank is a
+    training of its own, which waits for no other; what the hardware gives to so many at once."""
 
     num_envs: int = 4096
-    """Environments, per rank or of the whole job."""
+    """Environments, per rank or, with strong, of the whole job."""
 
     max_iterations: int = 25
     """Iterations of each run."""
