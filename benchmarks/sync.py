@@ -3,7 +3,9 @@
     uv run benchmarks/sync.py                                      # nets of 512-256-128, two CPU ranks
     uv run benchmarks/sync.py --hidden-dims 64 64 --num-envs 1024
 
-Two ranks over gloo, each with one thread. "RSL-RL" is its own PPO and its own normalisers in the same loop.
+Two ranks over gloo, each with one thread. "RSL-RL" is its own PPO and its own normalisers in the same loop. "late" is
+the part of the time in collectives in which the other rank had not come yet, as a mean over both ranks; what is left is
+the transport.
 """
 
 import argparse
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
@@ -32,29 +35,38 @@ def measure(context: RankContext, config: TrainConfig, num_iterations: int) -> d
     for _ in range(WARM_UP):
         next(iterations)
     counts: Counter[str] = Counter()
+    begins: list[float] = []  # of each collective, by a clock that all processes of this host share
     spent_s = 0.0
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             nonlocal spent_s
-            begin = time.perf_counter()
+            begins.append(time.monotonic())
             result = function(*args, **kwargs)
-            spent_s += time.perf_counter() - begin
+            spent_s += time.monotonic() - begins[-1]
             counts[name] += 1
             return result
 
         return wrapper
 
-    for name in COLLECTIVES:
-        setattr(dist, name, counted(name, getattr(dist, name)))
-    shares, spent, totals = [], [], []
+    functions = {name: getattr(dist, name) for name in COLLECTIVES}
+    for name, function in functions.items():
+        setattr(dist, name, counted(name, function))
+    shares, spent, totals, slices = [], [], [], []
     for _ in range(num_iterations):
-        before_s, begin = spent_s, time.perf_counter()
+        before_s, begin, first = spent_s, time.perf_counter(), len(begins)
         next(iterations)
         total_s = time.perf_counter() - begin
         shares.append((spent_s - before_s) / total_s)
         spent.append(spent_s - before_s)
         totals.append(total_s)
+        slices.append(slice(first, len(begins)))
+    for name, function in functions.items():
+        setattr(dist, name, function)
+    arrivals = torch.tensor(begins, dtype=torch.float64)
+    by_rank = [torch.empty_like(arrivals) for _ in range(context.world_size)]
+    dist.all_gather(by_rank, arrivals)
+    late_s = (torch.stack(by_rank).amax(dim=0) - torch.stack(by_rank)).mean(dim=0)
     counts_per_iteration = {name: count / num_iterations for name, count in counts.items()}
     before = time.perf_counter()
     for _ in range(10):
@@ -64,6 +76,7 @@ def measure(context: RankContext, config: TrainConfig, num_iterations: int) -> d
         "counts": counts_per_iteration,
         "share": statistics.median(shares),
         "spent_s": statistics.median(spent),
+        "late_s": statistics.median(late_s[part].sum().item() for part in slices),
         "iteration_s": statistics.median(totals),
         "drift_s": drift_s,
     }
@@ -81,7 +94,15 @@ def main() -> None:
     actor, critic = (
         replace(model, hidden_dims=tuple(arguments.hidden_dims)) for model in (config.agent.actor, config.agent.critic)
     )
-    widths = {"collectives": 12, "in them, ms": 13, "iteration, ms": 15, "share, %": 10, "drift check, ms": 17, "%": 7}
+    widths = {
+        "collectives": 12,
+        "in them, ms": 13,
+        "late, ms": 10,
+        "iteration, ms": 15,
+        "share, %": 10,
+        "drift check, ms": 17,
+        "%": 7,
+    }
     print(" " * 10 + "".join(f"{title:>{width}}" for title, width in widths.items()))
     for name, class_name in (("mjtrain", "mjtrain.rl.ppo:Ppo"), ("RSL-RL", "PPO")):
         algorithm = replace(config.agent.algorithm, class_name=class_name)
@@ -90,7 +111,7 @@ def main() -> None:
         result = launch(measure, replace(config, agent=agent), arguments.num_iterations, launch=where)
         print(
             f"{name:10}{sum(result['counts'].values()):12.0f}{1e3 * result['spent_s']:13.1f}"
-            f"{1e3 * result['iteration_s']:15.1f}{100 * result['share']:10.1f}"
+            f"{1e3 * result['late_s']:10.1f}{1e3 * result['iteration_s']:15.1f}{100 * result['share']:10.1f}"
             f"{1e3 * result['drift_s']:17.2f}{100 * result['drift_s'] / result['iteration_s']:7.2f}"
             f"   {', '.join(f'{count:.0f} {kind}' for kind, count in result['counts'].items())}"
         )
