@@ -3,9 +3,9 @@
     uv run benchmarks/sync.py                                      # nets of 512-256-128, two CPU ranks
     uv run benchmarks/sync.py --hidden-dims 64 64 --num-envs 1024
 
-Two ranks over gloo, each with one thread. "RSL-RL" is its own PPO and its own normalisers in the same loop. "late" is
-the part of the time in collectives in which the other rank had not come yet, as a mean over both ranks; what is left is
-the transport.
+Two ranks over gloo, each with one thread; the times are those of rank 0. "RSL-RL" is its own PPO and its own
+normalisers in the same loop, without equivariant networks, which drift there. "late" is the part of the time in
+collectives in which the other rank had not come yet; what is left is the transport.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
+from mjtrain import LaunchConfig, RankContext, SymmetryConfig, TrainConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
@@ -66,7 +66,7 @@ def measure(context: RankContext, config: TrainConfig, num_iterations: int) -> d
     arrivals = torch.tensor(begins, dtype=torch.float64)
     by_rank = [torch.empty_like(arrivals) for _ in range(context.world_size)]
     dist.all_gather(by_rank, arrivals)
-    late_s = (torch.stack(by_rank).amax(dim=0) - torch.stack(by_rank)).mean(dim=0)
+    late_s = torch.stack(by_rank).amax(dim=0) - arrivals
     counts_per_iteration = {name: count / num_iterations for name, count in counts.items()}
     before = time.perf_counter()
     for _ in range(10):
@@ -105,7 +105,8 @@ def main() -> None:
     }
     print(" " * 10 + "".join(f"{title:>{width}}" for title, width in widths.items()))
     for name, class_name in (("mjtrain", "mjtrain.rl.ppo:Ppo"), ("RSL-RL", "PPO")):
-        algorithm = replace(config.agent.algorithm, class_name=class_name)
+        symmetry = config.agent.algorithm.symmetry_cfg if name == "mjtrain" else SymmetryConfig()
+        algorithm = replace(config.agent.algorithm, class_name=class_name, symmetry_cfg=symmetry)
         agent = replace(config.agent, actor=actor, critic=critic, algorithm=algorithm)
         where = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
         result = launch(measure, replace(config, agent=agent), arguments.num_iterations, launch=where)
