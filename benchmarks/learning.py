@@ -23,10 +23,9 @@ import torch
 import yaml
 from judges import GOALS, Goal
 
-from mjtrain import LaunchConfig, RankContext, launch
+from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint, recorded_learner
-from mjtrain.config import LearnerConfig
+from mjtrain.checkpoint import load_checkpoint
 from mjtrain.learners import make_policy
 from mjtrain.plotting.curves import Group, RunCurves, elapsed_s
 from mjtrain.plotting.draw import draw_curves
@@ -64,15 +63,17 @@ def read_rows(run_dir: Path) -> Rows:
 
 
 def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any]) -> tuple[list[float], int]:
-    """Judge a checkpoint over one episode in each of many worlds; return the figures and the longest episode."""
+    """Judge a checkpoint over one episode in each of many worlds; return the figures and the longest episode.
+
+    The worlds are the task's, whatever the run's own were; the networks are those of the run.
+    """
     goal = GOALS[task]
     config = make_train_config(task, num_envs=NUM_EPISODES)
     quiet = replace(config.env, observation_noise=False)
     config = replace(config, env=quiet if goal.adapt is None else goal.adapt(quiet, last))
     env = make_env(context, config)
-    content = load_checkpoint(checkpoint, context.device)
-    learner = LearnerConfig(name=recorded_learner(content))
-    policy = make_policy(config.agent, learner, env.observe(), env.num_actions)
+    content, run = load_checkpoint(checkpoint, context.device), Run(checkpoint.parent)
+    policy = make_policy(run.config.agent, run.config.learner, env.observe(), env.num_actions)
     policy.load(content, checkpoint)
     env.reset(torch.ones(NUM_EPISODES, dtype=torch.bool))
     with torch.inference_mode():
