@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mjtrain import LaunchConfig, RankContext, SymmetryConfig, TrainConfig, launch
+from mjtrain import LaunchConfig, PpoConfig, RankContext, SymmetryConfig, TrainConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.rl.runner import Runner
 from mjtrain.training import make_env
@@ -105,6 +105,7 @@ def main() -> None:
     }
     print(" " * 10 + "".join(f"{title:>{width}}" for title, width in widths.items()))
     for name, class_name in (("mjtrain", "mjtrain.rl.ppo:Ppo"), ("RSL-RL", "PPO")):
+        assert isinstance(config.agent.algorithm, PpoConfig)
         symmetry = config.agent.algorithm.symmetry_cfg if name == "mjtrain" else SymmetryConfig()
         algorithm = replace(config.agent.algorithm, class_name=class_name, symmetry_cfg=symmetry)
         agent = replace(config.agent, actor=actor, critic=critic, algorithm=algorithm)
