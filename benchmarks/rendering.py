@@ -10,7 +10,8 @@ also computes the poses from qpos and writes the images. Shares of it, and its r
 time, which other work on the machine does not change much. Exits with 1 if the ratio is above 1.2.
 
 --rays compares with what MuJoCo itself can give for depth on its threads, a rangefinder on the camera and
-`mujoco.batch.Batch.ray`; --training trains Cartpole-Balance-Vision for a while and prints the share of rendering.
+`mujoco.batch.Batch.ray`; --training trains Cartpole-Balance-Vision, or the task that it names, for a while and prints
+the share of rendering.
 """
 
 import argparse
@@ -201,24 +202,27 @@ def print_share_of_a_step(args: argparse.Namespace) -> None:
 
 def print_share_of_an_iteration(args: argparse.Namespace) -> None:
     """Train for some iterations, and print how much of one is rendering."""
-    task = load_task(TASK)
+    task = load_task(args.training)
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(Path(sys.executable).parent / "train"), TASK, "--logger", "none", "--max-iterations", "8"]
-        command += ["--log-root", folder, "--gpu-ids", "None" if args.device == "cpu" else "0"]
+        command = [str(Path(sys.executable).parent / "train"), args.training, "--logger", "none"]
+        command += ["--max-iterations", "8", "--log-root", folder]
+        command += ["--gpu-ids", "None" if args.device == "cpu" else "0"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         (file,) = Path(folder).rglob("metrics.jsonl")
         rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows = [row for row in rows if "event" not in row][2:]
     collect_s, learn_s = (statistics.median(row[f"{name}_time_s"] for row in rows) for name in ("collect", "learn"))
     num_envs = rows[0]["num_envs_total"]
-    model, _ = load_model(task.env)
-    renderer = CameraRenderer(model, num_envs, task.env.cameras, device=args.device, num_threads=args.threads)
-    qpos = scatter(model, num_envs, args.device)
-    render_s = time_in_turns({"render": lambda: renderer.render(qpos)}, 20, args.device)["render"] / 1000
-    render_s *= task.agent.num_steps_per_env
+    engine = "native" if args.device == "cpu" else "warp"
+    env = Env(task.env, make_engine(engine, task.env, num_envs, args.device, args.threads), seed=0)
+    for _ in range(20):  # until what falls lies
+        env.step(torch.zeros(num_envs, env.num_actions, device=env.device))
+    functions = {"render": lambda: env.cameras.renderer.render(env.state.qpos)}
+    render_s = time_in_turns(functions, 20, args.device)["render"] / 1000 * task.agent.num_steps_per_env
+    env.close()
     print(
-        f"\nTraining of {TASK}, {num_envs} envs: iteration {collect_s + learn_s:.2f} s, collecting {collect_s:.2f} s, "
-        f"rendering {render_s:.2f} s, {100 * render_s / (collect_s + learn_s):.0f} %"
+        f"\nTraining of {args.training}, {num_envs} envs: iteration {collect_s + learn_s:.2f} s, collecting "
+        f"{collect_s:.2f} s, rendering {render_s:.2f} s, {100 * render_s / (collect_s + learn_s):.0f} %"
     )
 
 
@@ -325,7 +329,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rays", action="store_true", help="compare with rays of MuJoCo's own threads")
-    parser.add_argument("--training", action="store_true", help="measure the share of an iteration")
+    parser.add_argument(
+        "--training",
+        nargs="?",
+        const=TASK,
+        metavar="TASK",
+        help=f"measure the share of an iteration; of {TASK} if bare",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     met = print_renderer(args)
