@@ -22,5 +22,8 @@ def test_commanded_places_and_orientations_are_poses(task: str, command: str) ->
     if task == "Arm-Lift-Cube":
         commanded += [1.0, 0.0, 0.0, 0.0]
     elif task == "Hand-Reorient-Cube":
-        commanded = env.qpos("cube")[1, :3].tolist() + commanded
+        x, y, z = env.qpos("cube")[1, :3].tolist()
+        half_diagonal = 3**0.5 * 0.025
+        assert poses[command][2] > z + 1.5 * half_diagonal  # above the cube, which would hide it
+        commanded = [x, y, float(poses[command][2]), *commanded]
     assert poses[command].tolist() == pytest.approx(commanded)

@@ -143,7 +143,7 @@ class CommandTerm(Term):
     and more columns. Viewers mark it."""
 
     object: str = ""
-    """Free joint of the object for which the command is a pose; viewers mark a mere quaternion where the object is."""
+    """Free joint of the object for which the command is a pose; viewers mark a mere quaternion above it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,12 @@ class Kinematics:
             rotations[world] = self._data.xmat.reshape(-1, 3, 3)
         return positions, rotations
 
+    def radius_m(self, free_joint: str) -> float:
+        """Return the radius of a sphere around the origin of the body with this joint that holds its geoms, in m."""
+        body = int(self.model.joint(free_joint).bodyid[0])
+        own = self.model.geom_bodyid == body
+        return float((np.linalg.norm(self.model.geom_pos[own], axis=1) + self.model.geom_rbound[own]).max(initial=0.0))
+
     def _measure(self) -> float:
         home = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_KEY, "home")
         if home >= 0:

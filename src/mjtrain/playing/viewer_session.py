@@ -237,13 +237,19 @@ class PolicySession:
         return lines
 
     def _commanded_pose(self, name: str) -> torch.Tensor:
-        """Complete a command that is a position or a quaternion to a pose. Shape (7,)."""
+        """Complete a command that is a position or a quaternion to a pose. Shape (7,).
+
+        An orientation is shown above its object, where neither the object nor a hand around it hides the mark.
+        """
         env = self.player.env
         command = env.command(name)[self.selected]
         if len(command) == 3:
             return torch.cat([command, command.new_tensor([1.0, 0.0, 0.0, 0.0])])
         if len(command) == 4:
-            return torch.cat([env.qpos(env.config.commands[name].object)[self.selected, :3], command])
+            free_joint = env.config.commands[name].object
+            place = env.qpos(free_joint)[self.selected, :3].clone()
+            place[2] += 2 * self.kinematics.radius_m(free_joint)
+            return torch.cat([place, command])
         return command[:7]
 
     def _look_for_checkpoint(self) -> None:

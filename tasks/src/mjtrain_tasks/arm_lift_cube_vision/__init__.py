@@ -30,7 +30,7 @@ def make_task() -> TaskConfig:
 
     Trains in: not known yet, as no run has ended; the estimate is half an hour on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=600)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=1000)
 
 
 def make_env() -> EnvConfig:
@@ -64,7 +64,13 @@ def make_agent() -> AgentConfig:
         num_steps_per_env=16,
         actor=ModelConfig(
             class_name="CNNModel",
-            cnn_cfg=CnnConfig(output_channels=(16, 32, 32), kernel_size=(8, 4, 3), stride=(4, 2, 1), padding="none"),
+            cnn_cfg=CnnConfig(
+                output_channels=(16, 32, 32),
+                kernel_size=(8, 4, 3),
+                stride=(4, 2, 1),
+                padding="none",
+                activation="relu",
+            ),
             hidden_dims=(128, 64),
             distribution_cfg=DistributionConfig(init_std=1.0),
         ),

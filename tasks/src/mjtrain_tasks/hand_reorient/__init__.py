@@ -1,5 +1,6 @@
 """Hand-Reorient-Cube: turn a cube in the palm of a hand to one commanded orientation after the other."""
 
+from dataclasses import replace
 from typing import Any
 
 from mjtrain import (
@@ -132,12 +133,11 @@ def make_agent() -> AgentConfig:
 
     Observations are scaled by their terms, see `quadruped_velocity.make_agent`.
     """
+    network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
     return AgentConfig(
         num_steps_per_env=32,
         save_interval=50,
-        actor=ModelConfig(
-            hidden_dims=(256, 128), obs_normalization=False, distribution_cfg=DistributionConfig(init_std=0.6)
-        ),
-        critic=ModelConfig(hidden_dims=(256, 128), obs_normalization=False),
+        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.6)),
+        critic=network,
         algorithm=PpoConfig(learning_rate=3e-4, entropy_coef=0.0, desired_kl=0.015, gamma=0.98),
     )

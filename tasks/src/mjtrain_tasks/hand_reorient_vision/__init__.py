@@ -30,7 +30,7 @@ def make_task() -> TaskConfig:
 
     Trains in: not known yet, as no run has ended; the estimate is half an hour on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=512, max_iterations=400)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=512, max_iterations=800)
 
 
 def make_env() -> EnvConfig:
@@ -78,15 +78,22 @@ def make_agent() -> AgentConfig:
     state = hand_reorient.make_agent()
     return replace(
         state,
-        num_steps_per_env=16,
+        num_steps_per_env=8,
         actor=ModelConfig(
             class_name="CNNModel",
-            cnn_cfg=CnnConfig(output_channels=(16, 32, 32), kernel_size=(5, 3, 3), stride=(2, 2, 2), padding="none"),
+            activation="relu",
+            cnn_cfg=CnnConfig(
+                output_channels=(16, 32, 64),
+                kernel_size=(5, 3, 3),
+                stride=(2, 2, 2),
+                padding="none",
+                activation="relu",
+            ),
             hidden_dims=(256, 128),
             distribution_cfg=DistributionConfig(init_std=0.5),
         ),
         algorithm=PpoConfig(
-            learning_rate=5e-4,
+            learning_rate=1e-3,
             num_learning_epochs=3,
             num_mini_batches=8,
             schedule="fixed",
