@@ -248,7 +248,7 @@ class PolicySession:
         if len(command) == 4:
             free_joint = env.config.commands[name].object
             place = env.qpos(free_joint)[self.selected, :3].clone()
-            place[2] += 2 * self.kinematics.radius_m(free_joint)
+            place[2] += 1.5 * self.kinematics.radius_m(free_joint)
             return torch.cat([place, command])
         return command[:7]
 

@@ -28,7 +28,7 @@ PROPRIOCEPTION = ("joint_positions", "joint_velocities", "opening", "last_action
 def make_task() -> TaskConfig:
     """Pick up a cube that only a camera shows, and hold it at a commanded place.
 
-    Trains in: not known yet, as no run has ended; the estimate is half an hour on two CPU cores.
+    Trains in: about 24 minutes, after which the cube is lifted but rarely placed, on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=1000)
 
