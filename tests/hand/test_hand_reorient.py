@@ -77,6 +77,38 @@ def test_cube_that_left_the_hand_ends_the_episode(env: Env) -> None:
     assert not truncated.any()
 
 
+def test_episode_ends_eight_seconds_after_the_last_goal(env: Env) -> None:
+    still = torch.zeros(NUM_ENVS, env.num_actions)
+    steps, wait = round(8.0 / env.step_dt), 20
+    alive = torch.ones(NUM_ENVS, dtype=torch.bool)
+    with_goal = torch.arange(NUM_ENVS) < NUM_ENVS // 2
+    ended_at = torch.full((NUM_ENVS,), -1)
+    for step in range(steps + wait + 10):
+        if step == wait:  # half of the worlds reach a goal
+            qpos = env.state.qpos.clone()
+            quaternion = torch.where(
+                with_goal[:, None], env.command("goal"), qpos[:, env.engine.layout.qpos[CUBE]][:, 3:]
+            )
+            put_cube(env, quaternion=quaternion)
+        else:
+            far = rotations.multiply(
+                env.state.qpos[:, env.engine.layout.qpos[CUBE]][:, 3:],
+                torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(NUM_ENVS, 4),
+            )
+            env.command("goal")[:] = far  # out of reach
+        _, _, terminated, truncated = env.step(still)
+        if step == wait:
+            assert (env.success("goal") == with_goal).sum() > 0.8 * NUM_ENVS
+            alive &= env.success("goal") == with_goal
+        ended_at[alive & truncated & (ended_at < 0)] = step
+        alive &= ~terminated & ~truncated
+    late, early = (ended_at[side & (ended_at >= 0)] for side in (with_goal, ~with_goal))
+    assert len(late) > 2
+    assert len(early) > 2
+    assert ((late - early.max()) - wait).abs().max() <= 1
+    assert (early - steps).abs().max() <= 2
+
+
 def test_still_hand_keeps_the_cube(env: Env) -> None:
     ended = torch.zeros(NUM_ENVS, dtype=torch.bool)
     for _ in range(100):
