@@ -1,6 +1,7 @@
 """Ranks in processes of their own, which are supervised, and started again after failures."""
 
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -8,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
+from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.run import run_host_job
@@ -101,7 +101,7 @@ def run_spawned(
 
 def pickle_function(request: LaunchRequest) -> bytes:
     """Pickle the function and its arguments; only the ranks unpickle them, and report it when that fails."""
-    return cloudpickle.dumps((request.fn, request.args))
+    return pickling.dumps((request.fn, request.args))
 
 
 def unpickle_value(result: RunResult) -> Any:
@@ -109,7 +109,7 @@ def unpickle_value(result: RunResult) -> Any:
     if result.stop_signal is not None:
         leave(result.stop_signal)
     assert result.value is not None
-    return cloudpickle.loads(result.value)
+    return pickle.loads(result.value)
 
 
 def module_path() -> str:

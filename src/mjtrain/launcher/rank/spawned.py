@@ -12,11 +12,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import cloudpickle
-
 from mjtrain import heartbeat
 from mjtrain.errors import RequestError
 from mjtrain.fault_injection import make_heartbeat
+from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
@@ -60,7 +59,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         from mjtrain.worker import rank_scope
 
         heartbeat.current.begin("start")
-        fn, args = cloudpickle.loads(payload)
+        fn, args = pickle.loads(payload)
         where = f"file://{scratch / RENDEZVOUS_NAME}"
         if plan.master is not None:
             where = open_job_store(context, plan.master, plan.connect_timeout_s)
@@ -68,7 +67,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
             heartbeat.current.begin("run")
             value = fn(context, *args)
         flush_standard_streams()
-        returned = cloudpickle.dumps(value) if context.local_rank == 0 else b""
+        returned = pickling.dumps(value) if context.local_rank == 0 else b""
         supervisor.sender.send("done", returned, paused=heartbeat.current.paused)
     except BaseException as error:
         supervisor.fail(error)
@@ -126,7 +125,7 @@ class SupervisorClient:
         interrupted = self._interrupted and isinstance(error, KeyboardInterrupt)
         text = "".join(traceback.format_exception(error))
         try:
-            pickled = cloudpickle.dumps(error)
+            pickled = pickling.dumps(error)
             pickle.loads(pickled)  # many exceptions can be pickled but not restored
         except Exception:
             pickled = b""
