@@ -105,6 +105,23 @@ def test_the_head_that_predicts_has_layers_and_its_loss_a_weight() -> None:
     assert find_for(hidden_dims=()) == [f"{flag}.hidden-dims (none): give at least 1 for each hidden layer"]
 
 
+def test_a_detached_encoder_learns_from_the_group_alone() -> None:
+    flag = "--agent.algorithm.auxiliary-cfg"
+
+    def find_for(group: str, shares: bool) -> list[str]:
+        settings = AuxiliaryConfig(group=group, detach_encoder=True)
+        return find(cnn(), share_cnn_encoders=shares, auxiliary_cfg=settings)
+
+    assert find_for("actor", shares=False) == []
+    assert find_for("", shares=False) == [
+        f"{flag}.detach-encoder: nothing is left for the convolutions to learn from; give {flag}.group"
+    ]
+    assert find_for("actor", shares=True)[-1] == (
+        f"{flag}.detach-encoder: the critic's loss would reach the convolutions by "
+        "--agent.algorithm.share-cnn-encoders; leave out one of them"
+    )
+
+
 def test_a_recurrent_network_needs_an_environment_per_mini_batch() -> None:
     model = ModelConfig(class_name="RNNModel")
     (line,) = find(model, ("actor",), num_envs=3)

@@ -49,9 +49,12 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             yield from _find_cnn_problems(name, model.cnn_cfg, groups)
     if shares:
         yield from _find_sharing_problems(agent, shapes)
-    if isinstance(algorithm, PpoConfig) and algorithm.auxiliary_cfg.group:
-        yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
-        yield from _find_head_problems(algorithm.auxiliary_cfg)
+    if isinstance(algorithm, PpoConfig):
+        if algorithm.auxiliary_cfg.group:
+            yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
+            yield from _find_head_problems(algorithm.auxiliary_cfg)
+        if algorithm.auxiliary_cfg.detach_encoder:
+            yield from _find_detachment_problems(algorithm)
 
 
 def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[str, Shape]) -> str | None:
@@ -125,6 +128,17 @@ def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
         yield f"{flag}.coef {config.coef:g}: must be at least 0, and finite"
     if not config.hidden_dims or min(config.hidden_dims) < 1:
         yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
+
+
+def _find_detachment_problems(algorithm: PpoConfig) -> Iterator[str]:
+    flag = "--agent.algorithm.auxiliary-cfg"
+    if not algorithm.auxiliary_cfg.group:
+        yield f"{flag}.detach-encoder: nothing is left for the convolutions to learn from; give {flag}.group"
+    if algorithm.share_cnn_encoders:
+        yield (
+            f"{flag}.detach-encoder: the critic's loss would reach the convolutions by "
+            "--agent.algorithm.share-cnn-encoders; leave out one of them"
+        )
 
 
 def _find_cnn_problems(name: str, config: CnnConfig, groups: Mapping[str, Shape]) -> Iterator[str]:

@@ -118,6 +118,26 @@ def test_convolutions_learn_the_state_that_the_images_show(tmp_path: Path) -> No
     assert torch.equal(blind(unknown), policy(observations))
 
 
+@pytest.mark.parametrize("detach_encoder", [False, True])
+def test_ppos_gradient_reaches_the_convolutions_unless_they_are_detached(detach_encoder: bool) -> None:
+    """With a head whose loss weighs nothing, they learn from PPO alone."""
+    supervision = AuxiliaryConfig(group="state", hidden_dims=(8,), coef=0.0, detach_encoder=detach_encoder)
+    config = vision(auxiliary_cfg=supervision)
+
+    def train(context: RankContext) -> dict[str, bool]:
+        runner = make_runner(context, config)
+        actor: Any = runner.networks["actor"]
+        before = {name: parameter.detach().clone() for name, parameter in actor.named_parameters()}
+        list(runner.iterate(1))
+        return {name: bool((parameter != before[name]).any()) for name, parameter in actor.named_parameters()}
+
+    moved = mjtrain.launch(train, launch=ALONE)
+    convolutions = {name for name in moved if name.startswith("cnns.")}
+    assert convolutions
+    assert {moved[name] for name in convolutions} == {not detach_encoder}
+    assert all(moves for name, moves in moved.items() if name.startswith("mlp."))
+
+
 def _sometimes_no_image(env: Any) -> torch.Tensor:
     return torch.where(env.episode_step == 3, torch.nan, 0.5)[:, None, None, None].expand(-1, 2, 16, 16)
 

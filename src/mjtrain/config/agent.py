@@ -19,6 +19,9 @@ class AuxiliaryConfig:
     hidden_dims: tuple[int, ...] = (64,)
     """Width of each hidden layer of the head that predicts."""
 
+    detach_encoder: bool = False
+    """Whether the convolutions learn from this loss only: the gradient of PPO's loss then ends before them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SymmetryConfig:

@@ -109,6 +109,7 @@ class CnnModel(CNNModel):
         else:
             self.__dict__["cnns"] = cnns  # not registered as a part of this model
         self.auxiliary_head: AuxiliaryHead | None = None
+        self._detaches_encoder = auxiliary_cfg is not None and auxiliary_cfg["detach_encoder"]
         if auxiliary_cfg is not None:
             group, widths = auxiliary_cfg["group"], tuple(auxiliary_cfg["hidden_dims"])
             self.auxiliary_head = AuxiliaryHead(self.cnn_latent_dim, obs, group, widths, activation)
@@ -124,6 +125,8 @@ class CnnModel(CNNModel):
         encoded = torch.cat([self._encode(group, obs[group]) for group in self.obs_groups_2d], dim=-1)
         if self.auxiliary_head is not None:
             self.image_latent = encoded
+        if self._detaches_encoder:
+            encoded = encoded.detach()
         if not self.obs_groups:
             return encoded
         return torch.cat([MLPModel.get_latent(self, obs, masks, hidden_state), encoded], dim=-1)
