@@ -17,7 +17,7 @@ from mjtrain.mdp import command, curriculum, reward, success, termination, trunc
 from mjtrain.mdp.objects import raise_with_success
 from mjtrain.mdp.rewards import is_successful
 from mjtrain.mdp.terminations import is_successful as has_been_successful
-from mjtrain.mdp.terminations import time_out
+from mjtrain.mdp.terminations import success_time_out, time_out
 from support.envs import NUM_ENVS, make_env
 
 STEP_S = 0.02
@@ -242,6 +242,40 @@ def test_totals_of_ranks_are_added() -> None:
     assert 0 < measured.mean() < LENGTH
 
 
+def test_an_episode_ends_when_success_takes_too_long() -> None:
+    """The time is that since the last success of the episode, or since its beginning, in env steps of a plain loop."""
+    limit, script = 4, Script(60, seed=2)
+
+    def fulfil(env: Env) -> torch.Tensor:
+        return script.fulfilled[script.step] & script.ends[script.step]  # rarely
+
+    def count_step(env: Env) -> torch.Tensor:
+        script.step += 1
+        return torch.zeros(NUM_ENVS, dtype=torch.bool)
+
+    env = make_env(
+        replace(
+            CARTPOLE,
+            terminations={
+                "never": TerminationTerm(func=count_step),
+                "too_late": truncation(success_time_out, success="goal", after_s=limit * STEP_S),
+            },
+            successes={"goal": SuccessTerm(func=fulfil, measure="count")},
+        )
+    )
+    since, num_ends, num_goals = [0] * NUM_ENVS, 0, 0
+    for step in range(60):
+        _, _, _, truncated = env.step(NOTHING)
+        fulfilled = (script.fulfilled[step] & script.ends[step]).tolist()
+        ends = [time + 1 >= limit for time in since]
+        assert truncated.tolist() == ends
+        since = [0 if end or now else time + 1 for time, end, now in zip(since, ends, fulfilled, strict=True)]
+        assert env.time_since_success("goal").tolist() == pytest.approx([time * STEP_S for time in since])
+        num_ends, num_goals = num_ends + sum(ends), num_goals + sum(fulfilled)
+    assert num_ends > 20
+    assert num_goals > 5
+
+
 def test_a_command_is_drawn_again_where_it_has_been_met() -> None:
     script = Script(40, seed=1)
     env = make_env(
@@ -292,6 +326,10 @@ def test_a_resumed_environment_goes_on_exactly(steps_before: int) -> None:
         successes={
             "held": success(in_step, first=2, last=9).replace(hold_s=3 * STEP_S, measure="count"),
             "end": success(in_step, first=4, last=99),
+        },
+        terminations={
+            "time_out": truncation(time_out),
+            "too_late": truncation(success_time_out, success="held", after_s=8 * STEP_S),
         },
         commands={"goal": command(draw).replace(resample_on="held")},
         curriculum={"level": curriculum(raise_with_success, success="held", at_least=2.0, step=0.25)},

@@ -360,6 +360,13 @@ class Env:
         """
         return _find("success", name, self._successes.counts)
 
+    def time_since_success(self, name: str) -> torch.Tensor:
+        """Time since a success term was last true in the running episode, or since that began, in s.
+
+        Terminations read that of the env step before, as of `success`. Shape (num_envs,).
+        """
+        return _find("success", name, self._successes.times_since)
+
     def success_measure(self, name: str) -> torch.Tensor:
         """What a success term measures of the episode up to this step, as `successes`. Shape (num_envs,)."""
         return _find("success", name, dict(zip(self.config.successes, self.successes.unbind(dim=1), strict=True)))

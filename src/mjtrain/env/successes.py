@@ -29,6 +29,8 @@ class Successes:
         self._held = torch.zeros(shape, dtype=torch.long, device=core.device)
         self._now = torch.zeros(shape, dtype=torch.bool, device=core.device)
         self._count = torch.zeros(shape, device=core.device)
+        # Env steps since each term was last true in the running episode, or since that began.
+        self._since = core.memory.tensor("successes.since", len(terms)) if terms else self._count
 
     def update(self, env: "Env", broken: torch.Tensor) -> torch.Tensor:
         """Evaluate every term.
@@ -48,6 +50,7 @@ class Successes:
         self._now.copy_(self._held >= self._hold_steps)
         self._held.masked_fill_(self._now & self._restarts, 0)
         self._count.add_(self._now)
+        self._since.add_(1).masked_fill_(self._now, 0)
         measured = {"end": self._now.to(self._count.dtype), "ever": (self._count > 0).to(self._count.dtype)}
         columns = [measured.get(measure, self._count)[:, column] for column, measure in enumerate(self._measures)]
         return torch.stack(columns, dim=1)
@@ -66,6 +69,14 @@ class Successes:
     def counts(self) -> dict[str, torch.Tensor]:
         """In how many env steps of the running episode each term was true, by name. Shape (num_envs,) each."""
         return {name: self._count[:, column] for name, column in self._columns.items()}
+
+    @property
+    def times_since(self) -> dict[str, torch.Tensor]:
+        """Time since each term was last true in the running episode, or since that began, by name.
+
+        In s. Shape (num_envs,) each.
+        """
+        return {name: self._since[:, column] * self._core.step_dt for name, column in self._columns.items()}
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""

@@ -32,6 +32,23 @@ def is_successful(env: Env, *, success: str, times: int = 1) -> torch.Tensor:
     return env.success_count(success) >= times
 
 
+def success_time_out(env: Env, *, success: str, after_s: float) -> torch.Tensor:
+    """A success term has not been true for some time of the episode; use `truncation`.
+
+    With a success term of measure count it is the time that each goal may take.
+
+    Args:
+        env: The environment.
+        success: Name of the success term.
+        after_s: The time, in s.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    with_this_step = env.time_since_success(success) + env.step_dt
+    return with_this_step > after_s - 0.5 * env.step_dt  # half a step, for rounding
+
+
 def joint_out_of_range(
     env: Env, *, joint: str, limit: float | None = None, low: float | None = None, high: float | None = None
 ) -> torch.Tensor:

@@ -30,7 +30,6 @@ from mjtrain.mdp import (
     terminations,
     truncation,
 )
-from mjtrain_tasks.hand_reorient.goal_time import begin, missed, time_since_goal
 from mjtrain_tasks.hand_reorient.progress import orientation, progress
 from mjtrain_tasks.models import HAND
 
@@ -101,9 +100,6 @@ def make_env() -> EnvConfig:
                 object=CUBE,
             ),
             "before": command(orientation, object=CUBE).replace(resampling_s=(0.0, 0.0)),
-            "since_goal": command(begin).replace(
-                resampling_s=(1000.0, 1000.0), refine=time_since_goal, refine_params={"success": "goal"}
-            ),
         },
         successes={
             "goal": success(objects.reached, command="goal", object=CUBE, tolerance=TOLERANCE).replace(measure="count")
@@ -121,7 +117,7 @@ def make_env() -> EnvConfig:
         },
         terminations={
             "time_out": truncation(terminations.time_out),
-            "goal_time_out": truncation(missed, command="since_goal", after_s=8.0),
+            "goal_time_out": truncation(terminations.success_time_out, success="goal", after_s=8.0),
             "dropped": termination(objects.strayed, object=CUBE, position_sensor=PALM, beyond_m=0.1),
         },
         events={
