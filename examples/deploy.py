@@ -3,6 +3,7 @@
     python examples/deploy.py logs/cartpole_balance/2026-11-21_09-07-06/export
     python examples/deploy.py logs/quadruped_velocity_flat/2026-11-21_10-00-00/export --command 0.8 0 0 --seconds 20
     python examples/deploy.py logs/arm_lift_cube/2026-11-22_09-00-00/export --command 0.45 0.1 0.25 --seconds 4
+    python examples/deploy.py logs/hand_reorient_cube/2026-11-24_20-47-24/export --command 1 0 0 0 --tolerance 0.4
     MUJOCO_GL=egl python examples/deploy.py logs/cartpole_balance_vision/2026-11-22_05-12-44/export
 
 Needs mujoco, numpy and onnxruntime. It reads from the files what the policy wants to see and how its answer moves the
@@ -100,6 +101,21 @@ def rotation(quaternion: np.ndarray) -> np.ndarray:
     return matrix.reshape(3, 3)
 
 
+def turn(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Quaternion of the rotation in the world's frame that leads from one orientation to another."""
+    back, between = np.empty(4), np.empty(4)
+    mujoco.mju_negQuat(back, begin)
+    mujoco.mju_mulQuat(between, end, back)
+    return between
+
+
+def rotation_vector(quaternion: np.ndarray) -> np.ndarray:
+    """Axis times angle of the shorter rotation, in rad."""
+    vector = np.empty(3)
+    mujoco.mju_quat2Vel(vector, quaternion, 1.0)
+    return vector
+
+
 class Robot:
     """The simulated robot; on a real one, these would be its encoders, its IMU and its motors."""
 
@@ -134,6 +150,21 @@ class Robot:
         """What a sensor says."""
         return self.data.sensor(name).data
 
+    def sensors(self, patterns: list[str]) -> list[str]:
+        """Names that match, pattern by pattern."""
+        names = [self.model.sensor(index).name for index in range(self.model.nsensor)]
+        return list(dict.fromkeys(name for p in patterns for name in names if name and re.fullmatch(p, name)))
+
+    def pose(self, params: dict) -> np.ndarray:
+        """Where the object or the tool is for which a place is commanded: position, quaternion, or both."""
+        if "object" in params:
+            return self.data.joint(params["object"]).qpos
+        return self.sensor(params["position_sensor"] if "position_sensor" in params else params["orientation_sensor"])
+
+    def seen_axes(self, params: dict) -> np.ndarray:
+        """Axes of an object, seen from a tool or a palm: the columns of a matrix."""
+        return self.axes(params.get("orientation_sensor")).T @ rotation(self.data.joint(params["object"]).qpos[3:])
+
     def axes(self, sensor: str | None) -> np.ndarray:
         """Rotation matrix of the frame that a framequat sensor is on, or of the world."""
         return np.eye(3) if sensor is None else rotation(self.sensor(sensor))
@@ -156,6 +187,8 @@ class Robot:
                 return np.concatenate([data.joint(name).qvel for name in self.joints(params["joints"])])
             case "sensor":
                 return self.sensor(params["sensor"])
+            case "sensors":
+                return np.concatenate([self.sensor(name) for name in self.sensors(params["sensors"])])
             case "command":
                 return self.command
             case "last_action":
@@ -166,10 +199,21 @@ class Robot:
                 offset = data.joint(params["object"]).qpos[:3] - self.sensor(params["position_sensor"])
                 return self.axes(params.get("orientation_sensor")).T @ offset
             case "orientation_in":
-                seen = self.axes(params.get("orientation_sensor")).T @ rotation(data.joint(params["object"]).qpos[3:])
-                return np.concatenate([seen[:, 0], seen[:, 1]])
-            case "position_error" if "object" in params:
-                return self.command[:3] - data.joint(params["object"]).qpos[:3]
+                return self.seen_axes(params)[:, :2].T.ravel()
+            case "cube_orientation_in":
+                x, y, z = self.seen_axes(params)  # what is summed over are the three axes of the cube
+                own = [(axis**4).sum() - 0.6 for axis in (x, y, z)]
+                return 2.5 * np.array([*own, x**3 @ y, y**3 @ x, x**3 @ z, z**3 @ x, y**3 @ z, z**3 @ y])
+            case "linear_velocity_in":
+                return self.axes(params.get("orientation_sensor")).T @ data.joint(params["object"]).qvel[:3]
+            case "angular_velocity_in":  # qvel is in the frame of the object
+                return self.seen_axes(params) @ data.joint(params["object"]).qvel[3:]
+            case "position_error":
+                return self.command[:3] - self.pose(params)[:3]
+            case "orientation_error":
+                return rotation_vector(turn(self.pose(params)[-4:], self.command[-4:]))
+            case "remaining_rotation":
+                return rotation(turn(self.pose(params)[-4:], self.command[-4:]))[:, :2].T.ravel()
             case "clock":
                 angle = 2 * np.pi * params["frequency_hz"] * self.metadata["control_period_s"] * self.step
                 moving = np.linalg.norm(self.command) > 0.05  # while it should stand, the clock does, too
@@ -219,7 +263,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what uv run export wrote")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument(
-        "--command", type=float, nargs="*", default=[0.8, 0.0, 0.0], help="velocity (m/s, m/s, rad/s) or place (m)"
+        "--command",
+        type=float,
+        nargs="*",
+        default=[0.8, 0.0, 0.0],
+        help="velocity (m/s, m/s, rad/s), place (m), orientation (quaternion w, x, y, z) or place and orientation",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        help="rad: where an object comes so near to the commanded orientation, draw another, and count them as goals",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the start")
     arguments = parser.parse_args()
@@ -231,10 +284,17 @@ def main() -> None:
     walks = "base_velocity" in {robot.model.sensor(index).name for index in range(robot.model.nsensor)}
     objects = [] if walks else [joint for joint, pose in metadata["default_pose"].items() if len(pose) == 7]
     begin = robot.data.qpos[:2].copy()
-    seen = []
+    seen, goals, draw = [], 0, np.random.default_rng(arguments.seed)
     for _ in range(round(arguments.seconds / metadata["control_period_s"])):
         (actions,) = session.run(None, {name: value[None] for name, value in robot.observe().items()})
         robot.act(np.asarray(actions)[0])
+        if arguments.tolerance is not None:
+            (joint,) = objects
+            missing = rotation_vector(turn(robot.data.joint(joint).qpos[3:], robot.command[-4:]))
+            if np.linalg.norm(missing) < arguments.tolerance:
+                goals += 1
+                drawn = draw.normal(size=4)  # its direction is uniform over all rotations
+                robot.command[-4:] = drawn * np.copysign(1 / np.linalg.norm(drawn), drawn[0])
         seen.append(
             [*robot.sensor("base_velocity")[:2], robot.sensor("base_angular_velocity")[2], robot.sensor("up")[2]]
             if walks
@@ -251,7 +311,8 @@ def main() -> None:
             "least_cosine_of_tilt": float(history[:, 3].min().round(3)),
         }
     elif objects:
-        report |= {"commanded": arguments.command}
+        report |= {"commanded": robot.command.round(4).tolist()}
+        report |= {} if arguments.tolerance is None else {"goals": goals}
         report |= {joint: robot.data.joint(joint).qpos.round(4).tolist() for joint in objects}
     else:
         report |= dict(zip(metadata["default_pose"], np.abs(history).max(axis=0).round(4).tolist(), strict=True))
