@@ -1,0 +1,34 @@
+"""The example without mjtrain turns a cube in the palm to one orientation after the other."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mjtrain.catalog import load_task
+from mjtrain.engines.robot import save_model
+
+LEARNED = Path(__file__).parents[1] / "fixtures" / "hand_policy" / "policy.onnx"
+"""Exported from Hand-Reorient-Cube trained with its defaults, which takes 90 minutes.
+
+When the task's robot, observations or actions change: uv run export RUN --out FOLDER, and copy policy.onnx from there.
+"""
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
+
+
+@pytest.mark.supports("deployment", task="Hand-Reorient-Cube")
+def test_a_learned_policy_reaches_goal_after_goal(tmp_path: Path) -> None:
+    """It reached 3 in 10 s on average; one that has learned nothing reaches 0.1."""
+    shutil.copy(LEARNED, tmp_path)
+    save_model(load_task("Hand-Reorient-Cube").env, tmp_path / "model.mjb")
+    command = [sys.executable, "-I", str(SCRIPT), str(tmp_path), "--seconds", "10", "--tolerance", "0.4"]
+    goals = []
+    for seed in range(4):
+        start = ["--command", "1", "0", "0", "0", "--seed", str(seed)]
+        done = subprocess.run([*command, *start], capture_output=True, text=True, timeout=60, check=True)
+        goals.append(json.loads(done.stdout)["goals"])
+    assert sum(goals) >= 5, goals
