@@ -47,6 +47,12 @@ def test_a_broken_newest_checkpoint_is_passed_over(cartpole_run: Path, tmp_path:
     assert "model_40.pt" in line
 
 
+def test_a_run_and_the_name_of_a_checkpoint(cartpole_run: Path) -> None:
+    for task, run in (("Cartpole-Balance", str(cartpole_run)), (str(cartpole_run), None)):
+        found = find_trained_run(task, run=run, checkpoint="model_20.pt")
+        assert (found.run_dir, found.checkpoint) == (cartpole_run, cartpole_run / "model_20.pt")
+
+
 def test_the_configs_are_those_of_the_run(cartpole_run: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(cartpole_run, run_dir)

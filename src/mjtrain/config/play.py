@@ -20,7 +20,7 @@ class PlayConfig:
     checkpoint."""
 
     checkpoint: str | None = None
-    """Checkpoint file; its name, if a run directory is played; or best, for the best one of the run by its
+    """Checkpoint file; its name, if a run is given; or best, for the best one of the run by its
     --best-metric. Default: the newest valid one of the run."""
 
     policy: PolicyName = "trained"

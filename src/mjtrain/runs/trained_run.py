@@ -67,7 +67,7 @@ def find_trained_run(
     Args:
         task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
         run: Run directory, or its name.
-        checkpoint: File; of a run directory also its name there. "best" or {run}/best: the best one of the run.
+        checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
         log_root: Folder below which runs live.
 
     Raises:
@@ -76,7 +76,7 @@ def find_trained_run(
     if is_run(task):
         return _open_run_dir(Path(task).absolute(), run, checkpoint)
     name, defaults = resolve_task_name(task), load_task(task)
-    if checkpoint is not None and checkpoint != BEST:
+    if run is None and checkpoint is not None and checkpoint != BEST:
         path = _check_file(Path(checkpoint).absolute())
         run_dir, notices = (path.parent if is_run(path.parent) else None), []
     else:
@@ -84,10 +84,10 @@ def find_trained_run(
         run_dir, path, notices = (
             find_newest_run(f"--log-root {log_root}", search) if run is None else open_run("--run", run, search)
         )
+        if checkpoint is not None:
+            path = _find_checkpoint(run_dir, checkpoint)
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
-    if checkpoint == BEST:
-        path = find_best(run_dir, "--checkpoint best")
     found = _read_run(name, run_dir, defaults)
     return replace(found, checkpoint=path, notices=(*notices, *found.notices))
 
@@ -119,12 +119,16 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> Tra
         path, problems = find_valid_checkpoint(run_dir)
         if path is None:
             raise RequestError(f"{run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
-    elif checkpoint == BEST:
-        path, problems = find_best(run_dir, "--checkpoint best"), []
     else:
-        within = run_dir / checkpoint
-        path, problems = _check_file(within if within.is_file() else Path(checkpoint).absolute()), []
+        path, problems = _find_checkpoint(run_dir, checkpoint), []
     return replace(found, checkpoint=path, notices=(*problems, *found.notices))
+
+
+def _find_checkpoint(run_dir: Path, checkpoint: str) -> Path:
+    if checkpoint == BEST:
+        return find_best(run_dir, "--checkpoint best")
+    within = run_dir / checkpoint
+    return _check_file(within if within.is_file() else Path(checkpoint).absolute())
 
 
 def _check_file(path: Path) -> Path:
