@@ -28,9 +28,9 @@ PROPRIOCEPTION = ("joint_positions", "joint_velocities", "fingertips", "targets"
 def make_task() -> TaskConfig:
     """Turn a cube that only a camera shows, in the palm of a hand, to one commanded orientation after the other.
 
-    Trains in: about 24 minutes, after which the cube is seen well but not turned, on two CPU cores.
+    Trains in: about 20 minutes, after which the cube is seen well but not turned, on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=512, max_iterations=800)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=512, max_iterations=500)
 
 
 def make_env() -> EnvConfig:
@@ -83,6 +83,7 @@ def make_agent() -> AgentConfig:
             class_name="CNNModel",
             activation="relu",
             cnn_cfg=CnnConfig(
+                input_norm="instance",
                 output_channels=(16, 32, 64),
                 kernel_size=(5, 3, 3),
                 stride=(2, 2, 2),
@@ -100,7 +101,7 @@ def make_agent() -> AgentConfig:
             entropy_coef=0.0,
             gamma=0.97,
             lam=0.92,
-            auxiliary_cfg=AuxiliaryConfig(group="cube", hidden_dims=(128,)),
+            auxiliary_cfg=AuxiliaryConfig(group="cube", hidden_dims=(256,), detach_encoder=True),
         ),
         obs_groups={"actor": ("image", "hand"), "critic": ("state",)},
     )
