@@ -62,13 +62,14 @@ def test_files_agree_with_the_policy_and_describe_it(
     count = 1000 + (verify.NUM_RANDOM if sees else 0)
     assert all(len(tensor) == count for tensor in (*inputs.values(), actions))
     assert actions.std(dim=0).gt(0).all()
+    tolerance = verify.IMAGE_TOLERANCE if sees else verify.TOLERANCE
     session = onnxruntime.InferenceSession(out / "policy.onnx", providers=["CPUExecutionProvider"])
     assert [entry.name for entry in session.get_inputs()] == list(inputs)
     (given,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
-    np.testing.assert_allclose(np.asarray(given), actions.numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(given), actions.numpy(), rtol=0, atol=tolerance)
     with torch.inference_mode():
         scripted = torch.jit.load(str(out / "policy.pt"))(*inputs.values())
-    torch.testing.assert_close(scripted, actions, rtol=0, atol=1e-5)
+    torch.testing.assert_close(scripted, actions, rtol=0, atol=tolerance)
     observations = inputs.get("observations", torch.zeros(count, 0))
     weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]
     if "observations" in inputs:

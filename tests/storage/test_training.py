@@ -198,15 +198,21 @@ from mjtrain.catalog import load_task
 
 STEPS = 0
 
+def wait_for(file):
+    while not Path(file).exists():
+        time.sleep(0.02)
+
 def deadly(env):
     global STEPS
     STEPS += 1
     marker = Path("killed")
-    if STEPS == 20 and not marker.exists() and os.environ.get("RANK") == "0":  # in the third iteration
-        while not Path("kill").exists():
-            time.sleep(0.02)
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("RANK") == "0":
+        if STEPS == 20 and not marker.exists():  # in the third iteration
+            wait_for("kill")
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if STEPS == 1 and marker.exists():
+            wait_for("go_on")
     return torch.ones(env.num_envs)
 
 def make():
@@ -226,6 +232,8 @@ def test_a_restart_uploads_what_the_killed_rank_could_not(url: str, network: Pro
     (tmp_path / "kill").touch()
     assert network.dropped.wait(30.0)
     network.stall_on = None
+    job.wait_until(lambda: find_stored_iteration(url) == 2)  # a newer checkpoint would be uploaded in its place
+    (tmp_path / "go_on").touch()
     job.finish(0)
     assert re.search("restart 1 of 1 in .* s, from iteration 2", job.stderr)
     path, lines = fetch(url, tmp_path / "there")
