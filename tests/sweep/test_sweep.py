@@ -4,26 +4,34 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.jobs import BIN, Job
+from support.machine import patience, read_proc, wait_until
 
 TASK = f"{Path(__file__).parent / 'task.py'}:make"
 MODE = "env.curriculum.quality.params.mode"
 METRIC = ("--metric", "curriculum/quality")
 
 
-def sweep(folder: Path, *args: str) -> Job:
-    return Job([str(BIN / "sweep"), *args], folder)
+def sweep(folder: Path, *args: str, **environ: str) -> Job:
+    return Job([str(BIN / "sweep"), *args], folder, environ)
+
+
+def refuse(folder: Path, *args: str) -> tuple[int, str]:
+    """Make a request that is refused; return the status and what the command prints."""
+    done = subprocess.run(
+        [BIN / "sweep", *args], cwd=folder, capture_output=True, text=True, check=False, timeout=patience(60.0)
+    )
+    return done.returncode, done.stderr
 
 
 def finish(job: Job) -> Any:
-    return job.finish(since=0.0, timeout_s=500.0)
+    return job.finish(since=0.0, timeout_s=90.0)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -32,23 +40,24 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def list_trainings(job: Job) -> list[int]:
     """Process ids of the commands that train."""
-    found = []
-    for pid in job.processes():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"mjtrain.cli.train" in words:
-            found.append(pid)
-    return found
+    return [pid for pid in job.processes() if b"mjtrain.cli.train" in read_proc(pid, "cmdline").split(b"\0")]
+
+
+def wait_until_or_end(job: Job, condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition is true, while the command runs."""
+
+    def holds() -> bool:
+        assert job.process.poll() is None, (job.folder / "stderr").read_text()
+        return bool(condition())
+
+    wait_until(holds, what)
 
 
 def wait_for_checkpoint(job: Job, folder: Path) -> Path:
     """Wait until the first trial has saved; return its run directory."""
-    deadline = time.monotonic() + 300
-    while True:
-        for path in folder.glob("runs/*/*_trial_0000_*/model_*.pt"):
-            return path.parent
-        assert job.process.poll() is None, (job.folder / "stderr").read_text()
-        assert time.monotonic() < deadline, "nothing was saved"
-        time.sleep(0.05)
+    saved = "runs/*/*_trial_0000_*/model_*.pt"
+    wait_until_or_end(job, lambda: list(folder.glob(saved)), "the first trial has saved")
+    return next(folder.glob(saved)).parent
 
 
 def read_iterations(run_dir: Path) -> list[int]:
@@ -59,17 +68,18 @@ def read_iterations(run_dir: Path) -> list[int]:
 def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
     folder, cores = tmp_path / "search", sorted(os.sched_getaffinity(0))
     search = ("--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", "--pruner", "none")
-    command = ["Cartpole-Balance", *search, "--trials", "2", "--metric", "mean_reward", "--sweep-dir", "search"]
+    command = [TASK, *search, "--trials", "2", "--metric", "mean_reward", "--sweep-dir", "search"]
     command += ["--", "--num-envs", "16", "--max-iterations", "40", "--agent.save-interval", "2"]
-    job = sweep(tmp_path, *command)
+    hold = tmp_path / "hold"
+    hold.touch()
+    job = sweep(tmp_path, *command, MJTRAIN_TEST_HOLD=str(hold))
     run_dir = wait_for_checkpoint(job, folder)
+    wait_until_or_end(job, lambda: len(list_trainings(job)) == min(2, len(cores)), "as many trainings as fit")
     trainings = list_trainings(job)
-    assert len(trainings) == min(2, len(cores))
     assert [len(os.sched_getaffinity(pid)) for pid in trainings] == [max(1, len(cores) // 2)] * len(trainings)
     for pid in trainings:
-        os.kill(pid, signal.SIGSTOP)  # so that they do not come to their ends meanwhile
-    other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (other.returncode, other.stderr) == (
+        os.kill(pid, signal.SIGSTOP)  # the reaper ends those that are stopped, too
+    assert refuse(tmp_path, *command) == (
         2,
         f"sweep: --sweep-dir {folder}: another sweep is at work there; with --shared several may do one\n",
     )
@@ -77,23 +87,22 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     assert finish(job).status == -signal.SIGKILL
     assert 0 < len(read_iterations(run_dir)) < 40
 
-    job = sweep(tmp_path, *command)
+    job = sweep(tmp_path, *command, MJTRAIN_TEST_HOLD=str(hold))
     job.wait_for(" goes on: learning-rate ")
-    job.wait_for_file(folder / "output" / "trial_0000_seed_0.stderr")
-    while "resuming from" not in (folder / "output" / "trial_0000_seed_0.stderr").read_text():
-        assert job.process.poll() is None
-        time.sleep(0.05)
+    said = folder / "output" / "trial_0000_seed_0.stderr"
+    job.wait_for_file(said)
+    wait_until_or_end(job, lambda: "resuming from" in said.read_text(), "the first trial resumes")
     job.kill(signal.SIGINT)
+    job.wait_for("running trials save and end")
+    hold.unlink()
     outcome = finish(job)
     assert outcome.status == 130
     assert "running trials save and end" in outcome.stdout
     assert outcome.stderr == "sweep: stopped by SIGINT\n"
 
     job = sweep(tmp_path, *command)
-    while not (trainings := list_trainings(job)):
-        assert job.process.poll() is None
-        time.sleep(0.05)
-    os.kill(trainings[0], signal.SIGKILL)
+    wait_until_or_end(job, lambda: list_trainings(job), "a training")
+    os.kill(list_trainings(job)[0], signal.SIGKILL)
     outcome = finish(job)
     assert outcome.status == 0, outcome.stderr
     summary = read_summary(folder)
@@ -109,17 +118,16 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
     command[command.index("1e-2")] = "1e-1"
-    other = subprocess.run([BIN / "sweep", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert other.returncode == 2
-    assert other.stderr == (
+    assert refuse(tmp_path, *command) == (
+        2,
         f"sweep: --sweep-dir {folder}: holds a sweep with --param agent.algorithm.learning-rate log 0.0001 0.01, "
-        "not agent.algorithm.learning-rate log 0.0001 0.1; give another --sweep-dir\n"
+        "not agent.algorithm.learning-rate log 0.0001 0.1; give another --sweep-dir\n",
     )
 
 
 def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     modes = ("fine", "low", "raise", "nan", "stop")
-    options = ["--sampler", "grid", "--trials", "99", "--jobs", "1", "--stall-timeout-s", "90", "--sweep-dir", "search"]
+    options = ["--sampler", "grid", "--trials", "99", "--jobs", "1", "--stall-timeout-s", "15", "--sweep-dir", "search"]
     outcome = finish(sweep(tmp_path, TASK, "--param", MODE, "choice", *modes, *METRIC, *options))
     assert outcome.status == 0, outcome.stderr
     summary = read_summary(tmp_path / "search")
@@ -134,7 +142,7 @@ def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path
     }
     assert trials["raise"]["cause"] == "ValueError: the arm fell off"
     assert trials["nan"]["cause"] == "curriculum/quality is no finite number at the end (iteration 12)"
-    assert trials["stop"]["cause"] == "no iteration for 90 s (--stall-timeout-s)"
+    assert trials["stop"]["cause"] == "no iteration for 15 s (--stall-timeout-s)"
     assert (trials["fine"]["value"], trials["low"]["value"]) == (1.0, 0.5)
     # Pruning ended the run like a signal does: saved, and recorded as stopped.
     (run,) = trials["low"]["runs"]
@@ -149,6 +157,18 @@ def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path
     assert f"trial {trials['fine']['number']} paused after iteration 3: curriculum/quality 1 | " in outcome.stdout
     assert f"trial {trials['fine']['number']} goes on: mode fine\n" in outcome.stdout
     assert f"trial {trials['raise']['number']} failed: ValueError: the arm fell off | " in outcome.stdout
+
+
+def test_a_trial_that_hangs_before_its_first_iteration_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    """The limit of the other iterations is the default, half an hour."""
+    search = ("--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", "--trials", "1", *METRIC)
+    job = sweep(tmp_path, TASK, *search, "--start-timeout-s", "5", "--sweep-dir", "s", "--", f"--{MODE}", "stop_early")
+    outcome = finish(job)
+    assert outcome.status == 1
+    cause = "no new iteration within 5 s of its start (--start-timeout-s)"
+    assert f"trial 0 failed: {cause}" in outcome.stderr
+    (trial,) = read_summary(tmp_path / "s")["trials"]
+    assert (trial["state"], trial["cause"], trial["iterations"]) == ("failed", cause, 0)
 
 
 @pytest.fixture
@@ -214,23 +234,28 @@ def test_two_processes_share_a_sweep_and_one_is_killed(tmp_path: Path) -> None:
     """On a core each, as on a host each; what the killed one ran is taken up by the other."""
     folder, cores = tmp_path / "search", sorted(os.sched_getaffinity(0))
     options = ["--pruner", "none", "--trials", "3", "--metric", "mean_reward", "--sweep-dir", str(folder), "--shared"]
-    command = ["Cartpole-Balance", "--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", *options]
+    command = [TASK, "--param", "agent.algorithm.learning-rate", "log", "1e-4", "1e-2", *options]
     command += ["--", "--num-envs", "16", "--max-iterations", "40", "--agent.save-interval", "2"]
+
+    hold = tmp_path / "hold"
+    hold.touch()
 
     def start(name: str, core: int) -> Job:
         (tmp_path / name).mkdir()
-        return Job(["taskset", "-c", str(core), str(BIN / "sweep"), *command], tmp_path / name)
+        environ = {"MJTRAIN_TEST_HOLD": str(hold)}
+        return Job(["taskset", "-c", str(core), str(BIN / "sweep"), *command], tmp_path / name, environ)
 
     first = start("first", cores[0])
     run_dir = wait_for_checkpoint(first, folder)
     for pid in list_trainings(first):
-        os.kill(pid, signal.SIGSTOP)  # so that it does not come to its end meanwhile
+        os.kill(pid, signal.SIGSTOP)  # the reaper ends one that is stopped, too
     second = start("second", cores[-1])
     if len(cores) > 1:
         second.wait_for("trial 1 begins")
     first.kill(signal.SIGKILL)
     assert finish(first).status == -signal.SIGKILL
     assert 0 < len(read_iterations(run_dir)) < 40
+    hold.unlink()
     outcome = finish(second)
     assert outcome.status == 0, outcome.stderr
     assert "trial 0 goes on: learning-rate " in outcome.stdout

@@ -19,6 +19,8 @@ CASES = [
     (f"Cartpole-Balance {RATE} --sampler grid", "--sampler grid: agent.algorithm.learning-rate log has no finite"),
     (f"Cartpole-Balance {RATE} --seeds-per-trial 0", "--seeds-per-trial 0: must be at least 1"),
     (f"Cartpole-Balance {RATE} --stall-timeout-s 0", "--stall-timeout-s 0: must be more than 0"),
+    (f"Cartpole-Balance {RATE} --stall-timeout-s nan", "--stall-timeout-s nan: must be more than 0"),
+    (f"Cartpole-Balance {RATE} --start-timeout-s 0", "--start-timeout-s 0: must be more than 0"),
     (f"Cartpole-Balance {RATE} --gpus-per-trial 1", "--gpus-per-trial 1: no GPU is visible here"),
     (f"Cartpole-Balance {RATE} --cores-per-trial 5000", "--cores-per-trial 5000: "),
     (f"Cartpole-Balance {RATE} --space nowhere.yaml", "--space nowhere.yaml: cannot be read"),

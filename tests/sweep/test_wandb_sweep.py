@@ -1,8 +1,6 @@
 """The configuration of a W&B sweep: W&B's own code makes the command that an agent starts, and that one trains."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from wandb.sdk.launch.sweeps import utils
 
 from mjtrain.cli.agent_flags import expand_agent_flags
 from mjtrain.cli.sweep import main
+from support.commands import run
 
 SEARCH = """
 agent.algorithm.learning-rate: log 1e-4 1e-2
@@ -55,9 +54,7 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
         command += words[word[2:-1]] if word.startswith("${") else [word]
     agent = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "r1", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     short = ["--max-iterations", "1", "--eval-interval", "1", "--eval-episodes", "1", "--gpu-ids", "None"]
-    done = subprocess.run(
-        [*command, *short], env=os.environ | agent, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run([*command, *short], environ=agent)
     assert done.returncode == 0, done.stderr
     (run_dir,) = tmp_path.glob("logs/*/*")
     params = yaml.safe_load((run_dir / "params" / "agent.yaml").read_text())

@@ -66,8 +66,12 @@ class Options:
     gpus_per_trial: int | None = None
     """GPUs of a trial, one rank each; 0: the CPU. Default: 1 if a GPU is visible, else 0."""
 
+    start_timeout_s: float | None = None
+    """Seconds from the start of a run to its first iteration after which a trial counts as hanging, and fails. Default:
+    1800, or --stall-timeout-s if that is more."""
+
     stall_timeout_s: float = 1800.0
-    """Seconds without a new iteration after which a trial counts as hanging, and fails."""
+    """Seconds from one iteration to the next after which a trial counts as hanging, and fails."""
 
     shared: bool = False
     """Other processes may carry out the same sweep at the same time, on this host and on others that see the same
@@ -124,6 +128,7 @@ def _main(argv: list[str]) -> None:
             jobs=options.jobs,
             cores_per_trial=options.cores_per_trial,
             gpus_per_trial=options.gpus_per_trial,
+            start_timeout_s=options.start_timeout_s,
             stall_timeout_s=options.stall_timeout_s,
             shared=options.shared,
             for_wandb=options.wandb is not None,

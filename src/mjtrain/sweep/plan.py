@@ -1,7 +1,6 @@
 """A sweep, checked: everything that is known before anything is written or started."""
 
 import importlib.util
-import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -42,6 +41,9 @@ DEFAULTS = {"logger": "none", "keep-checkpoints": "1"}
 EVALUATIONS = 20
 """Evaluations of a run where the metric is one of evaluations and --eval-interval is not given."""
 
+START_TIMEOUT_S = 1800.0
+"""Time that a run has until its first iteration, or the time that it has for any other if that is more."""
+
 SEED_STEP = 1000
 """Difference between the seeds of a trial's runs; ranks use those in between."""
 
@@ -62,6 +64,7 @@ class SweepOptions:
     jobs: int | None
     cores_per_trial: int | None
     gpus_per_trial: int | None
+    start_timeout_s: float | None
     stall_timeout_s: float
     shared: bool
     for_wandb: bool
@@ -99,6 +102,9 @@ class SweepPlan:
 
     seed: int
     """Seed of the first run of each trial, and of the suggestions."""
+
+    start_timeout_s: float
+    """Time that a run has until its first iteration, in seconds."""
 
     stop_grace_s: float
     """Time that a run has to save when it is stopped, in seconds."""
@@ -192,6 +198,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
         min_iterations=_find_min_iterations(options, max_iterations),
         num_reports=config.run.max_iterations // (config.run.eval_interval if metric.startswith("eval/") else 1),
         seed=launch.seed,
+        start_timeout_s=options.start_timeout_s or max(START_TIMEOUT_S, options.stall_timeout_s),
         stop_grace_s=launch.stop_grace_s,
     )
 
@@ -213,8 +220,9 @@ def _check_options(options: SweepOptions) -> SweepOptions:
     for flag, value in (("--trials", options.num_trials), ("--seeds-per-trial", options.seeds_per_trial)):
         if value < 1:
             raise RequestError(f"{flag} {value}: must be at least 1")
-    if not options.stall_timeout_s > 0 or math.isnan(options.stall_timeout_s):
-        raise RequestError(f"--stall-timeout-s {options.stall_timeout_s:g}: must be more than 0")
+    for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
+        if value is not None and not value > 0:  # NaN neither
+            raise RequestError(f"{flag} {value:g}: must be more than 0")
     if options.sampler == "grid":
         return replace(options, num_trials=min(options.num_trials, count_grid(options.space)))
     return options

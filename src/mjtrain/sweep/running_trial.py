@@ -81,8 +81,8 @@ class RunningTrial:
         process.enforce()
         has_ended = process.has_ended  # before the metrics are read, as the last ones are written before that
         self._read_metrics()
-        if not (self.ended or self._interrupted or has_ended) and time.monotonic() > self._stall_deadline_s:
-            self._fail(f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)")
+        if not (self.ended or self._interrupted or has_ended) and time.monotonic() > self._deadline_s:
+            self._fail(self._describe_hang())
             process.close()
         if has_ended or process.has_ended:
             self._end_run(process)
@@ -104,14 +104,24 @@ class RunningTrial:
         remove_stillborn(plan.log_root, name)
         arguments = plan.train_arguments(self.trial.params, self.seed_index, name)
         self._follower = MetricFollower(plan.log_root, name)
-        self._expect_iteration()
+        self._iterations_before = self._outcome(self.seed_index).iterations  # in earlier starts
+        self._is_starting = True
+        self._deadline_s = time.monotonic() + plan.start_timeout_s
         self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop, self._inherited)
 
     def _run_name(self, seed_index: int | None = None) -> str:
         return name_run(self.trial.number, self.seed_index if seed_index is None else seed_index)
 
-    def _expect_iteration(self) -> None:
-        self._stall_deadline_s = time.monotonic() + self._plan.options.stall_timeout_s
+    def _expect_iteration_after(self, iteration: int) -> None:
+        """Allow time for the next iteration; a run that repeats those of earlier starts keeps its time to start."""
+        deadline_s = time.monotonic() + self._plan.options.stall_timeout_s
+        self._is_starting = self._is_starting and iteration <= self._iterations_before
+        self._deadline_s = max(self._deadline_s, deadline_s) if self._is_starting else deadline_s
+
+    def _describe_hang(self) -> str:
+        if self._is_starting:
+            return f"no new iteration within {self._plan.start_timeout_s:g} s of its start (--start-timeout-s)"
+        return f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)"
 
     def _grace_s(self) -> float:
         return self._plan.stop_grace_s + STOP_SLACK_S
@@ -121,8 +131,8 @@ class RunningTrial:
         rows = self._follower.read()
         if not rows:
             return
-        self._expect_iteration()
         self.iteration = rows[-1]["iteration"]
+        self._expect_iteration_after(self.iteration)
         reported = [(row["iteration"], row[self._plan.metric]) for row in rows if _is_number(row, self._plan.metric)]
         if not reported:
             return
