@@ -3,7 +3,6 @@
 import io
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from mjtrain.playing.viewer_session import ViewerSession
 from mjtrain.playing.web_viewer import WebViewer
+from support.machine import patience, wait_until
 
 SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 PANEL_WIDTH = 400
@@ -43,9 +43,10 @@ def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, h
     server.start()
     try:
         page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(1000 * patience(30.0))
         page.goto(viewer.address)
-        page.get_by_role("button", name="Reset").wait_for(timeout=60_000)
-        page.locator("canvas").first.wait_for(timeout=60_000)
+        page.get_by_role("button", name="Reset").wait_for()
+        page.locator("canvas").first.wait_for()
         close = page.locator(".mantine-Notification-closeButton")  # viser says that drawing in software is slow
         wait_for(lambda: close.count() > 0)
         close.first.click()
@@ -54,15 +55,12 @@ def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, h
         page.close()
     finally:
         stop.set()
-        server.join(timeout=30)
+        server.join(patience(30.0))
     assert not server.is_alive()
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+def wait_for(condition: Callable[[], bool]) -> None:
+    wait_until(condition, "the browser shows what was asked for")
 
 
 def look(page: Page) -> np.ndarray:

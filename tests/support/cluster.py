@@ -6,8 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from support.machine import patience, read_proc, wait_until
 
 PROGRAMS = Path(__file__).parents[1] / "multinode"
 PYTHON = sys.executable
@@ -46,6 +47,15 @@ def why_not() -> str | None:
     return None if done.returncode == 0 else f"network namespaces are not allowed here: {done.stderr.strip()}"
 
 
+def _namespace(pid: int) -> Path:
+    return Path(f"/proc/{pid}/ns/net").readlink()
+
+
+def _wait_for_namespace(pid: int) -> None:
+    """Wait until a process has a network namespace of its own."""
+    wait_until(lambda: _namespace(pid) != _namespace(os.getpid()), "a network namespace of its own")
+
+
 class Node:
     """One host of the cluster."""
 
@@ -56,8 +66,7 @@ class Node:
         self.sshd: subprocess.Popen[bytes] | None = None
         folder.mkdir()
         self._holder = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sleep", "infinity"])
-        while Path(f"/proc/{self._holder.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
-            time.sleep(0.01)
+        _wait_for_namespace(self._holder.pid)
         self.pid = self._holder.pid
         self.run("hostname", name)
 
@@ -68,7 +77,7 @@ class Node:
     def run(self, *command: str) -> str:
         """Run a command there and return what it prints."""
         done = subprocess.run(
-            [*self.enter(self.folder), *command], capture_output=True, text=True, check=False, timeout=60
+            [*self.enter(self.folder), *command], capture_output=True, text=True, check=False, timeout=patience(60.0)
         )
         assert done.returncode == 0, f"{command} on {self.name}: {done.stderr}"
         return done.stdout
@@ -82,20 +91,16 @@ class Node:
         self.run("mount", "--bind", str(hosts), "/etc/hosts")
 
     def has(self, pid: int) -> bool:
-        """Whether a process runs there."""
-        return Path(f"/proc/{pid}/ns/net").readlink() == Path(f"/proc/{self.pid}/ns/net").readlink()
+        """Whether a process lives there."""
+        try:
+            return _namespace(pid) == _namespace(self.pid)
+        except OSError:  # it has ended, or is not ours to ask
+            return False
 
     def find(self, word: str) -> list[int]:
         """Find the processes there whose command line has a word in it, whatever started them."""
-        found = []
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit():
-                try:
-                    if word.encode() in (path / "cmdline").read_bytes() and self.has(int(path.name)):
-                        found.append(int(path.name))
-                except OSError:
-                    continue
-        return found
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        return [pid for pid in pids if word.encode() in read_proc(pid, "cmdline") and self.has(pid)]
 
     def kill_all(self) -> None:
         """Kill every process there at once, as when the host loses its power; its sshd stays, for the next boot."""
@@ -155,8 +160,7 @@ class Cluster:
         """Return the names of the loose ends of one cable per node, whose other ends are in a switch."""
         self._switch = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         pid = self._switch.pid
-        while Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
-            time.sleep(0.01)
+        _wait_for_namespace(pid)
         inside = ["nsenter", "--target", str(pid), "--net", "--", "ip", "link"]
         subprocess.run([*inside, "add", "switch", "type", "bridge"], check=True)
         subprocess.run([*inside, "set", "switch", "up"], check=True)

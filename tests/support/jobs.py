@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.commands import BIN, start
+from support.machine import patience, read_proc, wait_until
+
 PROGRAMS = Path(__file__).parents[1] / "faults"
-BIN = Path(sys.executable).parent
 LIMIT_S = 10.0
-"""What the project promises: noticed, and nothing left, within this many seconds."""
+"""What the project promises on an idle machine: noticed, and nothing left, within this many seconds."""
 
 Record = Callable[..., None]
 """Type of the fixture `record` of tests/faults."""
@@ -50,6 +52,12 @@ class Job:
     prefix: list[str] = field(default_factory=list)
     out: Path | None = None
     """Where its output goes, if not into the folder."""
+    ignored: tuple[signal.Signals, ...] = ()
+    """Signals that it begins with ignored; all others have their default, whoever started the tests."""
+    host: int | None = None
+    """A process whose network, host name and mounts it gets."""
+    exec_it: bool = False
+    """Whether it is executed, and not forked from a process that has imported what it imports."""
 
     def __post_init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -64,26 +72,29 @@ class Job:
         self._out = self.out or self.folder
         self._stdout = (self._out / "stdout").open("w+")
         self._stderr = (self._out / "stderr").open("w+")
-        self.process = subprocess.Popen(
+        self.process = start(
             [*self.prefix, *self.command],
             cwd=self.folder,
-            env=environ | self.environ,
+            environ=environ | self.environ,
             stdout=self._stdout,
             stderr=self._stderr,
-            start_new_session=True,
+            ignored=self.ignored,
+            host=self.host,
+            exec_it=self.exec_it,
         )
 
     def processes(self) -> list[int]:
         """All living processes that the command has started, and itself."""
-        found = []
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit():
-                try:
-                    if f"MJTRAIN_TEST_JOB={self.mark}".encode() in (path / "environ").read_bytes():
-                        found.append(int(path.name))
-                except OSError:
-                    continue
-        return found
+        mark = f"MJTRAIN_TEST_JOB={self.mark}".encode()
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        return [pid for pid in pids if self._began(pid) or mark in read_proc(pid, "environ")]
+
+    def _began(self, pid: int) -> bool:
+        """Whether a living process is the command, or a fork of it, whose environment /proc does not show."""
+        if isinstance(self.process, subprocess.Popen):
+            return False
+        state, _, _, session = read_proc(pid, "stat").decode(errors="replace").rpartition(")")[2].split()[:4] or "ZZZZ"
+        return state not in "ZX" and session == str(self.process.pid)
 
     def listening(self) -> set[tuple[str, int]]:
         """Addresses and ports on which the job's processes listen."""
@@ -102,26 +113,31 @@ class Job:
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         return [row for row in rows if row.get("event") == "fault"]
 
-    def wait_for(self, text: str, stream: str = "stdout", timeout_s: float = 300.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while text not in (self._out / stream).read_text():
-            assert self.process.poll() is None, (self._out / "stderr").read_text()
-            assert time.monotonic() < deadline, f"{text!r} was not printed"
-            time.sleep(0.02)
+    def wait_for(self, text: str, stream: str = "stdout") -> None:
+        """Wait until the running command has printed a text."""
+        self._wait_until(lambda: text in (self._out / stream).read_text(), f"{text!r} was printed")
 
-    def wait_for_file(self, path: Path, timeout_s: float = 300.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not path.exists():
-            assert self.process.poll() is None, (self._out / "stderr").read_text()
-            assert time.monotonic() < deadline, f"{path} was not written"
-            time.sleep(0.01)
+    def wait_for_file(self, path: Path) -> None:
+        """Wait until the running command has written a file."""
+        self._wait_until(path.exists, f"{path} was written")
 
-    def wait_until_alone(self, timeout_s: float = 60.0) -> float:
+    def wait_for_processes(self, number: int) -> None:
+        """Wait until the running command has this many processes, itself included."""
+        self._wait_until(lambda: len(self.processes()) >= number, f"{number} processes")
+
+    def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        def holds() -> bool:
+            ended = self.process.poll() is not None
+            if condition():
+                return True
+            assert not ended, (self._out / "stderr").read_text()
+            return False
+
+        wait_until(holds, what)
+
+    def wait_until_alone(self) -> float:
         """Wait until the command has no processes besides itself; return the time."""
-        deadline = time.monotonic() + timeout_s
-        while len(self.processes()) > 1:
-            assert time.monotonic() < deadline, f"{self.processes()} do not end"
-            time.sleep(0.02)
+        wait_until(lambda: len(self.processes()) <= 1, "the command has no other processes")
         return time.time()
 
     def kill(self, signum: int) -> float:
@@ -130,19 +146,20 @@ class Job:
         self.process.send_signal(signum)
         return now
 
-    def finish(self, since: float | None = None, timeout_s: float = 180.0) -> Outcome:
+    def finish(self, since: float | None = None, timeout_s: float = 60.0) -> Outcome:
         """Wait for the end and for the processes to go.
 
         Args:
             since: When the fault was; None where the job has written it down itself, or as an event of its run.
+            timeout_s: How long it may take on an idle machine.
         """
         try:
-            status = self.process.wait(timeout_s)
+            status = self.process.wait(patience(timeout_s))
             ended = time.time()
-            while self.processes() and time.time() < ended + LIMIT_S:
+            while self.processes() and time.time() < ended + patience(LIMIT_S):
                 time.sleep(0.02)
             gone_s = time.time() - ended
-            left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()}
+            left = {pid: read_proc(pid, "cmdline") for pid in self.processes()}
         finally:
             self.clean_up()
         assert left == {}, f"left behind: {left}"
@@ -180,10 +197,18 @@ def listening_sockets() -> list[tuple[str, int, str]]:
     return rows
 
 
-def function(folder: Path, name: str, *args: str, ranks: int = 2, prefix: tuple[str, ...] = (), **environ: str) -> Job:
+def function(
+    folder: Path,
+    name: str,
+    *args: str,
+    ranks: int = 2,
+    prefix: tuple[str, ...] = (),
+    exec_it: bool = False,
+    **environ: str,
+) -> Job:
     """A job of functions.py; `prefix` is a command that starts it."""
-    program = PROGRAMS / "functions.py"
-    return Job([sys.executable, str(program), str(ranks), name, *args], folder, environ, prefix=[*prefix])
+    command = [sys.executable, str(PROGRAMS / "functions.py"), str(ranks), name, *args]
+    return Job(command, folder, environ, prefix=[*prefix], exec_it=exec_it)
 
 
 def program(folder: Path, source: str, **environ: str) -> Job:
@@ -193,8 +218,8 @@ def program(folder: Path, source: str, **environ: str) -> Job:
     return Job([sys.executable, str(path)], folder, environ)
 
 
-def training(folder: Path, *args: str, ranks: int = 2, **environ: str) -> Job:
+def training(folder: Path, *args: str, ranks: int = 2, exec_it: bool = False, **environ: str) -> Job:
     """A job of the command train with the task of task.py."""
     task = f"{PROGRAMS / 'task.py'}:make"
     command = [str(BIN / "train"), task, "--gpu-ids", "None", "--num-workers", str(ranks), "--log-root", "logs"]
-    return Job([*command, *args], folder, environ)
+    return Job([*command, *args], folder, environ, exec_it=exec_it)

@@ -11,7 +11,16 @@ FLAGS = ["--gpu-ids", "None", "--log-root", "logs", "--drift-check-interval", "1
 
 
 def start(node: Node, folder: Path, *command: str, **environ: str) -> Job:
-    """Start a command on a node, in a folder that both share."""
+    """Start a command on a node, in a folder that all nodes share."""
+    return _start(node, folder, command, environ, exec_it=False)
+
+
+def start_by_exec(node: Node, folder: Path, *command: str, **environ: str) -> Job:
+    """The same, in a process that has imported nothing."""
+    return _start(node, folder, command, environ, exec_it=True)
+
+
+def _start(node: Node, folder: Path, command: tuple[str, ...], environ: dict[str, str], *, exec_it: bool) -> Job:
     own = folder / node.name
     own.mkdir(exist_ok=True)
     notes = folder / "notes"
@@ -22,7 +31,7 @@ def start(node: Node, folder: Path, *command: str, **environ: str) -> Job:
         "PYTHONPATH": str(PROGRAMS),
         **environ,
     }
-    return Job(list(command), folder, environ, prefix=node.enter(folder), out=own)
+    return Job(list(command), folder, environ, host=node.pid, out=own, exec_it=exec_it)
 
 
 def train(task: str = TASK, *flags: str) -> list[str]:

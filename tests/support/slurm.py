@@ -2,10 +2,10 @@
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 from support.cluster import Cluster
+from support.machine import wait_until
 
 _PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
 
@@ -60,15 +60,16 @@ class Slurm:
         self._wait_for_nodes()
 
     def _wait_for_nodes(self) -> None:
-        deadline = time.monotonic() + 60
-        while True:
+        def are_idle() -> bool:
             try:
-                if self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"]:
-                    return
-            except AssertionError:
-                pass  # the controller is not up yet
-            assert time.monotonic() < deadline, (self.folder / "ctld.log").read_text()[-3000:]
-            time.sleep(0.2)
+                return self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"]
+            except AssertionError:  # the controller is not up yet
+                return False
+
+        try:
+            wait_until(are_idle, "both nodes are idle")
+        except AssertionError as error:
+            raise AssertionError((self.folder / "ctld.log").read_text()[-3000:]) from error
 
     def run(self, *command: str) -> str:
         """Run a command of Slurm on the first node, and return what it prints."""
@@ -84,11 +85,15 @@ class Slurm:
         pairs = [word.partition("=") for word in text.split() if "=" in word]
         return {name: value for name, _, value in pairs}
 
-    def wait_for(self, job: str, *states: str, timeout_s: float = 180.0) -> dict[str, str]:
-        deadline = time.monotonic() + timeout_s
-        while (shown := self.show(job))["JobState"] not in states:
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.2)
+    def wait_for(self, job: str, *states: str) -> dict[str, str]:
+        """Wait until a job is in one of some states; return what Slurm knows of it."""
+        shown: dict[str, str] = {}
+
+        def has_come() -> bool:
+            shown.update(self.show(job))
+            return shown["JobState"] in states
+
+        wait_until(has_come, f"job {job} is {' or '.join(states)}")
         return shown
 
     def stop(self) -> None:

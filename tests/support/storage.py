@@ -3,14 +3,14 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-BIN = Path(sys.executable).parent
+from support.commands import BIN, start
+from support.machine import patience, wait_until
+
 SECRET = "a-well-kept-secret-access-key"
 
 
@@ -107,14 +107,13 @@ class Training:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._stdout, self._stderr = (folder / "stdout").open("w+"), (folder / "stderr").open("w+")
-        command = [str(BIN / "train"), task, "--gpu-ids", "None", "--num-threads", "1", "--num-envs", "4"]
-        self.process = subprocess.Popen(
+        command = [BIN / "train", task, "--gpu-ids", "None", "--num-threads", "1", "--num-envs", "4"]
+        self.process = start(
             [*command, "--logger", "none", "--agent.num-steps-per-env", "8", *args],
             cwd=folder,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            environ=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
             stdout=self._stdout,
             stderr=self._stderr,
-            start_new_session=True,
         )
 
     @property
@@ -130,20 +129,13 @@ class Training:
         (found,) = self.folder.glob("logs/*/*")
         return found
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        wait_until(lambda: condition() or self.process.poll() is not None, timeout_s)
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        wait_until(lambda: condition() or self.process.poll() is not None, "the training came to that")
         assert condition(), self.stdout + self.stderr
 
-    def finish(self, status: int, timeout_s: float = 180.0) -> None:
+    def finish(self, status: int) -> None:
         try:
-            assert self.process.wait(timeout_s) == status, self.stdout + self.stderr
+            assert self.process.wait(patience(60.0)) == status, self.stdout + self.stderr
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)

@@ -1,0 +1,199 @@
+"""Start commands: as forks of a process that has imported what they import, or with a real exec."""
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import IO, Any
+
+from support.machine import patience
+
+BIN = Path(sys.executable).parent
+
+_WARM_PARENT = Path(__file__).with_name("warm_parent.py")
+
+_READ_ON_IMPORT = re.compile(
+    "__EGL|CUDA_(?!VISIBLE)|JAX|LANG|LC_|LD_|MKL_|MUJOCO|OMP_|OPENBLAS|PYTHON(?!PATH$)|TORCH_|WARP|XLA"
+)
+"""Variables that Python or a library reads once, at its start: they cannot be changed for a fork."""
+
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Those that a command may handle, and that whoever started the tests may ignore."""
+
+
+class Forked:
+    """A child of the warm parent, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, report: IO[bytes]) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._report = report
+        self._ended = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Return the status if the process has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; return the status, -N after signal N."""
+        with self._ended:
+            if self.returncode is None:
+                if not select.select([self._report], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+                with self._report:
+                    self.returncode = int(self._report.readline())
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        """Signal the process, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.send_signal(signal.SIGTERM)
+
+
+Process = Forked | subprocess.Popen[Any]
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdout: IO[Any],
+    stderr: IO[Any],
+    ignored: Sequence[signal.Signals] = (),
+    host: int | None = None,
+    exec_it: bool = False,
+) -> Process:
+    """Start a command in a session of its own, with the default signal dispositions whatever this process ignores.
+
+    Args:
+        command: A console script of ours, or `python` with -m, -c or a file, and arguments. Others are executed.
+        cwd: Its working directory.
+        environ: Its environment, whole.
+        stdout: Where its standard output goes.
+        stderr: Where its standard error goes.
+        ignored: Signals that it begins with ignored.
+        host: A process whose network, host name and mounts it gets.
+        exec_it: Execute the command in a process that has imported nothing.
+    """
+    words = [str(word) for word in command]
+    program = None if exec_it else _find_program(words)
+    if program is None or not _is_as_imported(environ):
+        enter = [] if host is None else ["nsenter", f"-t{host}", "--net", "--uts", "--mount", f"--wd={cwd}", "--"]
+        dispositions = [f"--default-signal={_names(SIGNALS)}", f"--ignore-signal={_names(ignored)}"]
+        return subprocess.Popen(
+            [*enter, "env", *dispositions[: 2 if ignored else 1], *words],
+            cwd=cwd,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    request = program | {
+        "cwd": str(cwd.resolve()),
+        "environ": dict(environ),
+        "ignored": [int(signum) for signum in ignored],
+        "host": host,
+    }
+    read, write = os.pipe()
+    with Path(os.devnull).open() as stdin:
+        descriptors = [stdin.fileno(), stdout.fileno(), stderr.fileno(), write]
+        socket.send_fds(_warm_parent(), [json.dumps(request).encode()], descriptors)
+    os.close(write)
+    report = os.fdopen(read, "rb", buffering=0)
+    return Forked(int(report.readline()), report)
+
+
+def _names(signals: Sequence[signal.Signals]) -> str:
+    return ",".join(signum.name.removeprefix("SIG") for signum in signals)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    seconds: float = 60.0,
+    exec_it: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end.
+
+    Args:
+        command: As of `start`.
+        cwd: Its working directory; by default that of this process.
+        environ: Variables beside those of this process.
+        seconds: How long it may take on an idle machine.
+        exec_it: As of `start`.
+    """
+    environ = os.environ | (environ or {})
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = start(command, cwd=cwd or Path.cwd(), environ=environ, stdout=stdout, stderr=stderr, exec_it=exec_it)
+        try:
+            status = process.wait(patience(seconds))
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess([*command], status, stdout.read(), stderr.read())
+
+
+@cache
+def _warm_parent() -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    with theirs:
+        subprocess.Popen([sys.executable, _WARM_PARENT, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/")
+    _at_start.update(os.environ)
+    return ours
+
+
+_at_start: dict[str, str] = {}
+
+
+def _is_as_imported(environ: Mapping[str, str]) -> bool:
+    """Whether a fork of the warm parent behaves as a process that is started with these variables."""
+    _warm_parent()
+    names = filter(_READ_ON_IMPORT.match, {*environ, *_at_start})
+    return all(environ.get(name) == _at_start.get(name) for name in names)
+
+
+@cache
+def _console_scripts() -> dict[str, str]:
+    return {entry.name: entry.value for entry in entry_points(group="console_scripts") if "mjtrain" in entry.value}
+
+
+def _find_program(words: list[str]) -> dict[str, Any] | None:
+    """Say in the warm parent's terms what a command runs; None if it cannot be run by a fork."""
+    path = Path(words[0])
+    if path.parent == BIN and path.name in _console_scripts():
+        return {"program": ["function", *words], "function": _console_scripts()[path.name]}
+    if words[0] != sys.executable or len(words) == 1:
+        return None
+    if words[1] in ("-m", "-c"):
+        return {"program": words[1:]}
+    return {"program": ["file", *words[1:]]} if words[1].endswith(".py") else None
