@@ -21,7 +21,8 @@ from mjtrain.metric_names import list_metrics
 from mjtrain.rank import RankContext
 from mjtrain.training import make_env
 from support import noisy_task
-from support.jobs import Job
+from support.jobs import LIMIT_S, Job
+from support.promises import promised
 from support.resuming import assert_same
 from support.vision import make_vision_task
 
@@ -150,7 +151,7 @@ def test_a_stop_ends_an_evaluation_and_saves(tmp_path: Path) -> None:
     job.wait_for_file(tmp_path / noisy_task.MARKER)
     outcome = job.finish(job.kill(signal.SIGTERM))
     assert outcome.status == 128 + signal.SIGTERM
-    assert outcome.noticed_s < 10.0
+    assert outcome.noticed_s < promised(LIMIT_S)
     (run_dir,) = tmp_path.glob("logs/*/*")
     (row,) = read_rows(run_dir)
     assert not evaluated(row)

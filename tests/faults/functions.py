@@ -90,8 +90,7 @@ def work(context: mjtrain.RankContext, name: str, who: str = "0", *_: object) ->
     try:
         return _work(context, name, int(who))
     finally:
-        if context.is_main:
-            Path("cleaned_up").write_text("")
+        Path(f"cleaned_up_{context.rank}").write_text("")
 
 
 def _work(context: mjtrain.RankContext, name: str, who: int) -> str:

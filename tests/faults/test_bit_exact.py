@@ -65,7 +65,7 @@ def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, An
 def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path: Path) -> None:
     """Every tensor of it, bit for bit: networks, optimizer, normalizers, and each rank's random numbers and worlds."""
     jobs = {name: train(tmp_path / name, kills) for name, kills in (("undisturbed", ()), ("killed", KILLS))}
-    outcomes = {name: job.finish(since=0.0, timeout_s=400.0) for name, job in jobs.items()}
+    outcomes = {name: job.finish(since=0.0, timeout_s=90.0) for name, job in jobs.items()}
     for outcome in outcomes.values():
         assert outcome.status == 0, outcome.stderr
     assert [row["fault"] for row in jobs["killed"].injected()] == list(KILLS)

@@ -2,16 +2,22 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import yaml
 
 from support.jobs import BIN, Job
+from support.promises import Together, run_together
 
 TIMES = ("_time", "_per_second", "slowest_rank", "by_rank")
 """What may differ between two runs of the same training."""
+
+FLAGS = ("--num-envs", "16")
+"""Of the job whose worker is left out, and of the one by hand that it is compared with."""
 
 
 def train(folder: Path, num_workers: int, *flags: str, sick: str = "0:0:0") -> Job:
@@ -54,13 +60,26 @@ def check_equal(one: Path, other: Path, names: tuple[str, ...]) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Together:
+    """All of them at the same time, as they wait before each restart."""
+    left_out = ("--max-restarts", "3", "--min-ranks", "2")
+    split = ("--num-envs-total", "36", "--max-restarts", "2", "--min-ranks", "1")
+    needed = ("--max-restarts", "2", "--min-ranks", "2")
+    starts: dict[str, Callable[[Path], Job]] = {
+        "left out": lambda folder: train(folder, 3, *FLAGS, *left_out, sick="1:3:3"),
+        "split": lambda folder: train(folder, 3, *split, sick="2:3:1"),
+        "needed": lambda folder: train(folder, 2, *needed, sick="1:2:1"),
+    }
+    return run_together(tmp_path_factory.mktemp("elastic"), starts, since=0.0)
+
+
+def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(jobs: Together, tmp_path: Path) -> None:
     """The second of three ranks fails twice after a save; two go on as two would that were given that checkpoint."""
-    flags = ["--num-envs", "16"]
-    job = train(tmp_path / "elastic", 3, *flags, "--max-restarts", "3", "--min-ranks", "2", sick="1:3:3")
-    outcome = job.finish(since=0.0)
+    job, ended = jobs["left out"]
+    outcome = ended.result()
     assert outcome.status == 0, outcome.stderr
-    (run,) = tmp_path.glob("elastic/logs/*/*")
+    (run,) = job.folder.glob("logs/*/*")
 
     first, second = find_restarts(run)
     reason = "worker 1 (rank 1): it failed twice, and nothing was saved between"
@@ -72,25 +91,24 @@ def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(tmp_path: Pa
     assert yaml.safe_load((run / "params" / "launch.yaml").read_text())["left_out"] == ["worker 1"]
     assert [row["world_size"] for row in read_metrics(run)] == [3, 3, 2, 2, 2]
 
-    check_equal(run, resume_by_hand(tmp_path, run, 2, 2, *flags), ("model_4.pt", "model_5.pt"))
+    check_equal(run, resume_by_hand(tmp_path, run, 2, 2, *FLAGS), ("model_4.pt", "model_5.pt"))
     saved, last = (torch.load(run / f"model_{iteration}.pt", weights_only=True) for iteration in (2, 5))
     assert (len(saved["ranks"]), len(last["ranks"])) == (3, 2)
 
 
-def test_a_total_of_environments_is_split_anew(tmp_path: Path) -> None:
+def test_a_total_of_environments_is_split_anew(jobs: Together) -> None:
     """With 3 ranks 12 each, with 2 ranks 18; they start again, as their number per rank is another."""
-    job = train(
-        tmp_path / "elastic", 3, "--num-envs-total", "36", "--max-restarts", "2", "--min-ranks", "1", sick="2:3:1"
-    )
-    outcome = job.finish(since=0.0)
+    job, ended = jobs["split"]
+    outcome = ended.result()
     assert outcome.status == 0, outcome.stderr
-    (run,) = tmp_path.glob("elastic/logs/*/*")
+    (run,) = job.folder.glob("logs/*/*")
     assert [(row["world_size"], row["num_envs_total"]) for row in read_metrics(run)] == [(2, 36)] * 5
 
 
-def test_a_rank_that_the_job_cannot_do_without_is_tried_as_often_as_the_restarts_allow(tmp_path: Path) -> None:
-    outcome = train(tmp_path, 2, "--max-restarts", "2", "--min-ranks", "2", sick="1:2:1").finish(since=0.0)
+def test_a_rank_that_the_job_cannot_do_without_is_tried_as_often_as_the_restarts_allow(jobs: Together) -> None:
+    job, ended = jobs["needed"]
+    outcome = ended.result()
     assert outcome.status == 1
     assert "RuntimeError: the device is lost" in outcome.last_block
-    (run,) = tmp_path.glob("logs/*/*")
+    (run,) = job.folder.glob("logs/*/*")
     assert [row.get("left_out") for row in find_restarts(run)] == [None, None]

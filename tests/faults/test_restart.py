@@ -10,6 +10,7 @@ import pytest
 
 from mjtrain.checkpoint import find_valid_checkpoint, list_checkpoints
 from support.jobs import Record, training
+from support.machine import patience
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -20,7 +21,7 @@ def run_benchmark(name: str, *args: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=patience(120.0),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,8 @@ import pytest
 
 from mjtrain.checkpoint import find_valid_checkpoint
 from support.jobs import Job, Record, function, training
+from support.machine import read_proc
+from support.promises import promised
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 QUICK_S = 4.5
@@ -23,15 +25,13 @@ def run_dir(folder: Path) -> Path:
 
 
 def find_reaper(job: Job) -> int:
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.processes()}
-    return next(pid for pid, command in commands.items() if b"mjtrain.launcher.job.reaper" in command)
+    return next(pid for pid in job.processes() if b"mjtrain.launcher.job.reaper" in read_proc(pid, "cmdline"))
 
 
 @pytest.mark.parametrize("signum", [*SIGNALS, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_at_the_start(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
-    job = function(tmp_path, "none")
-    while len(job.processes()) < 3:  # launcher, reaper, spawner
-        time.sleep(0.01)
+    job = function(tmp_path, "none", exec_it=True)
+    job.wait_for_processes(3)  # launcher, reaper, spawner
     outcome = job.finish(job.kill(signum))
     # As everywhere in Python, Ctrl-C on a program of one's own ends it by that very signal.
     assert outcome.status == (-signum if signum in (signal.SIGINT, signal.SIGKILL) else 128 + signum)
@@ -43,7 +43,7 @@ def test_in_the_middle_a_function_that_asks_saves_first(tmp_path: Path, record: 
     job = function(tmp_path, "save_when_asked")
     job.wait_for("at work")
     since = job.kill(signum)
-    assert job.wait_until_alone() - since < QUICK_S, "all signals are equally quick"
+    assert job.wait_until_alone() - since < promised(QUICK_S), "all signals are equally quick"
     outcome = job.finish(since)
     assert outcome.status == (-signum if signum == signal.SIGINT else 128 + signum)
     assert (tmp_path / "saved").exists()
@@ -51,7 +51,7 @@ def test_in_the_middle_a_function_that_asks_saves_first(tmp_path: Path, record: 
 
 
 def test_sigkill_in_the_middle(tmp_path: Path, record: Record) -> None:
-    job = function(tmp_path, "none", FAULT_GRANDCHILD="1", ranks=3)
+    job = function(tmp_path, "none", FAULT_GRANDCHILD="1", ranks=3, exec_it=True)
     job.wait_for("rank 0 works")
     outcome = job.finish(job.kill(signal.SIGKILL))
     assert outcome.status == -signal.SIGKILL
@@ -60,7 +60,7 @@ def test_sigkill_in_the_middle(tmp_path: Path, record: Record) -> None:
 
 def test_sigkill_of_launcher_and_reaper(tmp_path: Path, record: Record) -> None:
     """No process is left to clean up except the kernel."""
-    job = function(tmp_path, "none")
+    job = function(tmp_path, "none", exec_it=True)
     job.wait_for("rank 0 works")
     reaper = find_reaper(job)
     now = time.time()
@@ -71,7 +71,7 @@ def test_sigkill_of_launcher_and_reaper(tmp_path: Path, record: Record) -> None:
 
 
 def test_sigkill_of_the_reaper_alone(tmp_path: Path, record: Record) -> None:
-    job = function(tmp_path, "none", FAULT_GRANDCHILD="1")
+    job = function(tmp_path, "none", FAULT_GRANDCHILD="1", exec_it=True)
     job.wait_for("rank 0 works")
     reaper = find_reaper(job)
     now = time.time()
@@ -98,7 +98,7 @@ def test_a_training_saves_in_the_middle(tmp_path: Path, record: Record) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.Signals) -> None:
     slow = ["--inject-fault", "rank=0,phase=save,kind=slow,seconds=1.5"]
-    job = training(tmp_path, "--max-iterations", "4", "--drift-check-interval", "0", *slow)
+    job = training(tmp_path, *NEVER_ENDING, "--drift-check-interval", "0", *slow, exec_it=True)
     job.wait_for("injecting fault rank=0,phase=save", "stderr")
     outcome = job.finish(job.kill(signum))
     assert outcome.status == (-signum if signum == signal.SIGKILL else 128 + signum)
@@ -155,6 +155,18 @@ def test_in_the_background_with_sigint_ignored(tmp_path: Path) -> None:
     assert (tmp_path / "saved").exists()
 
 
+def test_under_nohup_sighup_does_not_count(tmp_path: Path) -> None:
+    """It is not even the first request: SIGTERM after it lets the job save."""
+    job = function(tmp_path, "save_when_asked", prefix=("nohup",))
+    job.wait_for("at work")
+    job.kill(signal.SIGHUP)
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 143
+    assert (tmp_path / "saved").exists()
+    assert "SIGTERM: finishing this iteration" in outcome.stderr
+    assert "SIGHUP" not in outcome.stderr
+
+
 def test_one_process_saves_too(tmp_path: Path) -> None:
     signum = signal.SIGTERM
     job = training(tmp_path, *NEVER_ENDING, ranks=1)
@@ -172,14 +184,14 @@ def test_nothing_listens_and_no_secret_shows(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    jobs = [function(folder, "none", WANDB_API_KEY="a-well-kept-secret") for folder in folders]
+    jobs = [function(folder, "none", exec_it=True, WANDB_API_KEY="a-well-kept-secret") for folder in folders]
     try:
         for job in jobs:
             job.wait_for("rank 0 works")
         for job in jobs:
             assert {address for address, _ in job.listening()} <= {"0100007F"}  # 127.0.0.1
             for pid in job.processes():
-                assert b"a-well-kept-secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+                assert b"a-well-kept-secret" not in read_proc(pid, "cmdline")
     finally:
         outcomes = [job.finish(job.kill(signal.SIGTERM)) for job in jobs]
     assert [outcome.status for outcome in outcomes] == [143, 143]
@@ -190,10 +202,10 @@ def test_a_function_that_never_asks_is_interrupted(tmp_path: Path, record: Recor
     job = function(tmp_path, "none")
     job.wait_for("rank 0 works")
     since = job.kill(signal.SIGTERM)
-    assert job.wait_until_alone() - since < QUICK_S
+    assert job.wait_until_alone() - since < promised(QUICK_S)
     outcome = job.finish(since)
     assert outcome.status == 143
-    assert (tmp_path / "cleaned_up").exists()
+    assert all((tmp_path / f"cleaned_up_{rank}").exists() for rank in range(2))
     record("SIGTERM", "launcher, in the middle of a function that never asks", outcome, last_words="")
 
 
@@ -204,7 +216,7 @@ def test_a_rank_that_waits_for_an_interrupted_one_is_interrupted_too(tmp_path: P
         job.wait_for_file(tmp_path / f"at_work_{rank}")
     time.sleep(0.5)  # rank 1 enters the collective
     since = job.kill(signal.SIGTERM)
-    assert job.wait_until_alone() - since < QUICK_S
+    assert job.wait_until_alone() - since < promised(QUICK_S)
     outcome = job.finish(since)
     assert outcome.status == 143
     assert all((tmp_path / f"cleaned_up_{rank}").exists() for rank in range(2))
