@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import mjtrain  # before any test imports torch, whose threads would spin where they should sleep
 from support.collected import COLLECTED, is_whole
+from support.durations import keep_together, sort_longest_first, write_durations
+from support.machine import SLOWNESS, measure_slowness
+from support.shared import make_once
+
+pytest_plugins = ["support.hangs", "support.tiers"]
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
 TESTS = Path(__file__).parent
@@ -46,6 +52,7 @@ PROCESS = (
     "sweep/test_wandb_sweep.py",
     "test_api.py",
     "test_notebook.py",
+    "test_suite.py",
     "test_wheels.py",
     "video/test_video_hook.py",
 )
@@ -59,14 +66,16 @@ BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each of pytest-xdist's workers a core, as far as there are: two trainings on one wait for each other."""
+    """Measure how slow this machine is now, and keep compiled kernels between runs, for the workers and their jobs."""
     config.stash[COLLECTED] = []
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is not None:
-        cores = sorted(os.sched_getaffinity(0))
-        index = int(worker.removeprefix("gw"))
-        if index < len(cores):
-            os.sched_setaffinity(0, {cores[index]})
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    if config.option.markexpr != "not process" and not config.option.collectonly:
+        os.environ[SLOWNESS] = f"{measure_slowness():.2f}"
+    kernels = config.cache.mkdir("kernels")
+    os.environ.setdefault("WARP_CACHE_PATH", str(kernels / "warp"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kernels / "jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -85,17 +94,18 @@ def _is_process_only(path: Path) -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark by folder and by fixture, before pytest-xdist looks at the marks.
-
-    Tests that share a trained run stay on one worker, so that it is trained once.
-    """
+    """Mark by folder and by fixture, before pytest-xdist looks at the marks."""
     item.config.stash[COLLECTED].append(item)
     if _is_process_only(item.path):
         item.add_marker(pytest.mark.process)
-    if "log_root" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("trained run"))
+    keep_together(item)
     if item.get_closest_marker("gpu") is not None and not _has_gpu():
         item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no worker has a long test left when the others have ended."""
+    sort_longest_first(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -120,25 +130,21 @@ def _has_gpu() -> bool:
 @pytest.fixture(scope="session")
 def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of Cartpole-Balance that has learned something, and one of the quadruped that has not."""
-    import mjtrain
+    return make_once(tmp_path_factory, "logs", _train_two_runs)
+
+
+def _train_two_runs(folder: Path) -> None:
     from mjtrain.catalog import load_task
 
-    folder, one_cpu = tmp_path_factory.mktemp("logs"), mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     cartpole = load_task("Cartpole-Balance")
+    options = {
+        "launch": mjtrain.LaunchConfig(gpu_ids=None, num_threads=1),
+        "logger": "none",
+        "log_root": str(folder),
+    }
     agent = replace(cartpole.agent, save_interval=10)
-    mjtrain.train(
-        "Cartpole-Balance",
-        agent=agent,
-        num_envs=256,
-        max_iterations=40,
-        launch=one_cpu,
-        logger="none",
-        log_root=str(folder),
-    )
-    mjtrain.train(
-        "Quadruped-Velocity-Flat", num_envs=8, max_iterations=1, launch=one_cpu, logger="none", log_root=str(folder)
-    )
-    return folder
+    mjtrain.train("Cartpole-Balance", agent=agent, num_envs=256, max_iterations=40, **options)
+    mjtrain.train("Quadruped-Velocity-Flat", num_envs=8, max_iterations=1, **options)
 
 
 @pytest.fixture(scope="session")
@@ -160,6 +166,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    write_durations(terminalreporter)
     reports = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
     reports.sort(key=lambda report: report.location[:2])  # with several workers they come in any order
     mistakes = [str(row) for report in reports for name, row in report.user_properties if name == "mistake"]

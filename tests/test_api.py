@@ -17,6 +17,8 @@ from mjtrain.cli import play as play_command
 from mjtrain.errors import RequestError
 from mjtrain.mdp import Env, reward
 from mjtrain.runs import kept_functions
+from support.commands import run
+from support.machine import patience
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 
@@ -164,7 +166,7 @@ def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(t
     script = tmp_path / "script.py"
     script.write_text(PROGRAM)
     command = [sys.executable, str(script), str(tmp_path / "logs")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = run(command)
     assert done.returncode == 0, done.stderr
     assert (
         done.stderr.count("env.rewards.upright.func is __main__:upright and 2 more, which other processes cannot") == 2
@@ -217,7 +219,7 @@ def test_closures_of_a_task_file_are_there_whenever_it_is(
 def test_names_that_users_call_stay_functions() -> None:
     code = "import mjtrain, mjtrain.playing.evaluate, mjtrain.exporting.export_policy, mjtrain.launcher\n"
     code += "assert all(map(callable, (mjtrain.play, mjtrain.export, mjtrain.launch, mjtrain.train, mjtrain.make_env)))"
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=patience(60), check=True)
 
 
 def bonus(env: Env) -> torch.Tensor:

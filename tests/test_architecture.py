@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.machine import patience
+
 SRC = Path(__file__).parents[1] / "src"
 TASKS = Path(__file__).parents[1] / "tasks" / "src"
 LEARNERS = Path(__file__).parents[1] / "learners" / "src"
@@ -362,7 +364,9 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         " 'onnx', 'optuna'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stderr.strip() == "[]"
 
 
@@ -378,7 +382,9 @@ def test_naming_the_terms_of_a_task_imports_nothing_heavy() -> None:
         "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'numpy', 'rsl_rl', 'torchrunx', 'wandb'}\n"
         "print(len(tasks) > 10, sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stderr.strip() == "True []"
 
 
@@ -389,4 +395,4 @@ def test_one_rank_does_not_import_torchrunx() -> None:
         "rank = mjtrain.launch(lambda context: context.rank, launch=mjtrain.LaunchConfig(gpu_ids=None))\n"
         "assert rank == 0 and 'torchrunx' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=patience(60), check=True)

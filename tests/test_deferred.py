@@ -5,6 +5,7 @@ import sys
 import torch
 
 from mjtrain.deferred import DeferredModule
+from support.machine import patience
 
 
 def test_the_first_use_imports_the_module():
@@ -14,7 +15,9 @@ def test_the_first_use_imports_the_module():
         "before = 'torch' in sys.modules\n"
         "print(before, copy.ones(2).tolist(), 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stdout.strip() == "False [1.0, 1.0] True"
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.machine import patience
+
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.sh"
 
 pytestmark = pytest.mark.process
@@ -16,7 +18,7 @@ def write_report(folder: Path, *flags: str) -> tuple[int, str]:
         ["bash", SCRIPT, "--device", "cpu", "--tiny", "--out", folder, *flags],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patience(60),
         check=False,
     )
     report = folder / "report.md"

@@ -26,6 +26,7 @@ import mjtrain
 from mjtrain.catalog import list_tasks
 from mjtrain.errors import RequestError
 from mjtrain.gymnasium.vector_env import TaskVectorEnv
+from support.machine import patience
 
 ID = "mjtrain/Cartpole-Balance"
 
@@ -244,7 +245,9 @@ def test_without_a_render_mode_there_are_no_pictures(env: TaskVectorEnv) -> None
 
 
 def run_program(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

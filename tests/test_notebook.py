@@ -10,13 +10,14 @@ from nbclient import NotebookClient
 
 import mjtrain
 from mjtrain.catalog import load_task
+from support.machine import patience
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_steps.ipynb"
 
 
 def run_notebook(notebook: nbformat.NotebookNode, folder: Path) -> list[str]:
     """Run a notebook in a folder, and return the text below each of its cells."""
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(notebook, timeout=int(patience(60)), resources={"metadata": {"path": str(folder)}}).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return ["".join(output.get("text", "") for output in cell.outputs) for cell in cells]
 

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from support.machine import patience
+from support.tiers import PACKAGES, SOURCES
+
 ROOT = Path(__file__).parents[1]
 QUADRUPEDS = {"Go2-Velocity-Flat", "Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"}
 TASKS = {"Arm-Reach", "Cartpole-Balance", "Cartpole-Swingup", *QUADRUPEDS}
+
+pytestmark = pytest.mark.proves(*PACKAGES, layout=SOURCES)
 
 
 def clean_environ() -> dict[str, str]:
@@ -31,7 +36,7 @@ def run(folder: Path, *command: str | Path) -> str:
         env=clean_environ(),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=patience(70),
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

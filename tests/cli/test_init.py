@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.init import main
+from support.machine import patience
 
 BIN = Path(sys.executable).parent
 
@@ -75,12 +76,18 @@ def test_it_is_listed_trains_and_passes_its_test_once_installed(tmp_path: Path) 
     assert uv is not None
     site = tmp_path / "site"
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
-    subprocess.run([*install, "--python", sys.executable, str(tmp_path / "my_arms")], check=True, timeout=120)
+    subprocess.run([*install, "--python", sys.executable, str(tmp_path / "my_arms")], check=True, timeout=patience(60))
     environ = os.environ | {"PYTHONPATH": str(site), "CUDA_VISIBLE_DEVICES": ""}
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            command, cwd=tmp_path / "my_arms", env=environ, capture_output=True, text=True, timeout=200, check=False
+            command,
+            cwd=tmp_path / "my_arms",
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=patience(60),
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.main import COMMANDS, main
+from support.machine import patience
 
 
 def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +30,7 @@ def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -
 def test_python_m_mjtrain(tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mjtrain", *args]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), check=False)
 
     assert run("--version").stdout == f"mjtrain {version('mjtrain')}\n"
     assert "Cartpole-Balance" in run("list-tasks").stdout
@@ -43,7 +44,9 @@ def test_a_command_ends_without_looking_for_cycles() -> None:
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"  # the first is called last
         "from mjtrain.cli.main import main; main(['--version'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60), check=True
+    )
     assert done.stdout == f"mjtrain {version('mjtrain')}\nTrue\n"
 
 
@@ -86,7 +89,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("completion") / "script"
     command = [sys.executable, "-m", "mjtrain", "completion", "bash"]
-    path.write_text(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    path.write_text(subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True).stdout)
     return path
 
 
@@ -111,13 +114,13 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_bash_completes_commands_tasks_and_flags(script: Path, words: str, completed: list[str]) -> None:
     command = ["bash", "-c", COMPLETE, "bash", str(script), *words.split(" ")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
     assert sorted(done.stdout.split()) == completed
 
 
 @pytest.mark.process
 def test_the_builtin_export_keeps_its_own_completion(script: Path) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"source {script}; complete -p export"], capture_output=True, timeout=60, check=False
+        ["bash", "-c", f"source {script}; complete -p export"], capture_output=True, timeout=patience(60), check=False
     )
     assert done.returncode != 0

@@ -2,14 +2,13 @@
 
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mjtrain.cli.scaling import main
 from mjtrain.runs.metrics import parse_metrics
+from support.commands import BIN, run
 
 
 def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
@@ -25,13 +24,7 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
         "--out",
         str(tmp_path),
     ]
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "scaling"), *command, "--", "--seed", "4"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run([BIN / "scaling", *command, "--", "--seed", "4"])
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| weak", "| strong"))]
     assert [row.split(" | ")[:3] for row in rows] == [

@@ -1,9 +1,7 @@
 """Tasks as users meet them: flags for every term, the same numbers twice, and a task from a package of one's own."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +9,11 @@ import pytest
 import yaml
 
 import mjtrain
+from support import commands
 
-TRAIN = str(Path(sys.executable).parent / "train")
 
-
-def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRAIN, *args, "--gpu-ids", "None", "--logger", "none"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **env},
-        check=False,
-    )
+def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return commands.run([commands.BIN / "train", *args, "--gpu-ids", "None", "--logger", "none"], environ=environ)
 
 
 def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None:

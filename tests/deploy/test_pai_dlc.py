@@ -2,13 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.machine import free_port, patience
 from support.templates import DEPLOY
 
 SCRIPT = DEPLOY / "pai-dlc" / "train.sh"
@@ -18,21 +18,19 @@ SMALL = ["--num-envs", "4", "--num-threads", "1", "--max-iterations", "2", "--lo
 @pytest.mark.supports("template", start="PAI-DLC", hosts="2")
 @pytest.mark.parametrize("launcher", ["mjtrain", "torchrun"])
 def test_two_nodes_are_one_job(launcher: str, tmp_path: Path, no_gpu: None) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     environ = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "LAUNCHER": launcher,
         "WORLD_SIZE": "2",
         "NPROC_PER_NODE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
     }
     cpu = ["--gpu-ids", "None", "--num-workers", "1"] if launcher == "mjtrain" else []
     command = ["bash", str(SCRIPT), *SMALL, *cpu, "--log-root", str(tmp_path)]
     nodes = [subprocess.Popen(command, cwd=tmp_path, env=environ | {"RANK": str(node)}) for node in range(2)]
-    assert [node.wait(300) for node in nodes] == [0, 0]
+    assert [node.wait(patience(60)) for node in nodes] == [0, 0]
     (run_dir,) = tmp_path.glob("*/*_pai-dlc")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in rows if "iteration" in row]

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -16,7 +15,9 @@ import yaml
 
 from mjtrain.cli.train import main
 from mjtrain.storage import find_stored_iteration
+from support.machine import free_port, patience
 from support.templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
+from support.tiers import PACKAGES, SOURCES
 
 BIN = Path(sys.executable).parent
 ROOT = DEPLOY.parent
@@ -51,13 +52,14 @@ def run_apart(package: str, *command: str) -> str:
         [uv, "run", "-q", "--no-project", "--isolated", "--exclude-newer", exclude_newer, "--with", package, *command],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=patience(60),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
+@pytest.mark.proves("deploy/kubernetes", "pyproject.toml")
 @pytest.mark.supports("template", start="Kubernetes", hosts="2")
 def test_kubernetes_takes_its_files() -> None:
     said = run_apart("kubernetes-validate", "kubernetes-validate", "--strict", str(DEPLOY / "kubernetes" / "job.yaml"))
@@ -87,6 +89,7 @@ compare(given, taken, "")
 """
 
 
+@pytest.mark.proves("deploy/kubeflow", "pyproject.toml")
 @pytest.mark.supports("template", start="Kubeflow Trainer 2", hosts="2")
 def test_kubeflow_knows_every_key_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "check.py").write_text(TRAINJOB)
@@ -98,6 +101,7 @@ def test_kubeflow_knows_every_key_of_its_file(tmp_path: Path) -> None:
         run_apart("kubeflow-trainer-api,pyyaml", *check, str(tmp_path / "wrong.yaml"))
 
 
+@pytest.mark.proves("deploy/skypilot", "pyproject.toml")
 @pytest.mark.supports("template", start="SkyPilot", hosts="2")
 def test_skypilot_takes_its_file() -> None:
     code = "import sky, sys; task = sky.Task.from_yaml(sys.argv[1]); print(task.num_nodes, task.resources)"
@@ -134,11 +138,6 @@ def test_osmo_renders_a_master_and_workers(num_nodes: int) -> None:
         assert set(task["exitActions"]) == {"COMPLETE", "RESCHEDULE"}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 @pytest.mark.supports("template", start="OSMO", hosts="2")
 def test_osmo_trains_and_goes_on_after_a_reschedule(tmp_path: Path, no_gpu: None) -> None:
     """Two nodes on this machine run the scripts that OSMO would give them; then both start again, elsewhere."""
@@ -163,7 +162,7 @@ def test_osmo_trains_and_goes_on_after_a_reschedule(tmp_path: Path, no_gpu: None
                     [*task["command"], "entry.sh"], cwd=folder, env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
                 )
             )
-        assert [node.wait(300) for node in nodes] == [0, 0]
+        assert [node.wait(patience(60)) for node in nodes] == [0, 0]
         assert find_stored_iteration(f"{url}/one") == iterations
         (run_dir,) = (tmp_path / life / "output").glob("*/*")
         assert (run_dir / f"model_{iterations}.pt").exists()
@@ -191,6 +190,7 @@ def test_train_takes_the_command(
     assert json.loads(capsys.readouterr().out)["config"]["run"]["resume"] == "auto"
 
 
+@pytest.mark.proves("deploy/Dockerfile*", *PACKAGES, layout=SOURCES)
 @pytest.mark.supports("template", start="Docker", hosts="1")
 def test_the_dockerfile_builds_what_it_says(tmp_path: Path) -> None:
     """No container can be built here: its COPY and its installation are done in a folder instead of an image."""

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.machine import patience
+
 
 def doctor(folder: Path, *flags: str) -> dict[str, dict[str, str]]:
     """Return the findings by their check; of several, the last."""
     command = [sys.executable, "-m", "mjtrain", "doctor", "--json", "report.json", *flags]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return {one["check"]: one for one in json.loads((folder / "report.json").read_text())["findings"]}
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.jobs import Job
+from support.machine import free_port, patience, wait_until
 
 SLOW = {"gpus", "log-root", "storage", "kernels", "rendering", "ranks"}
 
@@ -154,9 +154,7 @@ def small_cgroup() -> Iterator[tuple[str, str]]:
                 folder.rmdir()
             continue
         yield f"echo $$ > {folder}/cgroup.procs", f"echo 12000000000 > {folder / limit}"
-        deadline = time.monotonic() + 10.0
-        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda procs=folder / "cgroup.procs": not procs.read_text(), "the cgroup is empty")
         folder.rmdir()
         return
     pytest.skip("memory cgroups are not allowed here")
@@ -176,7 +174,7 @@ def doctor(
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environ,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=patience(60),
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr
@@ -198,12 +196,14 @@ def test_an_ill_is_found_with_its_advice(name: str, tmp_path: Path, request: pyt
     assert (found["result"], found["place"]) == (ill.result, socket.gethostname())
     assert ill.figure in found["figure"]
     assert ill.advice in found["advice"]
-    assert [one["check"] for one in findings if one["result"] == ill.result] == [ill.check]
+    alike = [one["check"] for one in findings if one["result"] == ill.result]
     assert done.returncode == (1 if ill.result == "failure" else 0)
     assert f"{ill.result}: {ill.check} on {found['place']}: {found['advice']}" in done.stdout.splitlines()
 
     done, findings = doctor(tmp_path, *flags, before=f"{before}\n{ill.mend.format(**names)}", skip=skip, **ill.environ)
     assert {one["result"] for one in findings if one["check"] == ill.check} == {"ok"}, done.stdout
+    without = [one["check"] for one in findings if one["result"] == ill.result]
+    assert [check for check in alike if check not in without] == [ill.check]
     assert done.returncode == 0
 
 
@@ -224,8 +224,8 @@ def test_a_host_without_ills(tmp_path: Path) -> None:
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     """As the first of two nodes: who holds the port is named; a free one is not found fault with."""
     place = "export RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
         done, findings = doctor(tmp_path, before=f"{place}{port}")
     (found,) = [one for one in findings if one["result"] == "failure"]
     assert found["check"] == "port"
@@ -242,7 +242,7 @@ def test_a_storage_that_never_answers(tmp_path: Path) -> None:
         environ = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "nobody"}
         flags = ["--checkpoint-url", "s3://bucket/run", "--timeout-s", "4"]
         _, findings = doctor(
-            tmp_path, *flags, skip=SLOW - {"storage", "log-root"}, **environ, AWS_SECRET_ACCESS_KEY="a-well-kept-secret"
+            tmp_path, *flags, skip=SLOW - {"storage"}, **environ, AWS_SECRET_ACCESS_KEY="a-well-kept-secret"
         )
     (found,) = [one for one in findings if one["result"] == "failure"]
     assert (found["check"], found["figure"]) == ("storage", "no answer within 4 s (--timeout-s)")
@@ -257,6 +257,7 @@ def test_a_command_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
         command += ["--checkpoint-url", "s3://bucket/run"]
         job = Job(command, tmp_path, {**environ, "AWS_SECRET_ACCESS_KEY": "a-well-kept-secret"})
         job.wait_for("\nlog root ")
+        server.settimeout(patience(60))
         server.accept()[0].close()  # the check of the storage runs
         outcome = job.finish(job.kill(signal.SIGKILL))
     assert outcome.status == -signal.SIGKILL
@@ -286,7 +287,5 @@ def test_a_file_system_that_hangs(tmp_path: Path) -> None:
         assert (found["check"], found["figure"]) == ("log root", "no answer within 4 s (--timeout-s)")
         assert found["advice"].startswith("the file system does not answer")
     finally:
-        deadline = time.monotonic() + 20.0
-        while subprocess.run(["umount", str(place)], check=False, capture_output=True).returncode != 0:
-            assert time.monotonic() < deadline, "something still uses the file system"
-            time.sleep(0.1)
+        umount = ["umount", str(place)]
+        wait_until(lambda: subprocess.run(umount, check=False, capture_output=True).returncode == 0, "it is unmounted")

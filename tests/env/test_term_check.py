@@ -25,6 +25,7 @@ from mjtrain.env.term_check import check_terms
 from mjtrain.errors import RequestError
 from mjtrain.mdp import events, gait, objects, observations, reach, rewards, terminations, velocity
 from support.envs import TASKS, make_env
+from support.machine import patience
 
 CARTPOLE = load_task("Cartpole-Balance").env
 FEET = ("foot_contact",)
@@ -174,4 +175,4 @@ def test_the_built_in_tasks_fit(task: str) -> None:
 
 def test_the_check_imports_nothing_heavy() -> None:
     code = "import sys, mjtrain.env.term_check, mjtrain.mdp; assert not {'torch', 'mujoco', 'warp'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience(60))

@@ -18,6 +18,7 @@ from mjtrain.cli.export import main
 from mjtrain.config import to_plain
 from mjtrain.engines.robot import describe_actuators, save_model
 from support.envs import make_env
+from support.machine import patience
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 
@@ -46,7 +47,7 @@ def test_a_briefly_trained_policy_balances_the_pole(tmp_path: Path) -> None:
     main([str(result.run_dir), "--out", str(tmp_path / "policy"), "--observations", "100"])
     for seed in ("0", "1", "2"):
         command = [sys.executable, "-I", str(SCRIPT), str(tmp_path / "policy"), "--seconds", "10", "--seed", seed]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
         report = json.loads(done.stdout)
         assert report["hinge"] < 0.2, "rad, from upright"
         assert report["slider"] < 2.0, "m, from the middle"

@@ -10,6 +10,7 @@ import pytest
 
 from mjtrain.catalog import load_task
 from mjtrain.engines.robot import save_model
+from support.machine import patience
 
 LEARNED = Path(__file__).parents[1] / "fixtures" / "hand_policy" / "policy.onnx"
 """Exported from Hand-Reorient-Cube trained with its defaults, which takes 90 minutes.
@@ -29,6 +30,6 @@ def test_a_learned_policy_reaches_goal_after_goal(tmp_path: Path) -> None:
     goals = []
     for seed in range(4):
         start = ["--command", "1", "0", "0", "0", "--seed", str(seed)]
-        done = subprocess.run([*command, *start], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([*command, *start], capture_output=True, text=True, timeout=patience(60), check=True)
         goals.append(json.loads(done.stdout)["goals"])
     assert sum(goals) >= 5, goals

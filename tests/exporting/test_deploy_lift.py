@@ -11,6 +11,7 @@ import pytest
 
 from mjtrain.catalog import load_task
 from mjtrain.engines.robot import save_model
+from support.machine import patience
 
 LEARNED = Path(__file__).parents[1] / "fixtures" / "lift_policy" / "policy.onnx"
 """Exported from Arm-Lift-Cube trained with its defaults, which takes minutes.
@@ -33,7 +34,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("place", [(0.45, 0.1, 0.25), (0.38, -0.18, 0.14), (0.53, 0.18, 0.3)])
 def test_a_learned_policy_carries_the_cube_to_its_place(place: tuple[float, float, float], exported: Path) -> None:
     command = [sys.executable, "-I", str(SCRIPT), str(exported), "--seconds", "4", "--command", *map(str, place)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
     report = json.loads(done.stdout)
     assert report["commanded"] == list(place)
     assert np.linalg.norm(np.subtract(report["cube"][:3], place)) < 0.02

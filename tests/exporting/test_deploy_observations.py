@@ -17,6 +17,7 @@ from mjtrain.exporting.metadata import describe_policy
 from mjtrain.rl.policy import ActorPolicy
 from mjtrain.runs.trained_run import TrainedRun
 from support.envs import TASKS, actions_for, make_env
+from support.machine import patience
 from support.videos import needs_drawing
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
@@ -86,7 +87,7 @@ def test_it_observes_what_the_environment_observes(task: str, tmp_path: Path) ->
 
     command = [sys.executable, "-I", "-c", STEP, str(SCRIPT), str(tmp_path)]
     environ = os.environ | {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False, env=environ)
     assert done.returncode == 0, done.stderr
     observed = dict(np.load(tmp_path / "observed.npz"))
     assert observed.keys() == by_name.keys()

@@ -16,6 +16,7 @@ from mjtrain.catalog import load_task
 from mjtrain.engines.robot import save_model
 from mjtrain.env.env import Env
 from support.envs import make_env
+from support.machine import patience
 from support.videos import needs_drawing
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
@@ -100,7 +101,7 @@ def run_alone(*arguments: str | Path) -> str:
     """Run a script outside of the environment of the tests, drawing without a display."""
     environ = os.environ | {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
     command = [sys.executable, "-I", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False, env=environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

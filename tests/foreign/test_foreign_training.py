@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import mjtrain
 from mjtrain.cli import play as play_command
 from mjtrain.errors import RequestError
+from support.commands import run
 
 TASK = Path(__file__).with_name("task.py")
 ENVIRON = {**os.environ, "PYTHONPATH": str(TASK.parents[1]), "CUDA_VISIBLE_DEVICES": ""}
@@ -23,7 +23,7 @@ def train(task: str | Path, log_root: Path, *flags: str, status: int = 0) -> str
     """Run the command; return what it said."""
     options = ["--gpu-ids", "None", "--num-threads", "1", "--logger", "none", "--log-root", str(log_root)]
     command = [sys.executable, "-m", "mjtrain.cli.train", str(task), *options, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENVIRON)
+    done = run(command, environ=ENVIRON)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
@@ -120,7 +120,7 @@ def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
         str(out),
     ]
     command = [sys.executable, "-m", "mjtrain.cli.play", "gymnasium:HalfCheetah-v5", *flags]
-    subprocess.run(command, timeout=200, check=True, env=ENVIRON, cwd=tmp_path)
+    assert run(command, environ=ENVIRON, cwd=tmp_path).returncode == 0
     with av.open(out) as file:
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     assert len(frames) == 4  # 20 per second

@@ -1,9 +1,10 @@
 """Checkpoints of a run whose directory goes away while it trains."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from support.commands import run
 
 TASK = """
 from dataclasses import replace
@@ -60,8 +61,7 @@ def train(folder: Path, factory: str) -> subprocess.CompletedProcess[str]:
         "--num-threads",
         "1",
     ]
-    environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    return run(command, cwd=folder, environ={"CUDA_VISIBLE_DEVICES": ""})
 
 
 def test_a_deleted_run_directory_is_said_once_and_ends_with_status_1(tmp_path: Path) -> None:

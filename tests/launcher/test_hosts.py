@@ -20,6 +20,7 @@ from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
 from mjtrain.launcher.planning.external import ExternalNode
+from support.machine import free_port, patience
 
 
 @pytest.mark.parametrize(
@@ -103,25 +104,20 @@ def test_nodes_take_what_node_0_chooses() -> None:
         assert client.agree(choose_here)["run_dir"] == "here"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[Callable[[], Rendezvous]]:
     """Start node 0 in a thread; yields what waits for it. At the end it is closed twice, which must be no error."""
     place = ExternalNode(node_rank=0, num_nodes=2, master_addr="127.0.0.1", master_port=port)
     with ThreadPoolExecutor() as pool:
-        server = pool.submit(node_rendezvous.NodeRendezvousServer, place, 1, "", 30.0)
-        yield lambda: server.result(30.0)
-        server.result(30.0).close()
-        server.result(30.0).close()
+        server = pool.submit(node_rendezvous.NodeRendezvousServer, place, 1, "", patience(30.0))
+        yield lambda: server.result(patience(30.0))
+        server.result(patience(30.0)).close()
+        server.result(patience(30.0)).close()
 
 
 def connect(port: int) -> Rendezvous:
     place = ExternalNode(node_rank=1, num_nodes=2, master_addr="127.0.0.1", master_port=port)
-    return node_rendezvous.NodeRendezvousClient(place, 1, "", 30.0)
+    return node_rendezvous.NodeRendezvousClient(place, 1, "", patience(30.0))
 
 
 @contextlib.contextmanager
@@ -136,11 +132,11 @@ def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatc
     port = free_port()
     monkeypatch.setenv(node_rendezvous.TOKEN_VARIABLE, "a-secret")
     with listening(port) as server:
-        nonsense = connect_to("127.0.0.1", port, 10.0, what="node 0")
+        nonsense = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
         nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert nonsense.makefile("rb").read().count(b"\n") == 1  # the challenge, and then the end
         nonsense.close()
-        stranger = connect_to("127.0.0.1", port, 10.0, what="node 0")
+        stranger = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
         node_rendezvous._receive(stranger)
         hello = {"node_rank": 1, "host": "x", "proof": "wrong", "node": node_rendezvous.describe_node(1, "")}
         stranger.sendall(encode_message("hello", b"", hello))

@@ -20,6 +20,7 @@ from mjtrain.config import LaunchConfig
 from mjtrain.errors import RequestError
 from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.rank import RankContext
+from support.machine import patience
 
 CPU = LaunchConfig(gpu_ids=None)
 TWO = LaunchConfig(gpu_ids=None, num_workers=2, seed=10)
@@ -132,13 +133,15 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
 
 
 def test_a_rank_can_end_what_it_has_forked() -> None:
+    join_s = patience(10)
+
     def fork(context: RankContext) -> set[int | None]:
         processes = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)) for _ in range(20)]
         for process in processes:
             process.start()
             process.terminate()  # before it has run at all, most of the time
         for process in processes:
-            process.join(10)
+            process.join(join_s)
         return {process.exitcode for process in processes}
 
     assert mjtrain.launch(fork, launch=TWO) == {-signal.SIGTERM}

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import termios
 from pathlib import Path
 
 import pytest
+
+from support.machine import patience
 
 PROGRAM = """
 import os, sys, warnings
@@ -39,7 +42,7 @@ def read_logs(folder: Path) -> dict[str, list[str]]:
 
 def test_pipes_get_rank_0_as_it_is_and_the_warnings_of_others(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=patience(60), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == b"\x1b[31mred\x1b[0m 0 False None\nfirst\rsecond\nno line feed at the end"
     lines = done.stderr.decode().splitlines()
@@ -63,13 +66,13 @@ def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    while True:
+    while select.select([ours], [], [], patience(60))[0]:
         try:
             shown += os.read(ours, 4096)
         except OSError:  # all writers have closed it
             break
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(patience(60)) == 0
     assert b"\x1b[31mred\x1b[0m 0 True (77, 33)\r\n" in shown
     assert b"no line feed at the end" in shown
     assert "red 0 True (77, 33)" in read_logs(tmp_path)["localhost[0].log"]
@@ -82,14 +85,16 @@ WITHOUT_STREAMS = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
 def test_a_training_without_standard_streams(tmp_path: Path, ranks: int) -> None:
     command = [str(Path(sys.executable).parent / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8"]
     command += ["--num-workers", str(ranks), "--max-iterations", "2", "--logger", "none"]
-    done = subprocess.run([*WITHOUT_STREAMS, *command], cwd=tmp_path, timeout=480, check=False)
+    done = subprocess.run([*WITHOUT_STREAMS, *command], cwd=tmp_path, timeout=patience(60), check=False)
     assert done.returncode == 0
     (metrics,) = tmp_path.glob("logs/*/*/metrics.jsonl")
     assert metrics.read_text().count('"iteration"') == 2
 
 
 def test_a_function_without_standard_streams(tmp_path: Path) -> None:
-    done = subprocess.run([*WITHOUT_STREAMS, sys.executable, "-c", PROGRAM], cwd=tmp_path, timeout=480, check=False)
+    done = subprocess.run(
+        [*WITHOUT_STREAMS, sys.executable, "-c", PROGRAM], cwd=tmp_path, timeout=patience(60), check=False
+    )
     assert done.returncode == 0
     logs = read_logs(tmp_path)
     assert "red 0 False None" in logs["localhost[0].log"]

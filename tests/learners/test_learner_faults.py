@@ -49,11 +49,6 @@ def train(folder: Path, name: str, learner: str, *flags: str, **environ: str) ->
     here.mkdir(exist_ok=True)
     command = [str(BIN / "train"), TASK, "--gpu-ids", "None", "--num-workers", "2", "--num-threads", "1"]
     command += ["--learner", learner, "--learner-config", str(settings), "--drift-check-interval", "1", "--seed", "3"]
-    # XLA compiles once for all of these, as in the runs of somebody who has set such a folder.
-    environ |= {
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "xla"),
-        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
     return Job([*command, "--logger", "none", *flags], here, environ)
 
 

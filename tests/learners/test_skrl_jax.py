@@ -1,6 +1,7 @@
 """skrl on JAX under the training loop: it resumes bit for bit, ranks stay the same, torch gives the actions of flax."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,20 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
     return [without_times(row) for row in lines if "event" not in row]
 
 
+@pytest.fixture
+def _no_compiled_kernels() -> Iterator[None]:
+    """Have XLA compile whatever it runs, and not find it in the folder that the tests share."""
+    import jax
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    reset_cache()
+
+
+@pytest.mark.usefixtures("_no_compiled_kernels")
 @pytest.mark.supports("training", task="Cartpole-Balance", learner="skrl_jax")
 @pytest.mark.supports("resume", task="Cartpole-Balance", learner="skrl_jax")
 @pytest.mark.supports("export", learner="skrl_jax")

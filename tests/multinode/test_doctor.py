@@ -13,6 +13,7 @@ import pytest
 
 from support.cluster import PYTHON, TORCHRUN, Cluster, Node
 from support.jobs import Outcome
+from support.machine import patience
 from support.multinode_jobs import start
 
 DOCTOR = ["-m", "mjtrain.cli.doctor", "--gpu-ids", "None", "--num-threads", "1"]
@@ -225,10 +226,10 @@ def test_under_torchrun(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_under_torchrun_each_host_tells_what_it_found(cluster: Cluster, tmp_path: Path) -> None:
     """The ranks do not find each other, because the interface of the first is wrong: the other host says its own."""
-    jobs = []
+    jobs, flags = [], [*FAST, "--timeout-s", str(patience(1.5)), "--all"]
     for index, node in enumerate(cluster.nodes):
         place = [f"--node_rank={index}", "--master_addr=zeta", "--master_port=5562"]
-        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *FAST, "--timeout-s", "8", "--all"]
+        command = [*TORCHRUN, "--nnodes=2", "--nproc_per_node=1", *place, *DOCTOR, *flags]
         jobs.append(start(node, tmp_path, *command, **({"GLOO_SOCKET_IFNAME": "nosuch"} if index == 0 else {})))
     first, second = [job.finish(since=0.0) for job in jobs]
     assert (first.status, second.status) == (1, 1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster, Node
 from support.jobs import Job
+from support.machine import wait_until
 from support.multinode_jobs import FLAGS, start
 
 PORT = 23456
@@ -33,7 +35,7 @@ def wait_for_iterations(job: Job, folder: Path, world_size: int) -> None:
 
 
 def check_recovery(folder: Path, since_s: float) -> dict[str, float]:
-    """Wait until two ranks go on without a host that was lost by SIGKILL, and compare the times with what is promised.
+    """Wait until two ranks go on without a host that was lost by SIGKILL, which a closed connection told them.
 
     Args:
         folder: Of the job.
@@ -42,14 +44,17 @@ def check_recovery(folder: Path, since_s: float) -> dict[str, float]:
     Returns:
         Seconds from the loss until the job said so (a file in crash/), and from there to the end of the next iteration.
     """
-    deadline = time.monotonic() + 120.0
-    while (last := read_rows(folder)[-1]).get("world_size") != 2 or "event" in last:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def goes_on() -> bool:
+        last = read_rows(folder)[-1]
+        return last.get("world_size") == 2 and "event" not in last
+
+    wait_until(goes_on, "two ranks go on")
     went_on_s = time.time()
-    noticed_s = min(path.stat().st_mtime for path in folder.glob("logs/*/*/crash/*.txt"))
-    assert noticed_s - since_s < 15.0  # a connection was closed; it is not its silence that was noticed
-    assert went_on_s - noticed_s < 120.0  # on a busy machine; docs/reliability.md has what an idle one needs
+    first = min(folder.glob("logs/*/*/crash/*.txt"), key=lambda path: path.stat().st_mtime)
+    noticed_s, cause = first.stat().st_mtime, first.read_text()
+    assert re.search("closed|killed|reset", cause), cause
+    assert "no message from this host" not in cause  # it is not its silence that was noticed
     return {"noticed after, s": noticed_s - since_s, "went on after, s": went_on_s - noticed_s}
 
 
@@ -119,11 +124,12 @@ def start_node(node: Node, index: int, folder: Path, *flags: str) -> Job:
 
 def wait_for_connection(job: Job, node: Node) -> None:
     """Wait until a node's job is connected to node 0, which takes it in when it starts the job again."""
-    deadline = time.monotonic() + 120.0
-    while f":{PORT:04X} 01 " not in Path(f"/proc/{node.pid}/net/tcp").read_text():
+
+    def is_connected() -> bool:
         assert job.process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return f":{PORT:04X} 01 " in Path(f"/proc/{node.pid}/net/tcp").read_text()
+
+    wait_until(is_connected, f"{node.name} is connected to node 0")
 
 
 def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> None:
@@ -147,7 +153,7 @@ def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> No
 
 def start_agent(node: Node, folder: Path) -> Job:
     rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x"]
-    rendezvous += ["--rdzv_conf=last_call_timeout=5,keep_alive_interval=2"]  # 30 s and 15 s by default
+    rendezvous += ["--rdzv_conf=last_call_timeout=5"]  # 30 s by default
     flags = ["--nnodes=2:3", "--nproc_per_node=1", *rendezvous, "--max_restarts=9"]
     command = [*TORCHRUN, *flags, *TRAIN, TASK, *FLAGS, "--max-iterations", "1000", "--resume", "auto"]
     return start(node, folder, *command, MJTRAIN_TEST_SLOW="0.2", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
@@ -155,17 +161,13 @@ def start_agent(node: Node, folder: Path) -> Job:
 
 def wait_for_rows(jobs: list[Job], folder: Path, world_size: int) -> None:
     """Wait for three iterations in a row by so many ranks."""
-    deadline = time.monotonic() + 200.0
-    sizes = []
-    while sizes[-3:] != [world_size] * 3:
+
+    def have_done_three() -> bool:
         assert all(job.process.poll() is None for job in jobs)
-        assert time.monotonic() < deadline, sizes
-        time.sleep(0.1)
-        sizes = (
-            [row["world_size"] for row in read_rows(folder) if "event" not in row]
-            if list(folder.glob("logs/*/*/metrics.jsonl"))
-            else []
-        )
+        rows = read_rows(folder) if list(folder.glob("logs/*/*/metrics.jsonl")) else []
+        return [row["world_size"] for row in rows if "event" not in row][-3:] == [world_size] * 3
+
+    wait_until(have_done_three, f"three iterations by {world_size} ranks")
 
 
 def test_torchrun_with_two_to_three_nodes(

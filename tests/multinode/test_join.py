@@ -77,17 +77,13 @@ def test_an_agent_of_torchrun_that_is_killed(cluster: Cluster, tmp_path: Path) -
 def test_a_master_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
     """Within the stated time, by name; a name that does not resolve, and a host that does not answer."""
     environ = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "5556"}
-    node = cluster.nodes[1]
-    for master, reason in (("nowhere", "the name does not resolve"), ("zeta", "Connection refused")):
-        job = start(
-            node,
-            tmp_path,
-            PYTHON,
-            *train("Cartpole-Balance", "--connect-timeout-s", "2"),
-            MASTER_ADDR=master,
-            **environ,
-        )
-        outcome = job.finish(since=0.0)
+    command = [PYTHON, *train("Cartpole-Balance", "--connect-timeout-s", "2")]
+    reasons = {"nowhere": "the name does not resolve", "zeta": "Connection refused"}
+    jobs = []
+    for master in reasons:
+        (tmp_path / master).mkdir()
+        jobs.append(start(cluster.nodes[1], tmp_path / master, *command, MASTER_ADDR=master, **environ))
+    for outcome, (master, reason) in zip(finish(jobs), reasons.items(), strict=True):
         assert outcome.status == 1
         assert f"the master of this job (torchrun) at {master}:5556 cannot be reached within 2 s" in outcome.stderr
         assert reason in outcome.stderr

@@ -10,7 +10,7 @@ import yaml
 
 from support.cluster import PROGRAMS, PYTHON, Cluster
 from support.jobs import BIN
-from support.multinode_jobs import FLAGS, check_run, finish, start
+from support.multinode_jobs import FLAGS, check_run, finish, start_by_exec
 
 TASK = f"{PROGRAMS / 'task.py'}:make_for_any_learner"
 TORCH, JAX = "-m torch.distributed.run", "-m skrl.utils.distributed.jax"
@@ -61,14 +61,11 @@ def test_commands_for_isaac_lab(
     cluster: Cluster, tmp_path: Path, learner: str, way: str, hosts: int, commands: list[str]
 ) -> None:
     master = cluster.nodes[0].address
-    # XLA would compile the same for each rank.
-    environ = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla")}
-    environ |= {"JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     nodes = cluster.nodes[: len(commands)]
     jobs = []
     for node, command in zip(nodes, commands, strict=True):
         launcher = [PYTHON, *command.replace("MASTER", master).split()]
-        jobs.append(start(node, tmp_path, *launcher, str(BIN / "train"), TASK, "--learner", learner, *FLAGS, **environ))
+        jobs.append(start_by_exec(node, tmp_path, *launcher, str(BIN / "train"), TASK, "--learner", learner, *FLAGS))
     names = [node.name for node in nodes for _ in range(2)]
     check_run(tmp_path, finish(jobs), names, any_order="c10d" in way)
     (params,) = tmp_path.glob("logs/*/*/params/launch.yaml")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.cluster import PYTHON, TASK, TORCHRUN, TRAIN, Cluster
-from support.multinode_jobs import FLAGS, check_run, finish, start, train
+from support.multinode_jobs import FLAGS, check_run, finish, start_by_exec, train
 
 Place = tuple[list[str], dict[str, str]]
 VARIABLES = "a launcher on every node (Kubeflow's PyTorchJob, PAI-DLC)"
@@ -50,7 +50,7 @@ def test_nodes_that_are_started_one_by_one(
     jobs = []
     for index, node in enumerate(cluster.nodes[:nodes]):
         command, environ = way(index, nodes, ranks)
-        jobs.append(start(node, tmp_path, *command, **environ))
+        jobs.append(start_by_exec(node, tmp_path, *command, **environ))
     check_run(
         tmp_path,
         finish(jobs),
@@ -62,5 +62,6 @@ def test_nodes_that_are_started_one_by_one(
 @pytest.mark.supports("training", start="several hosts over SSH", hosts="{nodes}")
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 2), (2, 1)])
 def test_hostnames(cluster: Cluster, tmp_path: Path, nodes: int, ranks: int) -> None:
-    outcome = start(cluster.nodes[0], tmp_path, *hostnames(cluster, nodes, ranks)).finish(since=0.0)
+    command = hostnames(cluster, nodes, ranks)
+    outcome = start_by_exec(cluster.nodes[0], tmp_path, *command).finish(since=0.0)
     check_run(tmp_path, [outcome], [node.name for node in cluster.nodes[:nodes] for _ in range(ranks)])

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,23 @@ from typing import Any
 import pytest
 
 from support.cluster import PROGRAMS, PYTHON, TASK, Cluster
+from support.machine import wait_until
 from support.multinode_jobs import FLAGS, notes
 from support.slurm import Slurm, why_no_slurm
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 TEMPLATES = PROGRAMS.parents[1] / "deploy" / "slurm"
+
+pytestmark = pytest.mark.proves(
+    "deploy/slurm",
+    "requirements.lock",
+    *[f"src/mjtrain/{name}.py" for name in ("api", "open_run", "rank", "request", "training", "worker")],
+    *[f"src/mjtrain/cli/{name}.py" for name in ("doctor", "sweep", "train")],
+    "src/mjtrain/config/launch.py",
+    *[f"src/mjtrain/{name}" for name in ("doctor", "launcher", "runs", "sweep")],
+    *[f"tests/multinode/{name}.py" for name in ("conftest", "multinode_faults", "rank_notes", "task")],
+    *[f"tests/support/{name}.py" for name in ("cluster", "machine", "multinode_jobs", "slurm")],
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +70,13 @@ def test_srun_and_a_requeue(slurm: Slurm, tmp_path: Path) -> None:
     """A signal as before the time limit: the run saves, is queued again, and resumes in the same run directory."""
     job = slurm.submit(write_script(tmp_path, "--max-iterations", "30", second_way=False))
     log = tmp_path / f"slurm-{job}.log"
-    deadline = time.monotonic() + 180
-    while not log.exists() or "iteration 3/" not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text() if log.exists() else slurm.show(job)
-        assert slurm.show(job)["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"), log.read_text()
-        time.sleep(0.2)
+
+    def is_at_work() -> bool:
+        said = log.read_text() if log.exists() else ""
+        assert slurm.show(job)["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"), said
+        return "iteration 3/" in said
+
+    wait_until(is_at_work, f"{log} has iteration 3")
     slurm.run("scancel", "--signal=USR1", job)
     assert slurm.wait_for(job, "PENDING")["Restarts"] == "1"
     slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+10")  # seconds, instead of two minutes
@@ -105,13 +118,10 @@ def test_a_sweep_of_an_array_goes_on_when_a_node_is_lost(slurm: Slurm, tmp_path:
     """A process of the sweep on each node; one is killed for good, and the other one takes up what it ran."""
     job = slurm.submit(write_sweep_script(tmp_path))
     logs = [tmp_path / f"slurm-{job}-{index}.log" for index in range(2)]
-    deadline = time.monotonic() + 180
-    while not all(log.exists() and " begins: " in log.read_text() for log in logs):
-        assert time.monotonic() < deadline, [log.read_text() for log in logs if log.exists()]
-        time.sleep(0.1)
+    wait_until(lambda: all(log.exists() and " begins: " in log.read_text() for log in logs), "both tasks begin a trial")
     slurm.run("scancel", "--signal=KILL", "--full", f"{job}_0")
     slurm.wait_for(f"{job}_0", "FAILED", "CANCELLED")
-    shown = slurm.wait_for(f"{job}_1", *ENDS, timeout_s=300)
+    shown = slurm.wait_for(f"{job}_1", *ENDS)
     assert (shown["JobState"], shown["ExitCode"]) == ("COMPLETED", "0:0"), logs[1].read_text()
     summary = read_sweep(tmp_path)
     assert summary["counts"] == {"complete": 4, "pruned": 0, "failed": 0, "paused": 0, "running": 0}

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from mjtrain.cli.play import main
+from support.machine import patience, wait_until
 
 BIN = Path(sys.executable).parent
 
@@ -106,22 +106,16 @@ def test_a_training_that_goes_on_can_be_played(tmp_path: Path, capsys: pytest.Ca
     command = [str(BIN / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-threads", "1", *size]
     training = subprocess.Popen([*command, "--log-root", str(tmp_path), "--logger", "none"], env={**os.environ})
     try:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.glob("*/*/model_5.pt")):
-            assert training.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: training.poll() is not None or any(tmp_path.glob("*/*/model_5.pt")), "a checkpoint is there")
         found = report(capsys, "Cartpole-Balance", "--log-root", str(tmp_path), "--episodes", "2")
         assert found["iteration"] >= 5
         (metrics,) = tmp_path.glob("*/*/metrics.jsonl")
         before = len(metrics.read_text().splitlines())
-        while len(metrics.read_text().splitlines()) < before + 3:
-            assert training.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: len(metrics.read_text().splitlines()) >= before + 3, "the training goes on")
+        assert training.poll() is None
     finally:
         training.terminate()
-        assert training.wait(timeout=60) == 143
+        assert training.wait(patience(60)) == 143
 
 
 def test_a_viewer_that_cannot_be_is_one_line(
@@ -148,7 +142,7 @@ def test_the_viewer_prints_its_address_and_ends_with_a_signal(log_root: Path) ->
         line = next(line for line in viewer.stderr if line.startswith("viewer: "))
         address = line.split()[1]
         assert address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(address, timeout=30) as page:
+        with urllib.request.urlopen(address, timeout=patience(30)) as page:
             assert b"<html" in page.read()
         port = int(address.rsplit(":", 1)[1])
         sockets = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -157,4 +151,4 @@ def test_the_viewer_prints_its_address_and_ends_with_a_signal(log_root: Path) ->
         assert f"00000000:{port:04X}" not in listening  # nowhere else
     finally:
         viewer.send_signal(signal.SIGINT)
-        assert viewer.wait(timeout=60) == 130
+        assert viewer.wait(patience(60)) == 130

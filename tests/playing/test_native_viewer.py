@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from support.machine import patience
+
 PROGRAM = """
-import os, time
+import sys, time
 import mjtrain
 from mjtrain.playing.native_viewer import run_native_viewer
 from mjtrain.playing.player import Player
@@ -15,7 +17,7 @@ from mjtrain.runs.trained_run import untrained
 from mjtrain.playing.viewer_session import PolicySession
 
 session = PolicySession(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + float(sys.argv[1])
 run_native_viewer(session, stop=lambda: session.num_steps >= 30 or time.monotonic() > deadline)
 print("steps", session.num_steps, flush=True)
 """
@@ -24,8 +26,7 @@ print("steps", session.num_steps, flush=True)
 def test_the_window_opens_and_time_passes() -> None:
     if shutil.which("xvfb-run") is None:
         pytest.skip("needs a display: there is no xvfb-run here")
-    done = subprocess.run(
-        ["xvfb-run", "-a", sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = ["xvfb-run", "-a", sys.executable, "-c", PROGRAM, str(patience(30))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) >= 30

@@ -11,6 +11,7 @@ from mjtrain.cli.play import main
 from mjtrain.errors import RequestError
 from mjtrain.playing.replay import ReplaySession, load_dump
 from mjtrain.playing.web_viewer import WebViewer
+from support.machine import patience
 
 
 def write_dump(folder: Path, **changes: object) -> Path:
@@ -55,7 +56,7 @@ def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
 def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:
     session = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
     viewer = WebViewer(session, host="127.0.0.1", port=0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience(30)
     frames = set()
 
     def seen_all() -> bool:

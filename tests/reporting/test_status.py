@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from mjtrain.reporting.status import RunStatus, sparkline
+from support.machine import patience
 
 
 def row(iteration: int, reward: float | None, **more: Any) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def test_a_terminal_keeps_its_cursor() -> None:
     read, write = pty.openpty()
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], stdout=write, stdin=write, env=environ, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM], stdout=write, stdin=write, env=environ, timeout=patience(60), check=False
     )
     os.close(write)
     text = os.read(read, 1 << 16).decode()
@@ -119,7 +120,7 @@ def test_elsewhere_every_iteration_is_a_line() -> None:
             capture_output=True,
             env={**os.environ, **environ},
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
         assert done.stdout.splitlines() == [
@@ -133,6 +134,8 @@ def test_elsewhere_every_iteration_is_a_line() -> None:
 def test_colours_that_are_forced_do_not_make_a_pipe_a_terminal() -> None:
     """As in the kernel of a notebook."""
     environ = {**os.environ, "FORCE_COLOR": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, env=environ, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, env=environ, timeout=patience(60), check=False
+    )
     assert done.stdout.decode().startswith("iteration 11/12 | env steps/s 5 | reward 1.00")
     assert b"\x1b[?25" not in done.stdout

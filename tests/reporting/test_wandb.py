@@ -5,7 +5,6 @@ import os
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from wandb.proto import wandb_internal_pb2
 
 from mjtrain.reporting.wandb_writer import resolve_mode
+from support.machine import patience, read_proc, wait_until
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")} | {
@@ -82,16 +82,17 @@ def train(folder: Path, *flags: str, **environ: str) -> tuple[subprocess.Complet
         stderr=subprocess.PIPE,
         text=True,
     )
-    seen = set()
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                seen.add(file.read_bytes())
-            except OSError:
-                continue
-        time.sleep(0.05)
-    out, err = process.communicate(timeout=60)
+    seen: set[bytes] = set()
+
+    def look() -> bool:
+        seen.update(read_proc(int(folder.name), "cmdline") for folder in Path("/proc").glob("[0-9]*"))
+        return process.poll() is not None
+
+    try:
+        wait_until(look, "the training has ended")
+    finally:
+        process.kill()
+    out, err = process.communicate()
     return subprocess.CompletedProcess(command, process.returncode, out, err), seen
 
 
@@ -143,19 +144,19 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
 
 TROUBLE = """
 import os, signal
-from pathlib import Path
 import mjtrain
+from mjtrain.launcher.ipc.processes import list_descendants
 from mjtrain.reporting import wandb_writer
-wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = 3.0, 5.0
+from support.machine import patience, read_proc
+wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = patience(0.5), patience(1.0)
 write = wandb_writer.WandbWriter.write
 
 def kill_then_write(self, metrics):
     if metrics["iteration"] == 3:
-        for file in Path("/proc").glob("[0-9]*/stat"):
-            pid, name, _, parent = file.read_text().split()[:4]
-            if "wandb" in name and int(parent) == os.getpid():
-                print("killed", name, flush=True)
-                os.kill(int(pid), signal.SIGKILL)
+        for pid in list_descendants(os.getpid()):
+            if b"(wandb-core)" in read_proc(pid, "stat"):
+                print("killed (wandb-core)", flush=True)
+                os.kill(pid, signal.SIGKILL)
     write(self, metrics)
 
 wandb_writer.WandbWriter.write = kill_then_write
@@ -168,11 +169,13 @@ def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TROUBLE],
         cwd=tmp_path,
-        env=ENVIRON | {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"},
+        env=ENVIRON
+        | {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+        | {"PYTHONPATH": str(Path(__file__).parents[1])},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience(60),
         check=False,
     )
     assert done.returncode == 0, done.stderr

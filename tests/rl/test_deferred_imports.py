@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+from support.machine import patience
+
 TRAIN, COMPILE = (
     """
 import sys
@@ -49,7 +51,7 @@ print(wandb.sdk.__name__, callable(wandb.init))
 
 def run(program: str, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteratio
 from mjtrain.storage.record import object_name
 from mjtrain.storage.store import Storage
 from mjtrain.training import train_rank
+from support.machine import free_port, patience
 from support.storage import Proxy, Training
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
@@ -131,15 +131,17 @@ def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy,
 
 def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path) -> None:
     network.up = False
-    job = Training(tmp_path, "--max-iterations", "4", *SAVE_OFTEN, "--checkpoint-url", url, "--checkpoint-flush-s", "3")
+    flush_s = f"{patience(0.5):g}"
+    flags = ["--checkpoint-url", url, "--checkpoint-flush-s", flush_s]
+    job = Training(tmp_path, "--max-iterations", "4", *SAVE_OFTEN, *flags)
     job.finish(0)
     assert f"--checkpoint-url {url}: not reached yet" in job.stderr
     assert "could not be uploaded" in job.stdout
-    assert f"model_4.pt was not uploaded to {url}: not done within 3 s" in job.stdout
+    assert f"model_4.pt was not uploaded to {url}: not done within {flush_s} s" in job.stdout
     assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"
     assert {row["event"] for row in read_events(job.run_dir)} == {"upload_failed", "upload_given_up"}
     network.up = True  # what could not be uploaded then is uploaded now
-    train(tmp_path, 5, checkpoint_url=url, resume=str(job.run_dir), checkpoint_flush_s=60.0)
+    train(tmp_path, 5, checkpoint_url=url, resume=str(job.run_dir), checkpoint_flush_s=patience(60.0))
     assert find_stored_iteration(url) == 5
 
 
@@ -161,7 +163,7 @@ def test_kill_9_during_an_upload(url: str, network: Proxy, tmp_path: Path) -> No
     job.wait_until(network.stalled.is_set)
     os.killpg(job.process.pid, signal.SIGKILL)
     job.finish(-signal.SIGKILL)
-    assert network.dropped.wait(10.0)  # the process that uploads has gone with it
+    assert network.dropped.wait(patience(10.0))  # the process that uploads has gone with it
     network.stall_on = None
     path, lines = fetch(url, tmp_path / "there")
     assert (path.name, lines) == ("model_2.pt", [])
@@ -174,8 +176,7 @@ def test_ranks_that_others_started_hear_that_rank_0_cannot_reach_the_storage(
 ) -> None:
     """Rank 0 alone asks the storage; the other would wait for its decision for --connect-timeout-s."""
     network.up = False
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     jobs = []
     for rank in ("0", "1"):
         world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
@@ -230,7 +231,7 @@ def test_a_restart_uploads_what_the_killed_rank_could_not(url: str, network: Pro
     )  # fmt: skip
     job.wait_until(network.stalled.is_set)
     (tmp_path / "kill").touch()
-    assert network.dropped.wait(30.0)
+    assert network.dropped.wait(patience(30.0))
     network.stall_on = None
     job.wait_until(lambda: find_stored_iteration(url) == 2)  # a newer checkpoint would be uploaded in its place
     (tmp_path / "go_on").touch()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import torch
 
 from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, find_stored_iteration
-from support.storage import SECRET, Proxy, wait_until
+from support.machine import patience, wait_until
+from support.storage import SECRET, Proxy
 
 
 def save(folder: Path, iteration: int, size: int = 10_000) -> Path:
@@ -35,22 +35,23 @@ def names(events: list[UploadEvent]) -> list[tuple[str, int | None]]:
 
 def test_what_is_flushed_is_there(uploader: Uploader, url: str, tmp_path: Path) -> None:
     uploader.submit(save(tmp_path, 2))
-    assert names(uploader.flush(30.0)) == [("uploaded", 2)]
+    assert names(uploader.flush(patience(30.0))) == [("uploaded", 2)]
     assert find_stored_iteration(url) == 2
-    assert uploader.flush(30.0) == []
+    assert uploader.flush(patience(30.0)) == []
 
 
 def test_a_slow_server_gets_the_first_and_the_newest(
     uploader: Uploader, url: str, network: Proxy, tmp_path: Path
 ) -> None:
-    """40 kB each at 40 kB/s, while five more are saved and older ones deleted."""
-    network.rate = 40_000.0
+    """While the first is on its way, five more are saved and older ones deleted; then 40 kB each go at 40 kB/s."""
+    network.rate = 1_000.0
     uploader.submit(save(tmp_path, 2))
-    wait_until(lambda: any("model_2-" in line for line in network.requests))
+    wait_until(lambda: any("model_2-" in line for line in network.requests), "the first is on its way")
     for iteration in range(4, 14, 2):
         uploader.submit(save(tmp_path, iteration))
         checkpoint_path(tmp_path, iteration - 2).unlink()
-    assert names(uploader.flush(60.0)) == [("uploaded", 2), ("uploaded", 12)]
+    network.rate = 40_000.0
+    assert names(uploader.flush(patience(60.0))) == [("uploaded", 2), ("uploaded", 12)]
     network.rate = None
     (tmp_path / "there").mkdir()
     path, lines = fetch_checkpoint(url, tmp_path / "there")
@@ -65,12 +66,12 @@ def test_a_dead_server_is_told_once_and_tried_until_it_lives(
     network.up = False
     uploader.submit(save(tmp_path, 2))
     events: list[UploadEvent] = []
-    wait_until(lambda: bool(events.extend(uploader.poll_events()) or events))
+    wait_until(lambda: events.extend(uploader.poll_events()) or events, "an event")
     assert names(events) == [("upload_failed", 2)]
     assert "model_2.pt could not be uploaded" in (events[0].line or "")
     assert SECRET not in str(events)
     network.up = True
-    assert names(uploader.flush(60.0)) == [("uploaded", 2)]
+    assert names(uploader.flush(patience(60.0))) == [("uploaded", 2)]
     assert find_stored_iteration(url) == 2
 
 
@@ -88,12 +89,12 @@ def test_the_flush_ends_when_it_says(uploader: Uploader, url: str, network: Prox
 def test_a_killed_upload_leaves_nothing_half_read(uploader: Uploader, url: str, network: Proxy, tmp_path: Path) -> None:
     """SIGKILL to the process that uploads 40 MB, in the midst of it; the next checkpoint gets a new process."""
     uploader.submit(save(tmp_path, 2))
-    uploader.flush(30.0)
+    uploader.flush(patience(30.0))
     network.rate = 2e6
     uploader.submit(save(tmp_path, 4, size=10_000_000))
-    wait_until(lambda: sum("partNumber" in line for line in network.requests) >= 2)
+    wait_until(lambda: sum("partNumber" in line for line in network.requests) >= 2, "two parts are on their way")
     os.kill(uploader._process.pid, signal.SIGKILL)
-    (event,) = uploader.flush(30.0)
+    (event,) = uploader.flush(patience(30.0))
     assert "the upload process exited with status -9" in (event.line or "")
     network.rate = None
     (tmp_path / "there").mkdir()
@@ -101,7 +102,7 @@ def test_a_killed_upload_leaves_nothing_half_read(uploader: Uploader, url: str, 
     assert path is not None
     assert (path.name, lines) == ("model_2.pt", [])
     uploader.submit(tmp_path / "model_4.pt")
-    assert names(uploader.flush(30.0)) == [("uploaded", 4)]
+    assert names(uploader.flush(patience(30.0))) == [("uploaded", 4)]
 
 
 HOLDER = """
@@ -122,10 +123,8 @@ def test_it_dies_with_its_rank_and_shows_no_secret(url: str, network: Proxy, tmp
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank:
         assert rank.stdout is not None
         process = Path("/proc") / rank.stdout.readline().strip()
-        assert network.stalled.wait(60.0)
+        assert network.stalled.wait(patience(60.0))
         assert SECRET.encode() not in (process / "cmdline").read_bytes()
         assert SECRET.encode() in (process / "environ").read_bytes()
         rank.kill()
-    begin = time.monotonic()
-    wait_until(lambda: not process.exists())
-    assert time.monotonic() - begin < 10.0  # what the project promises of all processes of a job
+    wait_until(lambda: not process.exists(), "the process that uploads has gone")

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.video.backend import has_library, resolve_backend
+from support.machine import patience
 
 SIZE = 64
 """Columns and rows."""
@@ -34,7 +35,7 @@ def draw_with_mujoco(scenes: dict[str, tuple[mujoco.MjModel, str, np.ndarray]], 
         jobs.append({**files, "camera": camera})
     environ = {**os.environ, "MUJOCO_GL": resolve_backend(os.environ, has_library), "LP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "support.mujoco_pictures", json.dumps(jobs)]
-    subprocess.run(command, env=environ, cwd=Path(__file__).parents[1], check=True, timeout=300)
+    subprocess.run(command, env=environ, cwd=Path(__file__).parents[1], check=True, timeout=patience(60))
     return {name: dict(np.load(job["npz"])) for name, job in zip(scenes, jobs, strict=True)}
 
 
