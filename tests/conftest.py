@@ -66,15 +66,17 @@ BEGIN, END = "<!-- table of faults: begin -->\n", "<!-- table of faults: end -->
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure how slow this machine is now, and keep compiled kernels between runs, for the workers and their jobs."""
+    """Measure how slow this machine is now, and keep what XLA compiles between runs, for the workers and their jobs.
+
+    It is kept where Warp keeps its kernels, so that a fresh clone, as CI makes one, finds it too.
+    """
     config.stash[COLLECTED] = []
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     if config.option.markexpr != "not process" and not config.option.collectonly:
         os.environ[SLOWNESS] = f"{measure_slowness():.2f}"
-    kernels = config.cache.mkdir("kernels")
-    os.environ.setdefault("WARP_CACHE_PATH", str(kernels / "warp"))
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kernels / "jax"))
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "mjtrain" / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 

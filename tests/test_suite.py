@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,7 +78,8 @@ def test_what_hangs_is_ended_with_its_stacks_and_the_rest_runs(run: Run, tmp_pat
     # The test that failed has two reports.
     assert " 4 failed, 2 passed in " in done.stdout.splitlines()[-1], done.stdout
     for name in ("sleeps_for_ever@shared", "keeps_the_lock_of_the_interpreter", "fails_and_then_hangs"):
-        assert done.stdout.count(f" crashed while running 'test_hangs.py::test_{name}'\n") == 1, done.stdout
+        crashes = re.findall(rf"^worker '\w+' crashed while running 'test_hangs.py::test_{name}'$", done.stdout, re.M)
+        assert len(crashes) == 1, done.stdout
     assert "assert 1 == 2" in done.stdout
     for function in ("test_sleeps_for_ever", "test_keeps_the_lock_of_the_interpreter", "late"):
         assert f'test_hangs.py", line {line_of(function)} in {function}\n' in done.stderr, done.stderr

@@ -157,9 +157,11 @@ def test_sigterm_uploads_the_last_checkpoint(url: str, tmp_path: Path, workers: 
 
 
 def test_kill_9_during_an_upload(url: str, network: Proxy, tmp_path: Path) -> None:
-    """The whole job dies while its second checkpoint is on the way: the first is what the storage knows."""
-    network.stall_on = b"model_4-"
-    job = Training(tmp_path / "one", "--max-iterations", "100000", *SAVE_OFTEN, "--checkpoint-url", url)
+    """The whole job dies while another checkpoint is on the way: the first is what the storage knows."""
+    flags = [*SAVE_OFTEN, "--checkpoint-url", url]
+    Training(tmp_path / "one", "--max-iterations", "2", *flags).finish(0)
+    network.stall_on = re.compile(rb"model_(?!2-)")  # model_4, or a newer one in its place
+    job = Training(tmp_path / "one", "--max-iterations", "100000", *flags, "--resume")
     job.wait_until(network.stalled.is_set)
     os.killpg(job.process.pid, signal.SIGKILL)
     job.finish(-signal.SIGKILL)
@@ -224,7 +226,7 @@ def make():
 
 def test_a_restart_uploads_what_the_killed_rank_could_not(url: str, network: Proxy, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(KILLED_TASK)
-    network.stall_on = b"model_2-"
+    network.stall_on = re.compile(b"model_2-")
     job = Training(
         tmp_path, "--max-iterations", "4", "--num-workers", "2", "--max-restarts", "1", "--checkpoint-url", url,
         *SAVE_OFTEN, task="mine.py:make",

@@ -1,6 +1,7 @@
 """Uploads beside a training: never in its way, never for ever, and nothing is lost where the network is bad."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def test_a_dead_server_is_told_once_and_tried_until_it_lives(
 
 
 def test_the_flush_ends_when_it_says(uploader: Uploader, url: str, network: Proxy, tmp_path: Path) -> None:
-    network.stall_on = b"model_2-"
+    network.stall_on = re.compile(b"model_2-")
     uploader.submit(save(tmp_path, 2))
     (event,) = uploader.flush(1.5)
     assert event.event == "upload_given_up"
@@ -118,7 +119,7 @@ time.sleep(600)
 
 
 def test_it_dies_with_its_rank_and_shows_no_secret(url: str, network: Proxy, tmp_path: Path) -> None:
-    network.stall_on = b"model_2-"
+    network.stall_on = re.compile(b"model_2-")
     command = [sys.executable, "-c", HOLDER, url, str(save(tmp_path, 2))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank:
         assert rank.stdout is not None

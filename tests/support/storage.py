@@ -1,6 +1,7 @@
 """A network that can be slow, stall or be cut, in front of a real server; and the command train with a storage."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -19,7 +20,8 @@ class Proxy:
 
     Attributes:
         rate: Bytes per second towards the server; None for as fast as it goes.
-        stall_on: Requests that contain these bytes get stuck after a kilobyte, and are cut when it is None again.
+        stall_on: Requests whose first line this pattern finds get stuck after a kilobyte, and are cut when it is None
+            again.
         up: Whether there is a server at all; otherwise connections are closed at once.
         stalled, dropped: Whether that has happened, and whether the sender of such a request has gone.
         requests: The first line of every request.
@@ -29,7 +31,7 @@ class Proxy:
         self._target = ("127.0.0.1", port)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.rate: float | None = None
-        self.stall_on: bytes | None = None
+        self.stall_on: re.Pattern[bytes] | None = None
         self.up = True
         self.stalled = threading.Event()
         self.dropped = threading.Event()
@@ -62,7 +64,7 @@ class Proxy:
             while data := client.recv(1024):
                 if data[:5] in (b"PUT /", b"GET /", b"HEAD ", b"POST ", b"DELET"):
                     self.requests.append(data.split(b"\r\n")[0].decode())
-                    if self.stall_on is not None and self.stall_on in data.split(b"\r\n")[0]:
+                    if self.stall_on is not None and self.stall_on.search(data.split(b"\r\n")[0]):
                         server.sendall(data)
                         self.stalled.set()
                         self._swallow(client)
