@@ -170,7 +170,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     write_durations(terminalreporter)
     reports = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
-    reports.sort(key=lambda report: report.location[:2])  # with several workers they come in any order
+    reports.sort(key=lambda report: (*report.location[:2], report.nodeid))  # they come in any order
     mistakes = [str(row) for report in reports for name, row in report.user_properties if name == "mistake"]
     if mistakes:
         terminalreporter.section("mistakes")
