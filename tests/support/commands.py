@@ -87,7 +87,7 @@ def start(
     host: int | None = None,
     exec_it: bool = False,
 ) -> Process:
-    """Start a command in a session of its own, with the default signal dispositions whatever this process ignores.
+    """Start a command in a new session, with the default signal dispositions whatever this process ignores.
 
     Args:
         command: A console script of ours, or `python` with -m, -c or a file, and arguments. Others are executed.

@@ -118,7 +118,7 @@ def _list_open(lines: list[dict[str, Any]], kind: str, ended: set[str]) -> list[
 
 
 def _run_child(arguments: list[str]) -> int:
-    """Run pytest in a process of its own; signals that end this process end it as well."""
+    """Run pytest in a separate process; signals that end this process end it as well."""
     # -P: the modules of this folder are not importable by their short names.
     child = subprocess.Popen([sys.executable, "-P", __file__, _CHILD, *arguments])
     for signum in (signal.SIGHUP, signal.SIGTERM):

@@ -1,7 +1,7 @@
 """A process that has imported what commands import, and forks a child for each command it is asked to run.
 
 Run as `python warm_parent.py DESCRIPTOR`, with a SOCK_SEQPACKET socket to the process that asks. It has a single thread
-when it forks, and is started anew by nothing: `support.commands` starts one per test worker. A child becomes what
+when it forks. `support.commands` starts one per test worker. A child becomes what
 `python` would be after an exec: its own streams, folder, environment, signal dispositions and session, and it ends as
 an interpreter ends. The product's spawner makes ranks in the same way.
 """
