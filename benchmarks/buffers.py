@@ -21,13 +21,13 @@ import mujoco_warp as mjw
 import torch
 import warp as wp
 
-from mjtrain.catalog import list_tasks, load_task
 from mjtrain.config import EnvConfig
-from mjtrain.engines import make_engine
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
-from mjtrain.warp_start import start_warp
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.warp_start import start_warp
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.warp import WarpEngine
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mjtrain.checkpoint import load_checkpoint
+from mjtrain.runs.checkpoint import load_checkpoint
 
 NOT_COMPARED = ("env_steps_per_second", "time", "slowest_rank", "event")
 

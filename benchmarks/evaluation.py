@@ -18,9 +18,9 @@ from pathlib import Path
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.evaluation.evaluator import Evaluator
-from mjtrain.learners import make_learner
-from mjtrain.training import make_env
-from mjtrain.worker import rank_scope
+from mjtrain.learning.registry import make_learner
+from mjtrain.runtime.worker import rank_scope
+from mjtrain.training.train_rank import make_env
 
 WARM_UP = 2
 

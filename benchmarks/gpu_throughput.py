@@ -17,8 +17,8 @@ import torch
 from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.env.env import Env
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.training.train_rank import make_env
 
 COLUMNS = (
     "task",

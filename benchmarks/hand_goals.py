@@ -16,10 +16,10 @@ import torch
 
 from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
-from mjtrain.learners import make_policy
+from mjtrain.learning.registry import make_policy
 from mjtrain.mdp import objects
-from mjtrain.training import make_env
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.training.train_rank import make_env
 from mjtrain_tasks.hand_reorient import CUBE, PALM
 
 PART_S = 10.0

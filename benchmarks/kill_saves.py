@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from mjtrain.checkpoint import (
+from mjtrain.runs.checkpoint import (
     checkpoint_path,
     find_valid_checkpoint,
     load_checkpoint,

@@ -25,12 +25,12 @@ from judges import GOALS, Goal
 
 from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
-from mjtrain.learners import make_policy
-from mjtrain.plotting.curves import Group, RunCurves, elapsed_s
-from mjtrain.plotting.draw import draw_curves
+from mjtrain.learning.registry import make_policy
+from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.metrics import Rows
-from mjtrain.training import make_env
+from mjtrain.tools.plotting.curves import Group, RunCurves, elapsed_s
+from mjtrain.tools.plotting.draw import draw_curves
+from mjtrain.training.train_rank import make_env
 
 DOCS = Path(__file__).parents[1] / "docs"
 NUM_EPISODES = 200

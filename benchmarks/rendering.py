@@ -35,12 +35,12 @@ import torch
 import warp as wp
 from mujoco.batch import Batch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import CameraConfig
-from mjtrain.engines import make_engine
-from mjtrain.engines.model import load_model
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.rendering.renderer import CameraRenderer
+from mjtrain.sim.cameras.renderer import CameraRenderer
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.robots.model import load_model
 
 BAR = 1.2
 TASK = "Cartpole-Balance-Vision"

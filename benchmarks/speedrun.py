@@ -28,7 +28,7 @@ from judges import GOALS
 
 from learning import NUM_EPISODES, judge, read_rows
 from mjtrain import LaunchConfig, launch
-from mjtrain.machine import installed_packages
+from mjtrain.runtime.machine import installed_packages
 
 TRACKS = {
     "cartpole-balance": "Cartpole-Balance",

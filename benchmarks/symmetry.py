@@ -18,8 +18,8 @@ from speedrun import find_finish
 
 from mjtrain import LaunchConfig, PpoConfig, RankContext, SymmetryConfig, launch
 from mjtrain.api import make_train_config
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.training.train_rank import make_env
 
 TASK = "Quadruped-Velocity-Flat"
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from mjtrain import LaunchConfig, PpoConfig, RankContext, SymmetryConfig, TrainConfig, launch
 from mjtrain.api import make_train_config
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.training.train_rank import make_env
 
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather_into_tensor", "all_gather")
 WARM_UP = 3
@@ -104,7 +104,7 @@ def main() -> None:
         "%": 7,
     }
     print(" " * 10 + "".join(f"{title:>{width}}" for title, width in widths.items()))
-    for name, class_name in (("mjtrain", "mjtrain.rl.ppo:Ppo"), ("RSL-RL", "PPO")):
+    for name, class_name in (("mjtrain", "mjtrain.learning.rsl_rl.ppo:Ppo"), ("RSL-RL", "PPO")):
         assert isinstance(config.agent.algorithm, PpoConfig)
         symmetry = config.agent.algorithm.symmetry_cfg if name == "mjtrain" else SymmetryConfig()
         algorithm = replace(config.agent.algorithm, class_name=class_name, symmetry_cfg=symmetry)

@@ -28,10 +28,10 @@ from mujoco.rollout import Rollout
 
 from mjtrain import LaunchConfig, PpoConfig, RankContext, TrainConfig, launch
 from mjtrain.api import make_train_config
-from mjtrain.engines.model import load_model
 from mjtrain.env.env import Env
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.sim.robots.model import load_model
+from mjtrain.training.train_rank import make_env
 
 
 class RawRollout:

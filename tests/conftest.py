@@ -136,7 +136,7 @@ def log_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _train_two_runs(folder: Path) -> None:
-    from mjtrain.catalog import load_task
+    from mjtrain.env.catalog import load_task
 
     cartpole = load_task("Cartpole-Balance")
     options = {

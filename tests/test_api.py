@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.cli import play as play_command
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import Env, reward
-from mjtrain.runs import kept_functions
+from mjtrain.runs import trained_run as kept_functions
+from mjtrain.runtime.errors import RequestError
 from support.commands import run
 from support.machine import patience
 
@@ -132,7 +132,7 @@ PROGRAM = """
 import dataclasses, shutil, sys
 import torch
 import mjtrain
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import reward
 
 def upright(env, *, sensor):
@@ -183,7 +183,7 @@ def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(t
 CLOSURES = """
 from dataclasses import replace
 import torch
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import reward
 
 def make_task():
@@ -217,7 +217,8 @@ def test_closures_of_a_task_file_are_there_whenever_it_is(
 
 
 def test_names_that_users_call_stay_functions() -> None:
-    code = "import mjtrain, mjtrain.playing.evaluate, mjtrain.exporting.export_policy, mjtrain.launcher\n"
+    code = "import mjtrain, mjtrain.evaluation.playing.evaluate, mjtrain.launcher\n"
+    code += "import mjtrain.evaluation.export.export_policy\n"
     code += "assert all(map(callable, (mjtrain.play, mjtrain.export, mjtrain.launch, mjtrain.train, mjtrain.make_env)))"
     subprocess.run([sys.executable, "-c", code], timeout=patience(60), check=True)
 

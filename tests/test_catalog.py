@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.catalog import folder_name, is_same_task, list_tasks, load_task, resolve_task_name, summarise_task
 from mjtrain.config import TaskConfig
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import folder_name, is_same_task, list_tasks, load_task, resolve_task_name, summarise_task
+from mjtrain.runtime.errors import RequestError
 
 FACTORY = """
 from dataclasses import replace
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 def make():
     return replace(load_task("Cartpole-Balance"), num_envs=7)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.checkpoint import (
+from mjtrain.runs.checkpoint import (
+    FORMAT,
     checkpoint_path,
     find_valid_checkpoint,
     list_checkpoints,
@@ -16,8 +17,7 @@ from mjtrain.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from mjtrain.checkpoint_formats import FORMAT
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
     code = (
         "import resource, signal, sys, torch\n"
         "from pathlib import Path\n"
-        "from mjtrain.checkpoint import save_checkpoint\n"
+        "from mjtrain.runs.checkpoint import save_checkpoint\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "path = Path(sys.argv[1])\n"
         "save_checkpoint(path, {'iter': 1})\n"

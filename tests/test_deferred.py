@@ -4,13 +4,13 @@ import sys
 
 import torch
 
-from mjtrain.deferred import DeferredModule
+from mjtrain.runtime.deferred_imports import DeferredModule
 from support.machine import patience
 
 
 def test_the_first_use_imports_the_module():
     code = (
-        "import sys, pickle; from mjtrain.deferred import torch\n"
+        "import sys, pickle; from mjtrain.runtime.deferred_imports import torch\n"
         "copy = pickle.loads(pickle.dumps(torch))\n"
         "before = 'torch' in sys.modules\n"
         "print(before, copy.ones(2).tolist(), 'torch' in sys.modules)"

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_whole_task_of_the_document_is_the_one_of_the_template() -> None:
-    task = (ROOT / "src/mjtrain/project_template/src/my_robots/pendulum.py").read_text()
+    task = (ROOT / "src/mjtrain/tools/project_template/src/my_robots/pendulum.py").read_text()
     assert f"```python\n{task}```" in (ROOT / "docs" / "writing-a-task.md").read_text()
 
 

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 import mjtrain
-from mjtrain.catalog import load_task
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import EnvConfig, LaunchConfig
-from mjtrain.rank import RankContext
-from mjtrain.training import TrainResult
+from mjtrain.env.catalog import load_task
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import TrainResult
 
 pytestmark = [pytest.mark.gpu, pytest.mark.process]
 

@@ -23,9 +23,9 @@ from gymnasium.wrappers.vector import (
 )
 
 import mjtrain
-from mjtrain.catalog import list_tasks
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import list_tasks
 from mjtrain.gymnasium.vector_env import TaskVectorEnv
+from mjtrain.runtime.errors import RequestError
 from support.machine import patience
 
 ID = "mjtrain/Cartpole-Balance"
@@ -280,7 +280,7 @@ def test_gymnasium_is_imported_only_where_it_is_asked_for() -> None:
         "assert 'gymnasium' not in sys.modules\n"
         "sys.modules['gymnasium'] = None\n"
         "try: mjtrain.make_vec('Cartpole-Balance', 2)\n"
-        "except mjtrain.errors.RequestError as error: print(error)\n"
+        "except mjtrain.runtime.errors.RequestError as error: print(error)\n"
     )
     assert run_program(code) == "mjtrain.gymnasium: needs gymnasium; pip install 'mjtrain[gymnasium]'"
 

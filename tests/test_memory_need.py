@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain import machine
 from mjtrain.api import make_train_config
 from mjtrain.cli.train import main
 from mjtrain.config import LaunchConfig
-from mjtrain.env.task_size import TaskSize
-from mjtrain.errors import RequestError
-from mjtrain.machine import available_memory
-from mjtrain.memory_need import MemoryNeed, check_memory, find_memory_need, format_bytes
-from mjtrain.request import resolve_training
-from mjtrain.run_size import resolve_run_size
+from mjtrain.runtime import machine
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import available_memory, format_bytes
+from mjtrain.training.preflight.memory_need import MemoryNeed, check_memory, find_memory_need
+from mjtrain.training.preflight.run_size import resolve_run_size
+from mjtrain.training.preflight.task_size import TaskSize
+from mjtrain.training.request import resolve_training
 
 GB = 10**9
 IMAGES = TaskSize(

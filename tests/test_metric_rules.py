@@ -7,9 +7,9 @@ import pytest
 
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, RunConfig, SymmetryConfig
-from mjtrain.errors import RequestError
-from mjtrain.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
-from mjtrain.request import resolve_training
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
+from mjtrain.training.request import resolve_training
 
 
 @pytest.mark.parametrize(

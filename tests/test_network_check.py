@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDict
 
 from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, ModelConfig, PpoConfig, to_plain
-from mjtrain.network_check import find_network_problems
-from mjtrain.rl.networks import resolve_model
+from mjtrain.learning.rsl_rl.networks import resolve_model
+from mjtrain.training.preflight.network_check import find_network_problems
 
 SHAPES = {"actor": (5,), "image": (3, 32, 32), "even": (1, 8, 8), "small": (1, 4, 4)}
 

@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 import mjtrain
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from support.machine import patience
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_steps.ipynb"
@@ -52,7 +52,7 @@ def test_the_first_steps_run(notebook: nbformat.NotebookNode, tmp_path: Path) ->
 TRAINING = """
 from dataclasses import replace
 import mjtrain
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 task = load_task("Cartpole-Balance")
 task = replace(task, env=replace(task.env, episode_length_s=2.0))

@@ -7,8 +7,8 @@ import torch
 import yaml
 
 from mjtrain.api import make_train_config
-from mjtrain.catalog import list_tasks
 from mjtrain.config import AgentConfig, EnvConfig, RewardTerm, from_plain, to_plain
+from mjtrain.env.catalog import list_tasks
 from mjtrain.mdp import rewards
 
 

@@ -109,7 +109,7 @@ def test_every_function_of_before_has_a_name_now(old: str, parameters: str) -> N
 
 def test_the_table_has_no_other_names() -> None:
     known = {f"mjtrain.env.{module}:{name}" for module in BEFORE for name in BEFORE[module]}
-    evaluations = {"mjtrain.play.mode:keep_level", "mjtrain.playing.eval_config:keep_level"}
+    evaluations = {"mjtrain.play.mode:keep_level", "mjtrain.evaluation.playing.eval_config:keep_level"}
     assert set(RENAMED_FUNCTIONS) - evaluations == known
     assert len({RENAMED_FUNCTIONS[name] for name in known}) == len(known)
     assert {RENAMED_FUNCTIONS[name] for name in evaluations} == {f"{keep_level.__module__}:{keep_level.__qualname__}"}

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from mjtrain.api import make_train_config
-from mjtrain.catalog import load_task
-from mjtrain.errors import RequestError
-from mjtrain.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
+from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:

@@ -50,9 +50,9 @@ from mjtrain.config import (
     VecEnvConfig,
     WarpConfig,
 )
-from mjtrain.heartbeat import beat, stop_requested
 from mjtrain.launcher import RankFailedError, launch
-from mjtrain.rank import RankContext
+from mjtrain.runtime.heartbeat import beat, stop_requested
+from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
     from mjtrain.runs.run import Run

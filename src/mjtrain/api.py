@@ -10,27 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import launch, rendezvous, run_plan
-from mjtrain.open_run import open_run, restart_reporter, saved_iteration
-from mjtrain.rank import RankContext
-from mjtrain.reporting.events import end_recorded
-from mjtrain.request import TrainRequest, resolve_training, with_options
-from mjtrain.run_size import default_num_envs
-from mjtrain.runs.kept_functions import keep_functions
 from mjtrain.runs.requeue import requeue_when_stopped
+from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import end_recorded
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.open_run import open_run, restart_reporter, saved_iteration
+from mjtrain.training.preflight.run_size import default_num_envs
+from mjtrain.training.request import TrainRequest, resolve_training, with_options
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
-    from mjtrain.exporting.export_policy import ExportedPolicy
+    from mjtrain.evaluation.export.export_policy import ExportedPolicy
+    from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
     from mjtrain.gymnasium.vector_env import Autoreset, Output, TaskVectorEnv
-    from mjtrain.playing.trained_policy import TrainedPolicy
     from mjtrain.runs.run import Run
     from mjtrain.runs.trained_run import TrainedRun
-    from mjtrain.training import TrainResult
+    from mjtrain.training.train_rank import TrainResult
 
     AnyRun = str | Path | Run | TrainResult
 
@@ -94,7 +94,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             run,
             rendezvous=group,
             crash_dir=run.run_dir / "crash",
-            preload=("mjtrain.training",),
+            preload=("mjtrain.training.train_rank",),
             on_restart=restart_reporter(run, plan.max_restarts),
             saved_progress=partial(saved_iteration, run.run_dir),
         )
@@ -125,7 +125,7 @@ def _describe_for_others(request: TrainRequest) -> str:
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
-    from mjtrain.training import train_rank  # seconds of imports, which only a rank needs
+    from mjtrain.training.train_rank import train_rank  # seconds of imports, which only a rank needs
 
     return train_rank(context, config, run)
 
@@ -161,7 +161,7 @@ def make_env(
 
 
 def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_threads: int | None, seed: int) -> "Env":
-    from mjtrain.training import make_env as make_worlds
+    from mjtrain.training.train_rank import make_env as make_worlds
 
     size = default_num_envs(config, device) if num_envs is None else num_envs
     if size < 1:
@@ -240,7 +240,7 @@ def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options:
     Raises:
         RequestError: There is no such run or option, or the checkpoint does not fit.
     """
-    from mjtrain.playing.evaluate import find_run_to_play, find_task_to_play
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play
 
     config = _with_play_options(options)
     found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
@@ -250,7 +250,7 @@ def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options:
 
 def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
     """Play a run that was found, in this process; returns as `play` does."""
-    from mjtrain.playing.evaluate import measure
+    from mjtrain.evaluation.playing.evaluate import measure
 
     return launch(measure, run, config, launch=play_launch(config))
 
@@ -291,7 +291,7 @@ def export(
         RequestError: There is no such run, it cannot be exported, or a library is missing.
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
-    from mjtrain.exporting.export_policy import export_policy, find_run_to_export
+    from mjtrain.evaluation.export.export_policy import export_policy, find_run_to_export
 
     if observations < 1:
         raise RequestError(f"--observations {observations}: must be at least 1")
@@ -319,7 +319,7 @@ def load_policy(
     Raises:
         RequestError: There is no such run, or its checkpoint does not fit.
     """
-    from mjtrain.playing.trained_policy import TrainedPolicy
+    from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
     from mjtrain.runs.trained_run import find_trained_run
 
     name = None if checkpoint is None else str(checkpoint)

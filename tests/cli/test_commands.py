@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mjtrain
 from mjtrain.config import LaunchConfig, RunConfig
-from mjtrain.reporting.straggler import STEADY_ITERATIONS
+from mjtrain.training.reporting.console import STEADY_ITERATIONS
 from support import commands
 from support.jobs import Job
 
@@ -180,7 +180,7 @@ TASK_FILE = """
 from dataclasses import replace
 import torch
 from mjtrain import RewardTerm
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 def one(env):
     return torch.ones(env.num_envs)
@@ -245,7 +245,7 @@ import os, time
 from dataclasses import replace
 import torch
 from mjtrain import RewardTerm
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 def sleepy(env):
     if os.environ.get("RANK") == "1":

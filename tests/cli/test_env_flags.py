@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mjtrain.catalog import load_task
 from mjtrain.cli import train
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated
 from mjtrain.config import CameraConfig, MirrorConfig, RobotConfig, SensorConfig, to_plain
+from mjtrain.env.catalog import load_task
 
 CARTPOLE_ENV = load_task("Cartpole-Balance").env
 CARTPOLE = CARTPOLE_ENV.robot.file

@@ -9,7 +9,7 @@ import pytest
 
 import mjtrain
 from mjtrain.cli.train import main
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 from support.mistakes import HEAD, MISTAKES, ROBOT, TASK, Mistake
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mistakes.md"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from mjtrain.cli.train import main
-from mjtrain.storage import find_stored_iteration
+from mjtrain.runs.storage import find_stored_iteration
 from support.machine import free_port, patience
 from support.templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
 from support.tiers import PACKAGES, SOURCES

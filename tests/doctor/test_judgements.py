@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from mjtrain.doctor import limits
-from mjtrain.doctor.finding import Finding, failure, ok, warning
-from mjtrain.doctor.judge_ranks import judge_ranks
-from mjtrain.doctor.launch_errors import explain
-from mjtrain.doctor.question import Question
-from mjtrain.doctor.report import format_advice, format_finding, to_plain
-from mjtrain.doctor.versions import check_versions, compare_versions
 from mjtrain.launcher.failure import Failure
+from mjtrain.tools.doctor import limits
+from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
+from mjtrain.tools.doctor.ranks import explain, judge_ranks
+from mjtrain.tools.doctor.report import format_advice, format_finding, to_plain
+from mjtrain.tools.doctor.versions import check_versions, compare_versions
 
 GB = 10**9
 

@@ -25,10 +25,10 @@ from mjtrain.config import (
     from_plain,
     to_plain,
 )
-from mjtrain.engines.completion.sensors import OBJECTS
-from mjtrain.engines.model import load_model
-from mjtrain.engines.robot_bundle import list_differences
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.completion.sensors import OBJECTS
+from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.robot_bundle import list_differences
 from support.envs import ENGINES, make_env
 
 VENDOR = """

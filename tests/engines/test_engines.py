@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from mjtrain.config import EnvConfig
-from mjtrain.engines import make_engine, resolve_engine
-from mjtrain.engines.base import Engine
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.native_on_device import NativeOnDevice
-from mjtrain.engines.warp import WarpEngine
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines import make_engine, resolve_engine
+from mjtrain.sim.engines.base import Engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.native_on_device import NativeOnDevice
+from mjtrain.sim.engines.warp import WarpEngine
 from support.models import ALL
 
 NUM_ENVS = 5

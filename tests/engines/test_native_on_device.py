@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, LaunchConfig
-from mjtrain.engines import make_engine
-from mjtrain.engines.base import Engine
-from mjtrain.engines.model import load_model
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.native_on_device import NativeOnDevice
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import randomization, reset_event
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.base import Engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.native_on_device import NativeOnDevice
+from mjtrain.sim.robots.model import load_model
 
 NUM_ENVS = 6
 

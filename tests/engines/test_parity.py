@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mjtrain.config import EnvConfig, OptionConfig, RobotConfig, WarpConfig
-from mjtrain.engines import make_engine
-from mjtrain.engines.base import Engine
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.base import Engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.warp import WarpEngine
 from support.models import ALL, CUBE
 
 NUM_ENVS = 6

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mjtrain.catalog import load_task
-from mjtrain.engines.robot_bundle import RobotBundleError, bundle_robot, differing_fields
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 from support.envs import TASKS
 
 OBJ = "v 0 0 0\nv {0} 0 0\nv 0 {0} 0\nv 0 0 {0}\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import MirrorConfig
-from mjtrain.engines.layout import make_layout
-from mjtrain.engines.mirror import RobotMirror, find_mirror
-from mjtrain.engines.model import load_model
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.mirror import RobotMirror, find_mirror
+from mjtrain.sim.robots.model import load_model
 
 NAMES = {"left_(.*)": r"right_\1"}
 # The frames of the right side are turned, so that axes and signs differ from those of the left.

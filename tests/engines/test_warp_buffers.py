@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.config import LaunchConfig, WarpConfig
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.warp import WarpEngine
 from support.envs import actions_for, make_env
 from support.models import ALL
 

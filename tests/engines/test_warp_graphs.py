@@ -8,7 +8,7 @@ import pytest
 import torch
 import warp as wp
 
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.sim.engines.warp import WarpEngine
 from support.models import ALL
 
 NUM_ENVS = 4

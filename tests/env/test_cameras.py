@@ -8,9 +8,9 @@ import torch
 
 from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.mdp import observation
 from mjtrain.mdp.observations import camera
+from mjtrain.runtime.errors import RequestError
 from mjtrain_tasks.cartpole_vision import make_env as make_config
 from support.envs import actions_for, make_env
 

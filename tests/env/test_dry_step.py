@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import (
     CommandTerm,
     CurriculumTerm,
@@ -19,10 +18,11 @@ from mjtrain.config import (
     SuccessTerm,
     TerminationTerm,
 )
-from mjtrain.env.dry_step import check_task
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.dry_step import check_task
 from support.envs import NUM_ENVS, TASKS, make_env
 
 CARTPOLE = load_task("Cartpole-Balance").env

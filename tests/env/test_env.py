@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, ObservationTerm, RewardTerm
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.mdp.observations import last_action
 from mjtrain.mdp.rewards import action_energy, action_rate, is_alive
+from mjtrain.runtime.errors import RequestError
 from support.envs import ENGINES, NUM_ENVS, TASKS, actions_for, make_env
 
 

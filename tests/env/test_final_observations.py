@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import truncation
 from mjtrain.mdp.terminations import time_out
 from support.envs import actions_for, make_env

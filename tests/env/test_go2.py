@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 from mjtrain_tasks.quadruped_velocity import make_agent
 from support.envs import make_env
 

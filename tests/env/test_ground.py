@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import TerrainConfig
-from mjtrain.engines.height_field import make_height_field
-from mjtrain.engines.model import load_model
+from mjtrain.env.catalog import load_task
 from mjtrain.env.ground import Ground
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.height_field import make_height_field
+from mjtrain.sim.robots.model import load_model
 from support.envs import ENGINES, make_env
 
 SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import ActionTerm, EnvConfig, MirrorConfig, ObservationTerm, RobotConfig, TerrainConfig
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.mirror import find_mirror_problems
-from mjtrain.errors import RequestError
 from mjtrain.mdp import observation, observations, root
+from mjtrain.runtime.errors import RequestError
 from support.envs import make_env
 
 NUM_PAIRS = 16

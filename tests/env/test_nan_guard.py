@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.config import EventTerm, NanGuardConfig
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from support.envs import ENGINES, actions_for, make_env

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import objects, termination
+from mjtrain.runtime.errors import RequestError
 from support.envs import NUM_ENVS, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env

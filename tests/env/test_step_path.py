@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from mjtrain.catalog import load_task
-from mjtrain.engines import make_engine
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import (
     command,
@@ -24,6 +23,7 @@ from mjtrain.mdp import (
     termination,
     terminations,
 )
+from mjtrain.sim.engines import make_engine
 from support.envs import TASKS, actions_for, make_env
 
 WAITS = {

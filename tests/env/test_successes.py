@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, EventTerm, ObservationTerm, SuccessTerm, TerminationTerm
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.errors import RequestError
 from mjtrain.mdp import command, curriculum, reward, success, termination, truncation
 from mjtrain.mdp.objects import raise_with_success
 from mjtrain.mdp.rewards import is_successful
 from mjtrain.mdp.terminations import is_successful as has_been_successful
 from mjtrain.mdp.terminations import success_time_out, time_out
+from mjtrain.runtime.errors import RequestError
 from support.envs import NUM_ENVS, make_env
 
 STEP_S = 0.02

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mjtrain.env.dry_step import check_task
+from mjtrain.training.preflight.dry_step import check_task
 from support.vision import CARTPOLE, make_vision_env, see
 
 PIXELS = 32 * 32

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import (
     CommandTerm,
     CurriculumTerm,
@@ -20,10 +19,11 @@ from mjtrain.config import (
     SuccessTerm,
     TerminationTerm,
 )
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import check_terms
-from mjtrain.errors import RequestError
 from mjtrain.mdp import events, gait, objects, observations, reach, rewards, terminations, velocity
+from mjtrain.runtime.errors import RequestError
 from support.envs import TASKS, make_env
 from support.machine import patience
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
+from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.summary import summarise
+from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success
-from mjtrain.playing.player import Player
-from mjtrain.reporting.summary_table import print_summary
 from mjtrain.runs.trained_run import TrainedRun, untrained
+from mjtrain.runtime.errors import RequestError
 
 
 def make_player(run: TrainedRun, *, num_envs: int, seed: int = 5) -> Player:

@@ -12,14 +12,14 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import TaskConfig
-from mjtrain.errors import RequestError
 from mjtrain.evaluation.evaluator import SEED, Evaluator
-from mjtrain.learners import make_learner
-from mjtrain.metric_names import list_metrics
-from mjtrain.rank import RankContext
-from mjtrain.training import make_env
+from mjtrain.learning.registry import make_learner
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.metric_rules import list_metrics
+from mjtrain.training.train_rank import make_env
 from support import noisy_task
 from support.jobs import LIMIT_S, Job
 from support.promises import promised

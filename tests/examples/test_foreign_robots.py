@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from mjtrain.api import make_train_config
-from mjtrain.catalog import load_task
 from mjtrain.config import LaunchConfig
-from mjtrain.engines import make_engine
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.request import resolve_training
+from mjtrain.sim.engines import make_engine
+from mjtrain.training.request import resolve_training
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("ant", "cheetah", "hopper", "reacher")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.cli.export import main
 from mjtrain.config import to_plain
-from mjtrain.engines.robot import describe_actuators, save_model
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.robots.robot import describe_actuators, save_model
 from support.envs import make_env
 from support.machine import patience
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.catalog import load_task
-from mjtrain.engines.robot import save_model
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.robots.robot import save_model
 from support.machine import patience
 
 LEARNED = Path(__file__).parents[1] / "fixtures" / "hand_policy" / "policy.onnx"

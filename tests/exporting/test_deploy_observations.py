@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mjtrain.catalog import load_task
-from mjtrain.engines.robot import save_model
+from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.exporting.metadata import describe_policy
-from mjtrain.rl.policy import ActorPolicy
+from mjtrain.evaluation.export.metadata import describe_policy
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.sim.robots.robot import save_model
 from support.envs import TASKS, actions_for, make_env
 from support.machine import patience
 from support.videos import needs_drawing

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
-from mjtrain.engines.robot import save_model
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
+from mjtrain.sim.robots.robot import save_model
 from support.envs import make_env
 from support.machine import patience
 from support.videos import needs_drawing

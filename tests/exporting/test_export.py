@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import list_tasks, load_task
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.cli.export import main
-from mjtrain.errors import RequestError
-from mjtrain.exporting import verify
-from mjtrain.exporting.metadata import read_onnx_metadata
+from mjtrain.env.catalog import list_tasks, load_task
+from mjtrain.evaluation.export import verify
+from mjtrain.evaluation.export.metadata import read_onnx_metadata
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)

@@ -7,9 +7,10 @@ import pytest
 from mjtrain import GymnasiumConfig, LaunchConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.config import TrainConfig
-from mjtrain.errors import RequestError
-from mjtrain.fault_injection.checks import find_launch_problems, find_training_problems
-from mjtrain.fault_injection.fault import Fault, parse_faults
+from mjtrain.launcher.faults.checks import find_launch_problems
+from mjtrain.launcher.faults.fault import Fault, parse_faults
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.faults import find_training_problems
 
 
 @pytest.mark.parametrize(

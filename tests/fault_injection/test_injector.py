@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain import heartbeat
-from mjtrain.fault_injection.fault import parse_faults
-from mjtrain.fault_injection.injector import Injector, make_heartbeat
-from mjtrain.fault_injection.kinds import InjectedError
-from mjtrain.heartbeat import Heartbeat
-from mjtrain.rank import RankContext
+from mjtrain.launcher.faults.fault import parse_faults
+from mjtrain.launcher.faults.injector import Injector, make_heartbeat
+from mjtrain.launcher.faults.kinds import InjectedError
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.heartbeat import Heartbeat
+from mjtrain.runtime.rank import RankContext
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 import mjtrain
-from mjtrain import heartbeat
+from mjtrain.runtime import heartbeat
 
 
 def mark() -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mjtrain.rl.ppo import Ppo
+from mjtrain.learning.rsl_rl.ppo import Ppo
 
 
 class SickPpo(Ppo):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mjtrain import ObservationTerm, RewardTerm, TaskConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 has_built = False
 

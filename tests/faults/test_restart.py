@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.checkpoint import find_valid_checkpoint, list_checkpoints
+from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
 from support.jobs import Record, training
 from support.machine import patience
 

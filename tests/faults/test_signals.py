@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import find_valid_checkpoint
 from support.jobs import Job, Record, function, training
 from support.machine import read_proc
 from support.promises import promised

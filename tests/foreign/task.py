@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from mjtrain import AgentConfig, TaskConfig, VecEnvConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from support.point_mass import PointMass
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import mjtrain
 from mjtrain.cli import play as play_command
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 from support.commands import run
 
 TASK = Path(__file__).with_name("task.py")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import mjtrain
-from mjtrain.catalog import folder_name, load_task
 from mjtrain.cli.train import main
 from mjtrain.config import AnyEnvConfig, MjlabConfig, PpoConfig, from_plain, to_plain
-from mjtrain.errors import RequestError
-from mjtrain.foreign.rsl_rl_settings import to_agent
+from mjtrain.env.catalog import folder_name, load_task
+from mjtrain.env.external.rsl_rl_settings import to_agent
+from mjtrain.runtime.errors import RequestError
 
 HERE = importlib.util.find_spec("mjlab") is not None
 needs_mjlab = pytest.mark.skipif(not HERE, reason="mjlab is not installed; it needs an environment of its own")
@@ -49,7 +49,7 @@ def test_every_setting_of_mjlabs_agent_counts() -> None:
         }
     assert agent.critic.distribution_cfg is None
     assert isinstance(agent.algorithm, PpoConfig)
-    algorithm = {**SETTINGS["algorithm"], "class_name": "mjtrain.rl.ppo:Ppo"}
+    algorithm = {**SETTINGS["algorithm"], "class_name": "mjtrain.learning.rsl_rl.ppo:Ppo"}
     assert {name: getattr(agent.algorithm, name) for name in algorithm} == algorithm
 
 

@@ -9,13 +9,14 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import mjtrain
-from mjtrain.catalog import folder_name, is_same_task, load_task
 from mjtrain.cli.env_flags import add_named_parts
 from mjtrain.config import GymnasiumConfig, VecEnvConfig
-from mjtrain.errors import RequestError
-from mjtrain.foreign.env import ForeignEnv
-from mjtrain.foreign.make import check_agent, check_before_training, make_foreign_env
+from mjtrain.env.catalog import folder_name, is_same_task, load_task
+from mjtrain.env.external.env import ForeignEnv
+from mjtrain.env.external.make import make_foreign_env
 from mjtrain.learning.divergence import find_broken_terms
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.external import check_agent, check_before_training
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.engines.base import Engine
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.sim.engines.base import Engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.warp import WarpEngine
 from mjtrain_tasks.models import HAND
 
 # m/s^2: palm down, then with the thumb and with the little finger at the bottom.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
-from mjtrain.engines.native import NativeEngine
-from mjtrain.engines.warp import WarpEngine
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.warp import WarpEngine
 from mjtrain_tasks.models import HAND
 
 NUM_ENVS = 8

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain import rotations
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import objects
+from mjtrain.sim import rotations
 from mjtrain_tasks.hand_reorient import CUBE, TOLERANCE
 from mjtrain_tasks.hand_reorient.progress import progress
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import shutil
 import torch
 from mjtrain import RewardTerm
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 STEPS = 0
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.processes import is_ending
+from mjtrain.runtime.processes import is_ending
 from support.machine import patience, read_proc, wait_until
 
 

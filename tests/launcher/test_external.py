@@ -2,9 +2,15 @@
 
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
-from mjtrain.launcher.planning.slurm import expand_hosts, expand_tasks
+from mjtrain.launcher.planning.external import (
+    ExternalNode,
+    ExternalRank,
+    add_local_world_size,
+    expand_hosts,
+    expand_tasks,
+    resolve_external,
+)
+from mjtrain.runtime.errors import RequestError
 
 TORCHRUN = {
     "RANK": "3",

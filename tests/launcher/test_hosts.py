@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mjtrain.config import LaunchConfig
-from mjtrain.errors import RequestError
 from mjtrain.launcher import Rendezvous, make_plan, rendezvous, run_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure
@@ -20,6 +19,7 @@ from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
 from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.runtime.errors import RequestError
 from support.machine import free_port, patience
 
 

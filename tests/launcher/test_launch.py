@@ -17,9 +17,9 @@ import warp as wp
 
 import mjtrain
 from mjtrain.config import LaunchConfig
-from mjtrain.errors import RequestError
 from mjtrain.launcher import make_plan, rendezvous, run_plan
-from mjtrain.rank import RankContext
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from support.machine import patience
 
 CPU = LaunchConfig(gpu_ids=None)

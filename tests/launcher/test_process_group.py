@@ -6,8 +6,8 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from mjtrain.rank import RankContext
-from mjtrain.worker import rank_scope
+from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.worker import rank_scope
 
 
 def test_ranks_that_do_not_come() -> None:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from mjtrain import heartbeat
-from mjtrain.heartbeat import Durations
-from mjtrain.launcher.rank.phase_limits import LEAST_COUNT, PhaseLimits, explain_limit
-from mjtrain.launcher.rank.progress import Progress
+from mjtrain.launcher.rank.progress import LEAST_COUNT, PhaseLimits, Progress, explain_limit
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.heartbeat import Durations
 from support.machine import patience
 
 LONG_S = 300.0

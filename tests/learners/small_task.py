@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from mjtrain import PpoConfig, TaskConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 STEPS, SAVE_INTERVAL = 4, 3
 """Env steps of an iteration, and how many iterations apart the runs of this task save."""

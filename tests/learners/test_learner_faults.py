@@ -14,13 +14,13 @@ from small_task import SAVE_INTERVAL, STEPS
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.config import LaunchConfig, LearnerConfig
-from mjtrain.learners import make_learner
 from mjtrain.learning.drift import RanksDriftedError
 from mjtrain.learning.persistence import as_tensors
-from mjtrain.rank import RankContext
-from mjtrain.training import make_env
+from mjtrain.learning.registry import make_learner
+from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import make_env
 from support.jobs import BIN, Job
 from support.resuming import assert_same, without_times
 

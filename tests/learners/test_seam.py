@@ -9,8 +9,8 @@ import yaml
 
 import mjtrain
 from mjtrain.cli.train import main as train
-from mjtrain.errors import RequestError
-from mjtrain.learners import find_library
+from mjtrain.learning.registry import find_library
+from mjtrain.runtime.errors import RequestError
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
@@ -86,6 +86,6 @@ def test_what_does_not_fit_is_one_line(
 
 
 def test_a_learner_that_mjtrain_knows_and_nothing_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mjtrain.learners.list_learners", list)
+    monkeypatch.setattr("mjtrain.learning.registry.list_learners", list)
     with pytest.raises(RequestError, match=r'--learner skrl: is not installed; pip install "mjtrain-learners\[skrl\]"'):
         find_library("skrl")

@@ -12,13 +12,13 @@ from refusals import check_refused
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
-from mjtrain.errors import RequestError
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
-from mjtrain.learners import make_learner, make_policy
-from mjtrain.rank import RankContext
-from mjtrain.training import TrainResult, make_env
+from mjtrain.learning.registry import make_learner, make_policy
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import TrainResult, make_env
 from mjtrain_learners.mlp import ACTIVATIONS
 from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
 from support.resuming import assert_same, without_times

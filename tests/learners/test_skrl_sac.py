@@ -11,11 +11,11 @@ from refusals import check_refused
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
-from mjtrain.learners import make_learner
-from mjtrain.rank import RankContext
-from mjtrain.training import make_env
+from mjtrain.learning.registry import make_learner
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import make_env
 from mjtrain_learners.skrl_sac.translation import translate
 from support.resuming import assert_same, without_times
 

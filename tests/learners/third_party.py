@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from mjtrain.checkpoint import CheckpointError
 from mjtrain.config import AgentConfig, TrainConfig
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
-from mjtrain.rank import RankContext
+from mjtrain.runs.checkpoint import CheckpointError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 
 STD = 0.5
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import mjtrain
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 
 
 def test_rank_0_gathers_what_every_rank_has(tmp_path: Path) -> None:

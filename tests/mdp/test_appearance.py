@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain import rotations
 from mjtrain.config import (
     ActionTerm,
     CameraConfig,
@@ -19,9 +18,10 @@ from mjtrain.config import (
     TerminationTerm,
 )
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.mdp import appearance, rewards, terminations
 from mjtrain.mdp.observations import camera
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
 from support.envs import NUM_ENVS, actions_for, make_env
 from support.scenes import SCENE
 

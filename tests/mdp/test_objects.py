@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain import rotations
 from mjtrain.config import ActionTerm, CommandTerm, CurriculumTerm, EnvConfig, RobotConfig
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
 from mjtrain.mdp import command, curriculum, objects, reach, reset_event, reward, success, targets, termination
 from mjtrain.mdp.objects import raise_with_success
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
 from support.envs import make_env
 
 NUM_ENVS = 40

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import EnvConfig, EventTerm
-from mjtrain.engines.model import load_model
-from mjtrain.engines.model_fields import MODEL_FIELDS
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import randomization
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 from support.envs import ENGINES, NUM_ENVS, make_env
 
 # func, its parameters, and the fields it changes with the bounds of value / nominal, or of value - nominal

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain import rotations
-from mjtrain.catalog import load_task
 from mjtrain.config import ActionTerm, CommandTerm, EnvConfig, EventTerm, ObservationTerm, RewardTerm
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.errors import RequestError
 from mjtrain.mdp import events, gait, observations, rewards, root, targets, terminations, velocity
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
 from support.envs import ENGINES, NUM_ENVS, actions_for, make_env
 
 FREE = """

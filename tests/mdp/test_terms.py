@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain import rotations
-from mjtrain.catalog import load_task
 from mjtrain.config import CommandTerm, CurriculumTerm, EnvConfig, EventTerm, ObservationTerm, RewardTerm
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.errors import RequestError
 from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
 from mjtrain.mdp.observations import ctrl_rel
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
 from support.envs import NUM_ENVS, actions_for, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mjtrain.rl.ppo import Ppo
+from mjtrain.learning.rsl_rl.ppo import Ppo
 
 
 class FaultyPpo(Ppo):

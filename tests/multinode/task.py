@@ -7,7 +7,7 @@ import torch
 from rank_notes import note
 
 from mjtrain import EventTerm, PpoConfig, TaskConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 
 def note_once(env: Any, worlds: torch.Tensor) -> None:

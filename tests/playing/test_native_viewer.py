@@ -11,10 +11,10 @@ from support.machine import patience
 PROGRAM = """
 import sys, time
 import mjtrain
-from mjtrain.playing.native_viewer import run_native_viewer
-from mjtrain.playing.player import Player
+from mjtrain.evaluation.playing.native_viewer import run_native_viewer
+from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.trained_run import untrained
-from mjtrain.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.viewer_session import PolicySession
 
 session = PolicySession(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
 deadline = time.monotonic() + float(sys.argv[1])

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mjtrain.catalog import load_task
 from mjtrain.cli.play import main
-from mjtrain.errors import RequestError
-from mjtrain.playing.replay import ReplaySession, load_dump
-from mjtrain.playing.web_viewer import WebViewer
+from mjtrain.env.catalog import load_task
+from mjtrain.evaluation.playing.replay import ReplaySession, load_dump
+from mjtrain.evaluation.playing.web_viewer import WebViewer
+from mjtrain.runtime.errors import RequestError
 from support.machine import patience
 
 

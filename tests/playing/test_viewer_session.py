@@ -3,8 +3,8 @@
 import pytest
 
 import mjtrain
-from mjtrain.playing.player import Player
-from mjtrain.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.evaluation.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import untrained
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import AuxiliaryConfig, PpoConfig
-from mjtrain.errors import RequestError
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.rl.policy import ActorPolicy
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
 from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser
 
 import mjtrain
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.playing.player import Player
-from mjtrain.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.evaluation.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run
 from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, wait_for
 from support.vision import make_vision_task, train_vision

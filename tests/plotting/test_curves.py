@@ -3,8 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import RunCurves, average, group_runs, resolve_metrics, x_values
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.plotting.curves import RunCurves, average, group_runs, resolve_metrics, x_values
 
 
 def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
 from mjtrain.config import CameraConfig
-from mjtrain.engines.model import load_model
-from mjtrain.rendering.cameras import check_cameras
-from mjtrain.rendering.renderer import CameraRenderer
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.cameras.cameras import check_cameras
+from mjtrain.sim.cameras.renderer import CameraRenderer
+from mjtrain.sim.robots.model import load_model
 from support.mujoco_pictures import SIZE, draw_with_mujoco
 from support.scenes import SCENE
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mjtrain.config import CameraConfig
-from mjtrain.errors import RequestError
-from mjtrain.rendering.cameras import check_cameras
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.cameras.cameras import check_cameras
 from support.scenes import SCENE, SIDE, load_scene
 
 MISTAKES = {

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mjtrain import OptionConfig
-from mjtrain.catalog import load_task
 from mjtrain.config import CameraConfig, RobotConfig
-from mjtrain.engines import make_engine
-from mjtrain.rendering.renderer import CameraRenderer
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.cameras.renderer import CameraRenderer
+from mjtrain.sim.engines import make_engine
 
 NUM_ENVS = 4
 GYMNASIUM = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"

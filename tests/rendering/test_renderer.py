@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mjtrain.config import CameraConfig
-from mjtrain.rendering.renderer import SEEN_FIELDS, CameraRenderer
+from mjtrain.sim.cameras.renderer import SEEN_FIELDS, CameraRenderer
 from support.scenes import SCENE, SIDE, load_scene, poses
 
 NUM_ENVS = 5

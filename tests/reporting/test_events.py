@@ -5,7 +5,7 @@ import pytest
 
 from mjtrain.launcher import RankFailedError
 from mjtrain.launcher.failure import failure_of
-from mjtrain.reporting.events import end_recorded, mark_injected, write_event
+from mjtrain.runtime.event_log import end_recorded, mark_injected, write_event
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mjtrain.reporting.status import RunStatus, sparkline
+from mjtrain.training.reporting.console import RunStatus, sparkline
 from support.machine import patience
 
 
@@ -87,7 +87,7 @@ def test_sparklines() -> None:
 
 
 PROGRAM = """
-from mjtrain.reporting.console import ProgressDisplay
+from mjtrain.training.reporting.console import ProgressDisplay
 with ProgressDisplay(12) as display:
     for iteration in (11, 12):  # a run that was resumed
         display.update({"iteration": iteration, "env_steps_per_second": 5.0, "mean_reward": 1.0,

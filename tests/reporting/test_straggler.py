@@ -1,4 +1,4 @@
-from mjtrain.reporting.straggler import STEADY_ITERATIONS, StragglerWatch
+from mjtrain.training.reporting.console import STEADY_ITERATIONS, StragglerWatch
 
 
 def row(*busy_s: float) -> dict:

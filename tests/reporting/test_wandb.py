@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from wandb.proto import wandb_internal_pb2
 
-from mjtrain.reporting.wandb_writer import resolve_mode
+from mjtrain.training.reporting.wandb_writer import resolve_mode
 from support.machine import patience, read_proc, wait_until
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -145,8 +145,8 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
 TROUBLE = """
 import os, signal
 import mjtrain
-from mjtrain.launcher.ipc.processes import list_descendants
-from mjtrain.reporting import wandb_writer
+from mjtrain.runtime.processes import list_descendants
+from mjtrain.training.train_rank.reporting import wandb_writer
 from support.machine import patience, read_proc
 wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = patience(0.5), patience(1.0)
 write = wandb_writer.WandbWriter.write

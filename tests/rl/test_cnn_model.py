@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from mjtrain.config import CnnConfig, DistributionConfig, ModelConfig, to_plain
-from mjtrain.rl.networks import resolve_model
+from mjtrain.learning.rsl_rl.networks import resolve_model
 
 NUM_ENVS = 5
 

@@ -19,7 +19,7 @@ print([name for name in unused if name in sys.modules])
 """,
     """
 import sys
-import mjtrain.rl.runner
+import mjtrain.learning.rsl_rl.construct
 import tensordict.base, tensordict.utils, torch
 
 weight = torch.nn.Parameter(torch.ones(2))

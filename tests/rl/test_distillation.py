@@ -9,8 +9,6 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.catalog import load_task
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import (
     AgentConfig,
     DistillationConfig,
@@ -20,10 +18,12 @@ from mjtrain.config import (
     from_plain,
     to_plain,
 )
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import observation
 from mjtrain.mdp.observations import joint_pos
+from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runtime.errors import RequestError
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)

@@ -21,9 +21,9 @@ from mjtrain.config import (
 )
 from mjtrain.env.env import Env
 from mjtrain.env.statistics import EpisodeStatistics
-from mjtrain.rank import RankContext
-from mjtrain.rl.distillation import Distillation
-from mjtrain.rl.runner import Runner
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.learning.rsl_rl.distillation import Distillation
+from mjtrain.runtime.rank import RankContext
 
 NUM_ENVS_TOTAL, NUM_ITERATIONS, NUM_STEPS, OBS_SIZE = 64, 10, 16, 7
 

@@ -9,10 +9,10 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.config import LaunchConfig, TrainConfig
-from mjtrain.rank import RankContext
-from mjtrain.rl.policy import ActorPolicy
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
+from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 

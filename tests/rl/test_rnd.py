@@ -9,11 +9,11 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import LaunchConfig, LearnerConfig, TrainConfig
-from mjtrain.errors import RequestError
-from mjtrain.learners.rsl_rl import RslRl
-from mjtrain.rank import RankContext
+from mjtrain.learning.rsl_rl.library import RslRl
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 ONE = LaunchConfig(gpu_ids=None, num_threads=1)

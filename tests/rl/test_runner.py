@@ -11,13 +11,13 @@ import torch.distributed as dist
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import LaunchConfig, TrainConfig
-from mjtrain.errors import RequestError
-from mjtrain.rank import RankContext
-from mjtrain.rl.ppo import Ppo
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.learning.rsl_rl.ppo import Ppo
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import make_env
 
 CPU = LaunchConfig(gpu_ids=None)
 

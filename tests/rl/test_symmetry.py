@@ -9,7 +9,7 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, SymmetryConfig, TrainConfig
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)

@@ -11,9 +11,9 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, RewardTerm
 from mjtrain.learning.drift import RanksDriftedError
-from mjtrain.rank import RankContext
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import make_env
 
 
 def workers(count: int) -> LaunchConfig:

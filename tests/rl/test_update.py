@@ -9,10 +9,9 @@ from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
 from mjtrain.api import make_train_config
-from mjtrain.rank import RankContext
-from mjtrain.rl.fast_steps import keep_fused, make_fast
-from mjtrain.rl.mini_batches import MiniBatches
-from mjtrain.rl.runner import Runner
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, keep_fused, make_fast
+from mjtrain.runtime.rank import RankContext
 from support.envs import make_env
 from support.vision import make_vision_env
 

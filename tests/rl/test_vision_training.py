@@ -9,11 +9,11 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import load_checkpoint
 from mjtrain.config import AuxiliaryConfig, CnnConfig, LaunchConfig, TrainConfig
 from mjtrain.learning.drift import RanksDriftedError
-from mjtrain.rank import RankContext
-from mjtrain.rl.policy import ActorPolicy
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
-from mjtrain.checkpoint import load_checkpoint, save_checkpoint
-from mjtrain.checkpoint_formats import FORMAT, upgrade
 from mjtrain.cli import play
 from mjtrain.cli import train as train_command
 from mjtrain.config import PpoConfig, RobotConfig, from_plain
 from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
-from mjtrain.errors import RequestError
-from mjtrain.runs.upgrade import upgrade_params
+from mjtrain.env.catalog import load_task
+from mjtrain.runs.checkpoint import FORMAT, load_checkpoint, save_checkpoint, upgrade
+from mjtrain.runs.run_dir import upgrade_params
+from mjtrain.runtime.errors import RequestError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TASKS = {

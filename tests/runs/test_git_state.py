@@ -1,7 +1,7 @@
 import subprocess
 from pathlib import Path
 
-from mjtrain.runs.git_state import read_git_state
+from mjtrain.runs.training_run import read_git_state
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 

@@ -10,9 +10,9 @@ import yaml
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import list_checkpoints
 from mjtrain.config import ModelConfig
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import list_checkpoints
+from mjtrain.runtime.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 TWO = replace(ONE, num_workers=2)

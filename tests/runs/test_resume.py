@@ -13,9 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import list_checkpoints, load_checkpoint
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint
 from mjtrain.runs.search import find_run_to_resume
+from mjtrain.runtime.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
 TWO = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, seed=3)

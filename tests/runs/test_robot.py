@@ -10,22 +10,22 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.cli import export, play, train
 from mjtrain.config import RobotConfig
-from mjtrain.engines.model import load_model
-from mjtrain.engines.robot_bundle import differing_fields
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.runs.robot import choose_robot, find_robot, list_robot_changes, record_robot, save_robot
 from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.trained_run import find_trained_run
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.robot_bundle import differing_fields
 from support.envs import make_env
 
 TASK = """
 from dataclasses import replace
 from pathlib import Path
 from mjtrain import RobotConfig, SensorConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 def make():
     task = load_task("Cartpole-Balance")

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from mjtrain.api import make_train_config
-from mjtrain.errors import RequestError
 from mjtrain.runs.run_dir import make_run_dir, save_params
+from mjtrain.runtime.errors import RequestError
 
 
 def test_a_run_lives_below_its_experiment(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import save_checkpoint
 from mjtrain.config import TaskConfig, TrainConfig
-from mjtrain.errors import RequestError
-from mjtrain.plotting.curves import find_runs as find_runs_to_plot
 from mjtrain.runs import search as search_module
+from mjtrain.runs.checkpoint import save_checkpoint
 from mjtrain.runs.history import list_runs
 from mjtrain.runs.run_dir import experiment_dir, save_params
 from mjtrain.runs.search import RunSearch, find_newest_run, find_run_to_resume, find_runs, read_task
 from mjtrain.runs.trained_run import find_trained_run
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.plotting.curves import find_runs as find_runs_to_plot
 
 TASK = """
 from dataclasses import replace
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 def make_task():
     return load_task("Cartpole-Balance")
@@ -147,7 +147,7 @@ def test_auto_resumes_what_the_same_command_started_in_its_own_folders(file: Pat
 
 
 def test_a_task_may_name_its_folder(tmp_path: Path) -> None:
-    from mjtrain.catalog import load_task
+    from mjtrain.env.catalog import load_task
 
     task = load_task("Cartpole-Balance")
 

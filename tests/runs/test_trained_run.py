@@ -9,12 +9,12 @@ import torch
 import yaml
 
 import mjtrain
-from mjtrain.catalog import load_task
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.playing.player import Player
-from mjtrain.rl.runner import Runner
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run
+from mjtrain.runtime.errors import RequestError
 
 
 def test_the_newest_valid_checkpoint_of_the_newest_run_is_found(log_root: Path, cartpole_run: Path) -> None:

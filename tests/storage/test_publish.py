@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.best_checkpoint import BestCheckpoint, read_best, write_best
-from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
-from mjtrain.storage.publish import NewerThereError, publish, read_latest
-from mjtrain.storage.record import LATEST, newest_first, object_iteration
-from mjtrain.storage.store import Storage
+from mjtrain.runs.best_checkpoint import BestCheckpoint, read_best, write_best
+from mjtrain.runs.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from mjtrain.runs.storage import StorageError, fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.publish import NewerThereError, publish, read_latest
+from mjtrain.runs.storage.record import LATEST, newest_first, object_iteration
+from mjtrain.runs.storage.store import Storage
 from support.storage import Proxy
 
 
@@ -134,7 +134,7 @@ def test_conditional_writes_conflict(any_url: str, tmp_path: Path) -> None:
 
 
 def test_a_write_on_an_old_version_is_a_conflict(any_url: str) -> None:
-    from mjtrain.storage.errors import ConflictError
+    from mjtrain.runs.storage.store import ConflictError
 
     storage = Storage(any_url)
     storage.replace("x", b"one", None)
@@ -197,7 +197,7 @@ def test_a_damaged_object_is_passed_over_with_a_line(any_url: str, tmp_path: Pat
     import hashlib
     import io
 
-    from mjtrain.storage.record import object_name
+    from mjtrain.runs.storage.record import object_name
 
     storage = Storage(any_url)
     for iteration in (2, 4):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.storage import check_url
-from mjtrain.storage.credentials import s3_options, scrub
-from mjtrain.storage.record import Latest, choose_stale, newest_first, object_name, parse_latest
+from mjtrain.runs.storage import check_url
+from mjtrain.runs.storage.record import Latest, choose_stale, newest_first, object_name, parse_latest
+from mjtrain.runs.storage.store import s3_options, scrub
+from mjtrain.runtime.errors import RequestError
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.checkpoint import find_valid_checkpoint, load_checkpoint
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
+from mjtrain.runs.storage import StorageError, fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.record import object_name
+from mjtrain.runs.storage.store import Storage
 from mjtrain.runs.training_run import TrainingRun
-from mjtrain.storage import StorageError, fetch_checkpoint, find_stored_iteration
-from mjtrain.storage.record import object_name
-from mjtrain.storage.store import Storage
-from mjtrain.training import train_rank
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.train_rank import train_rank
 from support.machine import free_port, patience
 from support.storage import Proxy, Training
 
@@ -197,7 +197,7 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from mjtrain import RewardTerm
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 STEPS = 0
 

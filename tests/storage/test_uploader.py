@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from mjtrain.storage import Uploader, UploadEvent, fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from mjtrain.runs.storage import Uploader, UploadEvent, fetch_checkpoint, find_stored_iteration
 from support.machine import patience, wait_until
 from support.storage import SECRET, Proxy
 
@@ -109,7 +109,7 @@ def test_a_killed_upload_leaves_nothing_half_read(uploader: Uploader, url: str, 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from mjtrain.storage import Uploader
+from mjtrain.runs.storage import Uploader
 
 uploader = Uploader(sys.argv[1], keep=None)
 uploader.submit(Path(sys.argv[2]))

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from mjtrain.playing.viewer_session import ViewerSession
-from mjtrain.playing.web_viewer import WebViewer
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
+from mjtrain.evaluation.playing.web_viewer import WebViewer
 from support.machine import patience, wait_until
 
 SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]

@@ -168,7 +168,7 @@ class Names:
 
 
 def _tasks() -> tuple[str, ...]:
-    from mjtrain.catalog import list_tasks
+    from mjtrain.env.catalog import list_tasks
 
     return tuple(entry.name for entry in list_tasks())
 
@@ -180,7 +180,7 @@ def _engines() -> tuple[str, ...]:
 
 
 def _learners() -> tuple[str, ...]:
-    from mjtrain.learners import list_learners
+    from mjtrain.learning.registry import list_learners
 
     return tuple(entry.name for entry in list_learners())
 

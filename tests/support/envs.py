@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mjtrain.catalog import list_tasks
 from mjtrain.config import EnvConfig
-from mjtrain.engines import make_engine
+from mjtrain.env.catalog import list_tasks
 from mjtrain.env.env import Env
+from mjtrain.sim.engines import make_engine
 
 NUM_ENVS = 6
 ENGINES = ["native", pytest.param("warp", marks=pytest.mark.process)]

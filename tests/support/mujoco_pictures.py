@@ -9,7 +9,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from mjtrain.video.backend import has_library, resolve_backend
+from mjtrain.sim.drawing.backend import has_library, resolve_backend
 from support.machine import patience
 
 SIZE = 64

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mjtrain import EventTerm, RewardTerm, SuccessTerm, TaskConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 CALLS = 0
 HISTORY: list[float] = []

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from mjtrain.config import TrainConfig
-from mjtrain.rank import RankContext
-from mjtrain.rl.runner import Runner
-from mjtrain.training import make_env
+from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.train_rank import make_env
 
 TIMES = ("env_steps_per_second", "_time_", "_time_s", "slowest_rank")
 

@@ -4,8 +4,8 @@ import av
 import numpy as np
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.video.backend import drawing_environ
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.backend import drawing_environ
 
 
 def can_draw() -> bool:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import mjtrain
-from mjtrain.catalog import load_task
 from mjtrain.config import (
     AgentConfig,
     CameraConfig,
@@ -17,6 +16,7 @@ from mjtrain.config import (
     StreamName,
     TaskConfig,
 )
+from mjtrain.env.catalog import load_task
 from mjtrain.mdp import observations
 from mjtrain.mdp.terms import observation
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mjtrain import CurriculumTerm, TaskConfig
-from mjtrain.catalog import load_task
+from mjtrain.env.catalog import load_task
 
 DRY_STEP_WORLDS = 2
 STEPS = 24

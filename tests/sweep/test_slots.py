@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.sweep.slots import Slot, resolve_slots
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.slots import Slot, resolve_slots
 
 
 def resolve(**options: Any) -> tuple[Slot, ...]:

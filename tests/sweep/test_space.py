@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.sweep.space import count_grid, list_corners, parse_space, to_words
-from mjtrain.sweep.space_file import read_space_file
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.space import count_grid, list_corners, parse_space, read_space_file, to_words
 
 SPACE = (
     "agent.algorithm.learning-rate log 1e-4 1e-2",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mjtrain.sweep.space import parse_space
-from mjtrain.sweep.study import Study, Trial, read_identity
+from mjtrain.tools.sweep.space import parse_space
+from mjtrain.tools.sweep.study import Study, Trial, read_identity
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])
 

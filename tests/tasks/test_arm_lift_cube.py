@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.catalog import load_task
-from mjtrain.engines import make_engine
-from mjtrain.engines.base import Engine
-from mjtrain.engines.native import NativeEngine
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.base import Engine
+from mjtrain.sim.engines.native import NativeEngine
 from mjtrain_tasks.models import ARM, ARM_GRIPPER
 from support.envs import ENGINES, make_env
 

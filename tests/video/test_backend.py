@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.errors import RequestError
-from mjtrain.video.backend import has_library, list_gpu_uuids, resolve_backend, resolve_egl_device
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.backend import has_library, list_gpu_uuids, resolve_backend, resolve_egl_device
 
 UUIDS = ["GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbcc-3"]
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mjtrain.video.recorder import Recorder
+from mjtrain.evaluation.recorder import Recorder
 
 
 def test_it_keeps_one_world_at_25_frames_a_second() -> None:

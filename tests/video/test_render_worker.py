@@ -2,9 +2,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from mjtrain.catalog import load_task
-from mjtrain.engines.model import load_model
-from mjtrain.video.render_worker import crop_ground
+from mjtrain.env.catalog import load_task
+from mjtrain.sim.drawing.render_worker import crop_ground
+from mjtrain.sim.robots.model import load_model
 
 
 def height_at(model: mujoco.MjModel, x: float, y: float) -> float | None:

@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mjtrain
 from mjtrain.cli.play import main as play
-from mjtrain.errors import RequestError
-from mjtrain.launcher.ipc.processes import list_descendants
-from mjtrain.video.recorder import Clip
-from mjtrain.video.renderer import RenderError, VideoRenderer
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.processes import list_descendants
+from mjtrain.sim.drawing.renderer import RenderError, VideoRenderer
+from mjtrain.sim.drawing.video import Clip
 from support.machine import patience, read_proc, wait_until
 from support.videos import count_changes, decode, needs_drawing
 from support.vision import make_vision_env, make_vision_task

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mjtrain.config import AgentConfig, PpoConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 from mjtrain_learners.mlp import ACTIVATIONS
 
 

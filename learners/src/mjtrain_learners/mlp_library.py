@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import AgentConfig
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
     import torch
 
     from mjtrain.env.base import TaskEnv
-    from mjtrain.learner import Learner, Policy
+    from mjtrain.learning.learner import Learner, Policy
     from mjtrain_learners.policy import Weights
 
     Build = Callable[[RankContext, TaskEnv, AgentConfig, Mapping[str, Any]], Learner]

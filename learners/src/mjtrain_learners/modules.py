@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mjtrain.errors import RequestError
 from mjtrain.learning.collectives import Collectives
+from mjtrain.runtime.errors import RequestError
 
 
 @torch.no_grad()

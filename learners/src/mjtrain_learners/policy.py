@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mjtrain.checkpoint import CheckpointError
 from mjtrain.config import AgentConfig
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import CheckpointError
+from mjtrain.runtime.errors import RequestError
 from mjtrain_learners.mlp import make_activation, make_layers
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mjtrain.config import AgentConfig, PpoConfig, merge_settings
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 SCALER = "RunningStandardScaler"
 """skrl's normaliser."""

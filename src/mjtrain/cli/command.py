@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from mjtrain.errors import RequestError
-from mjtrain.standard_streams import open_missing_streams
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.standard_streams import open_missing_streams
 
 
 def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:

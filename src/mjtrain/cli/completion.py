@@ -14,7 +14,7 @@ from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 SHELLS = ("bash",)
 SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep", "doctor")
@@ -61,8 +61,8 @@ def _main(args: list[str]) -> None:
         return
     if tuple(args) not in {(shell,) for shell in SHELLS}:
         raise RequestError(f"{' '.join(args)}: give a shell, one of {', '.join(SHELLS)}")
-    from mjtrain.catalog import list_tasks as list_entries
-    from mjtrain.catalog import load_task
+    from mjtrain.env.catalog import list_tasks as list_entries
+    from mjtrain.env.catalog import load_task
 
     tasks = {entry.name: load_task(entry.name) for entry in list_entries()}
     kinds: dict[str, Any] = {

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
-    from mjtrain.doctor.finding import Finding
+    from mjtrain.tools.doctor.finding import Finding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
-    from mjtrain.doctor.report import (
+    from mjtrain.tools.doctor.report import (
         HEAD,
         count_hidden,
         format_advice,
@@ -93,7 +93,7 @@ def _main(argv: list[str]) -> None:
         to_plain,
         would_fail,
     )
-    from mjtrain.doctor.run import DoctorRequest, has_several_hosts, run_doctor
+    from mjtrain.tools.doctor.run import DoctorRequest, has_several_hosts, run_doctor
 
     found: list[Finding] = []
     in_short = False

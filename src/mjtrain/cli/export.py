@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ def _main(argv: list[str]) -> None:
         description="Write a project to begin with: a package with a robot, a small task that list-tasks knows once "
         "the package is installed, a test and a README.",
     )
-    from mjtrain.new_project import write_project
+    from mjtrain.tools.new_project import write_project
 
     folder, task = write_project(name, Path(options.folder))
     print(f"{folder} is a project with the task {task}; its README.md says more. With uv:\n")

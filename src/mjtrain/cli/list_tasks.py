@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from mjtrain.catalog import list_tasks, summarise_task
 from mjtrain.cli.command import run_command
+from mjtrain.env.catalog import list_tasks, summarise_task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from mjtrain.cli.command import run_command
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 COMMANDS = {
     "train": "train a policy on a task",

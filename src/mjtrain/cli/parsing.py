@@ -14,7 +14,7 @@ import docstring_parser
 import tyro
 
 from mjtrain.config import GpuIds, LaunchConfig, PlayConfig, RunConfig, RunToResume
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 ConfigT = TypeVar("ConfigT")
 

@@ -11,7 +11,7 @@ from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
@@ -45,9 +45,9 @@ def _main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.api import measure_run, play_launch
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play
+    from mjtrain.evaluation.playing.watch import check_viewer, replay, watch
     from mjtrain.launcher import launch
-    from mjtrain.playing.evaluate import find_run_to_play
-    from mjtrain.playing.watch import check_viewer, replay, watch
 
     check_viewer(config)
     run = find_run_to_play(task, config)
@@ -69,7 +69,7 @@ def _main(argv: list[str]) -> None:
         launch(watch, run, config, launch=where)
         return
     if config.video is not None:
-        from mjtrain.playing.record_video import check_video, record_video
+        from mjtrain.evaluation.playing.record_video import check_video, record_video
 
         check_video(config)
         print(launch(record_video, run, config, launch=where))
@@ -78,7 +78,7 @@ def _main(argv: list[str]) -> None:
     if config.json:
         print(json.dumps(report, indent=2))
     else:
-        from mjtrain.reporting.summary_table import print_summary
+        from mjtrain.evaluation.summary_table import print_summary
 
         print_summary(report)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ def _main(argv: list[str]) -> None:
     )
     if not places:
         raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")
-    from mjtrain.plotting.curves import find_runs, group_runs, load_curves, resolve_metrics
-    from mjtrain.plotting.draw import check_out, draw_curves
+    from mjtrain.tools.plotting.curves import find_runs, group_runs, load_curves, resolve_metrics
+    from mjtrain.tools.plotting.draw import check_out, draw_curves
 
     out = Path(options.out)
     check_out(out)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.runs.history import RunSummary
@@ -41,7 +41,7 @@ def _main(argv: list[str]) -> None:
         description="List runs, the newest first: when they were started, how many iterations they have, the mean "
         "return of the last one, how they ended, and their checkpoints.",
     )
-    from mjtrain.catalog import resolve_task_name
+    from mjtrain.env.catalog import resolve_task_name
     from mjtrain.runs.history import list_runs
 
     if task is not None and task.endswith(".py"):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ def _main(argv: list[str]) -> None:
     )
     if not options.ranks or min(options.ranks) < 1:
         raise RequestError(f"--ranks {' '.join(map(str, options.ranks))}: give numbers from 1 up, such as 1 2 4")
-    from mjtrain.catalog import resolve_task_name
-    from mjtrain.scaling import ScalingStudy, run_study, write_results
+    from mjtrain.env.catalog import resolve_task_name
+    from mjtrain.tools.scaling import ScalingStudy, run_study, write_results
 
     study = ScalingStudy(
         task=resolve_task_name(task),

@@ -11,12 +11,12 @@ import tyro
 
 from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.config import LaunchConfig, TrainConfig
-    from mjtrain.sweep.plan import SweepPlan
-    from mjtrain.sweep.run_sweep import SweepResult
+    from mjtrain.tools.sweep.plan import SweepPlan
+    from mjtrain.tools.sweep.run_sweep import SweepResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,11 @@ def _main(argv: list[str]) -> None:
     )
     if importlib.util.find_spec("optuna") is None:
         raise RequestError("sweep searches with Optuna, which is not installed; pip install 'mjtrain[sweep]'")
-    from mjtrain.catalog import resolve_task_name
-    from mjtrain.sweep.plan import SweepOptions, resolve_sweep
-    from mjtrain.sweep.run_sweep import SweepStoppedError, run_sweep
-    from mjtrain.sweep.space import parse_space
-    from mjtrain.sweep.space_file import read_space_file
-    from mjtrain.sweep.wandb_sweep import write_wandb_sweep
+    from mjtrain.env.catalog import resolve_task_name
+    from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep
+    from mjtrain.tools.sweep.run_sweep import SweepStoppedError, run_sweep
+    from mjtrain.tools.sweep.space import parse_space, read_space_file
+    from mjtrain.tools.sweep.wandb_sweep import write_wandb_sweep
 
     _check_wandb(options)
     parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]

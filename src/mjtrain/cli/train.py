@@ -14,7 +14,7 @@ from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 USAGE = "train TASK [options]"
 
@@ -48,7 +48,7 @@ def _main(argv: list[str]) -> None:
         return
     config, launch, dry_run = read_command(argv)
     from mjtrain.api import start_training
-    from mjtrain.request import preview, resolve_training
+    from mjtrain.training.request import preview, resolve_training
 
     if dry_run:
         print(json.dumps(preview(resolve_training(config, launch)), indent=2))

@@ -55,7 +55,7 @@ class SymmetryConfig:
 class PpoConfig:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
 
-    class_name: str = "mjtrain.rl.ppo:Ppo"
+    class_name: str = "mjtrain.learning.rsl_rl.ppo:Ppo"
     """RSL-RL algorithm class, or package.module:Class."""
 
     num_learning_epochs: int = 5
@@ -121,7 +121,7 @@ class DistillationConfig:
     other observation groups, such as the state of the worlds where the actor sees images.
     """
 
-    class_name: str = "mjtrain.rl.distillation:Distillation"
+    class_name: str = "mjtrain.learning.rsl_rl.distillation:Distillation"
     """RSL-RL algorithm class, or package.module:Class."""
 
     teacher_run: str = ""

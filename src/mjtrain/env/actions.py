@@ -3,10 +3,10 @@
 import torch
 
 from mjtrain.config import ActionTerm
-from mjtrain.engines.layout import match_names
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import match_names
 
 
 class Actions:

@@ -5,8 +5,7 @@ from typing import Any, Protocol
 
 import torch
 
-from mjtrain.env.env_log import EnvLog
-from mjtrain.env.statistics import EpisodeStatistics
+from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 
 
 class TaskEnv(Protocol):

@@ -6,10 +6,10 @@ import torch
 
 from mjtrain.config import CameraConfig
 from mjtrain.env.core import EnvCore
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
-    from mjtrain.rendering.renderer import CameraRenderer
+    from mjtrain.sim.cameras.renderer import CameraRenderer
 
 
 class Cameras:
@@ -38,7 +38,7 @@ class Cameras:
         self._kept: dict[str, dict[str, torch.Tensor]] = {}
         if not configs:
             return
-        from mjtrain.rendering.renderer import CameraRenderer  # seconds of imports
+        from mjtrain.sim.cameras.renderer import CameraRenderer  # seconds of imports
 
         self._renderer = CameraRenderer(
             core.engine.model, core.num_envs, configs, device=str(core.device), num_threads=core.engine.num_threads

@@ -3,8 +3,8 @@
 import torch
 
 from mjtrain.config import EnvConfig
-from mjtrain.engines.base import Engine, State
 from mjtrain.env.memory import Memory
+from mjtrain.sim.engines.base import Engine, State
 
 
 class EnvCore:

@@ -3,7 +3,7 @@
 import torch
 
 from mjtrain.env.core import EnvCore
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 
 class DelayLine:

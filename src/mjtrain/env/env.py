@@ -7,26 +7,24 @@ from typing import Any
 import torch
 
 from mjtrain.config import EnvConfig
-from mjtrain.engines.base import Engine, State
 from mjtrain.env.actions import Actions
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
-from mjtrain.env.contact_times import ContactTimes
 from mjtrain.env.core import EnvCore
-from mjtrain.env.curriculum import Curriculum
 from mjtrain.env.events import Events
 from mjtrain.env.ground import Ground
+from mjtrain.env.memory import ContactTimes
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
-from mjtrain.env.rewards import Rewards
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
-from mjtrain.env.terminations import Terminations
-from mjtrain.env.without_trace import without_trace
-from mjtrain.errors import RequestError
+from mjtrain.env.terminations import Curriculum, Rewards, Terminations
+from mjtrain.env.undisturbed import without_trace
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines.base import Engine, State
 
 
 class Env:

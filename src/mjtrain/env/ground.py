@@ -2,8 +2,8 @@
 
 import torch
 
-from mjtrain import rotations
-from mjtrain.engines.height_field import HeightField
+from mjtrain.sim import rotations
+from mjtrain.sim.robots.height_field import HeightField
 
 
 class Ground:

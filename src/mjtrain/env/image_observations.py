@@ -9,7 +9,7 @@ from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine
 from mjtrain.env.observation_source import ObservationSource
 from mjtrain.env.term_result import check_results
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from mjtrain.config import ObservationTerm
-from mjtrain.engines.layout import Columns, match_names
-from mjtrain.engines.mirror import find_mirror
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import Columns, match_names
+from mjtrain.sim.robots.mirror import find_mirror
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

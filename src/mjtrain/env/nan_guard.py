@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from mjtrain.config import NanGuardConfig
-from mjtrain.engines.base import State
 from mjtrain.env.core import EnvCore
+from mjtrain.sim.engines.base import State
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
 

@@ -11,7 +11,7 @@ from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.env.image_observations import ImageGroup
 from mjtrain.env.observation_source import ObservationSource
 from mjtrain.env.term_result import check_results
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

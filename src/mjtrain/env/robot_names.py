@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from mjtrain.config import EnvConfig
-from mjtrain.engines.layout import Layout
 from mjtrain.env.term_check import PLURALS, list_functions
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import Layout
 
 _FREE = 7
 """Columns of a free joint in qpos."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from mjtrain.deferred import torch
+from mjtrain.runtime.deferred_imports import torch
 
 if TYPE_CHECKING:
     from mjtrain.env.core import EnvCore

@@ -11,7 +11,7 @@ from typing import Any
 
 from mjtrain.config import EnvConfig
 from mjtrain.config.type_check import find_type_problems, show
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 _HELPERS = {
     "ObservationTerm": "observation(func, …)",

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from mjtrain.config import EnvConfig
+from mjtrain.env.cameras import Cameras
+from mjtrain.env.core import EnvCore
+from mjtrain.env.observations import Observations
 from mjtrain.env.term_check import list_functions
 
 
@@ -68,3 +71,24 @@ def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
 
 def _list_containers(space: dict[str, Any]) -> list[Any]:
     return [value for name, value in space.items() if type(value) in (dict, list, set) and not name.startswith("__")]
+
+
+@contextmanager
+def without_trace(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
+    """Undo at the end of the block what observing draws and remembers, so that the worlds go on as without it.
+
+    Args:
+        core: Gives the random generator and what terms remember.
+        observations: Their histories and delays.
+        cameras: Their clock and the frames that they keep.
+    """
+    rng, memory, clock = core.rng.get_state(), core.memory.state_dict(), cameras.clock
+    live = [*observations.buffers().values(), *cameras.buffers().values()]
+    before = [tensor.clone() for tensor in live]
+    yield
+    core.rng.set_state(rng)
+    core.memory.load_state_dict(memory)
+    cameras.clock = clock
+    with torch.no_grad():
+        for tensor, value in zip(live, before, strict=True):
+            tensor.copy_(value)

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
-from mjtrain.errors import RequestError
-from mjtrain.evaluation.estimates import Estimates
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
-from mjtrain.evaluation.policy_player import PolicyPlayer
+from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,3 +186,12 @@ class _Meter:
             sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
         for since in self._since.values():
             since.masked_fill_(worlds, 0.0)
+
+
+def sum_over_ranks(values: torch.Tensor, context: RankContext) -> torch.Tensor:
+    """Add a tensor up over ranks, in place; every rank must call it, and gets the same bits."""
+    if context.is_distributed:
+        with heartbeat.waiting():
+            dist.all_reduce(values)
+            values.sum().item()  # on a GPU the collective is only queued, and the wait for the others comes here
+    return values

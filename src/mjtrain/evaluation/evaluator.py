@@ -8,18 +8,17 @@ from typing import Any
 
 import torch
 
-from mjtrain import heartbeat
 from mjtrain.config import TrainConfig
-from mjtrain.engines import make_engine, resolve_engine
 from mjtrain.env.env import Env
 from mjtrain.env.undisturbed import undisturbed
-from mjtrain.evaluation.episodes import Episode, play_episodes, resolve_run_size
+from mjtrain.evaluation.episodes import Episode, play_episodes, resolve_run_size, sum_over_ranks
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.names import BROKEN, UNFINISHED, list_quantities
-from mjtrain.evaluation.over_ranks import sum_over_ranks
 from mjtrain.evaluation.policy_player import PolicyPlayer
-from mjtrain.learners import make_policy
-from mjtrain.rank import RankContext
+from mjtrain.learning.registry import make_policy
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.engines import make_engine, resolve_engine
 
 SEED = 3_886_112_493
 """Seed of rank 0's worlds; each further rank has the next one.

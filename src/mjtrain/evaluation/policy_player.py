@@ -4,8 +4,10 @@ from typing import Any
 
 import torch
 
+from mjtrain.config import ObservationTerm
 from mjtrain.env.base import TaskEnv
-from mjtrain.learner import Policy
+from mjtrain.env.env import Env
+from mjtrain.learning.learner import Policy
 
 
 class PolicyPlayer:
@@ -48,3 +50,47 @@ class PolicyPlayer:
     def close(self) -> None:
         """Release the environment."""
         self.env.close()
+
+
+class Estimates:
+    """Splits the estimate of an observation group into its terms, and compares it with the group itself."""
+
+    def __init__(self, env: Env, policy: Policy) -> None:
+        """Find the terms of the group.
+
+        Args:
+            env: What the policy acts in.
+            policy: What estimates; its `estimated_group` is not None.
+        """
+        assert policy.estimated_group is not None
+        self._policy = policy
+        self._group = policy.estimated_group
+        self.terms: dict[str, ObservationTerm] = env.config.observations[self._group]
+        """Terms of the group, by name in their order."""
+        self._widths = list(env.observation_widths(self._group).values())
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """Return what the policy's last observations tell of each term, unscaled. Shape (num_envs, size) each."""
+        return self._split(self._policy.estimate())
+
+    def errors(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return how far the estimates are from the truth, see `ObservationTerm.estimate_error`.
+
+        Args:
+            observations: The policy's last ones, by group.
+
+        Returns:
+            Shape (num_envs, num_terms).
+        """
+        true = self._split(observations[self._group])
+        return torch.stack(
+            [_compare(self.terms[name], estimated, true[name]) for name, estimated in self.read().items()], dim=1
+        )
+
+    def _split(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        columns = values.split(self._widths, dim=1)
+        return {name: part / term.scale for (name, term), part in zip(self.terms.items(), columns, strict=True)}
+
+
+def _compare(term: ObservationTerm, estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    return (estimated - true).norm(dim=1) if term.estimate_error is None else term.estimate_error(estimated, true)

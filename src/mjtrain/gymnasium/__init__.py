@@ -3,14 +3,14 @@
 Importing it registers every task as mjtrain/NAME, for `gymnasium.make_vec("mjtrain/NAME", num_envs=N)`.
 """
 
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 try:
     import gymnasium  # noqa: F401
 except ModuleNotFoundError as error:
     raise RequestError("mjtrain.gymnasium: needs gymnasium; pip install 'mjtrain[gymnasium]'") from error
 
-from mjtrain.gymnasium.registration import register_tasks
+from mjtrain.gymnasium.vector_env import register_tasks
 
 __all__ = ["register_tasks"]
 

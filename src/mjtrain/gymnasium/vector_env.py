@@ -3,15 +3,41 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Dict, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from mjtrain.env.catalog import list_tasks
 from mjtrain.env.env import Env
-from mjtrain.errors import RequestError
-from mjtrain.gymnasium.frames import FrameRenderer
-from mjtrain.gymnasium.spaces import action_space, observation_space
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.frames import FrameRenderer
+
+
+def observation_space(observations: Mapping[str, torch.Tensor]) -> Dict:
+    """Return the space of one environment's observations, by group.
+
+    Args:
+        observations: As `Env.observe` returns them: float32 of shape (num_envs, size), which have no bounds; or images
+            of shape (num_envs, channels, height, width), of float32 or of uint8.
+    """
+    return Dict({name: _box(values) for name, values in observations.items()})
+
+
+def _box(values: torch.Tensor) -> Box:
+    shape = tuple(values.shape[1:])
+    if values.dtype == torch.uint8:
+        return Box(0, 255, shape, np.uint8)
+    return Box(-np.inf, np.inf, shape, np.float32)
+
+
+def action_space(env: Env) -> Space:
+    """Return the space of one environment's actions: each within the bounds to which its action term clips it."""
+    low, high = np.array([column["clip"] for column in env.action_table], dtype=np.float32).reshape(-1, 2).T
+    return Box(low, high, dtype=np.float32)
+
 
 Output = Literal["numpy", "torch"]
 Autoreset = AutoresetMode | str
@@ -234,3 +260,15 @@ def _where(
         name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
         for name, values in others.items()
     }
+
+
+NAMESPACE = "mjtrain"
+"""What ids begin with: mjtrain/Cartpole-Balance."""
+
+
+def register_tasks() -> None:
+    """Register every task under its name; none is imported."""
+    for entry in list_tasks():
+        gymnasium.register(
+            f"{NAMESPACE}/{entry.name}", vector_entry_point="mjtrain.api:make_vec", kwargs={"task": entry.name}
+        )

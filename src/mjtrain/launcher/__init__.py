@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.errors import RequestError
-from mjtrain.fault_injection.checks import find_function_problems
-from mjtrain.launcher.alone import Alone
-from mjtrain.launcher.base import LaunchRequest, OnRestart, Rendezvous
+from mjtrain.launcher.base import Choice, Choose, LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.ipc.processes import ancestor_commands
+from mjtrain.launcher.faults.checks import find_function_problems
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
-from mjtrain.machine import count_gpus
-from mjtrain.standard_streams import open_missing_streams
+from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import count_gpus
+from mjtrain.runtime.processes import ancestor_commands
+from mjtrain.runtime.standard_streams import open_missing_streams
 
 __all__ = [
     "LaunchPlan",
@@ -149,3 +149,28 @@ def run_plan(
     )
     with closing(rendezvous):
         return rendezvous.run(request)
+
+
+class Alone:
+    """The rendezvous of a process that nothing else has started others beside."""
+
+    leads = True
+
+    def agree(self, choose: Choose) -> Choice:
+        """Return what is chosen here."""
+        return choose(None)
+
+    def run(self, request: LaunchRequest) -> Any:
+        """Run the whole job."""
+        if request.plan.mode == "in_process":
+            return run_in_process(request)
+        from mjtrain.launcher.spawn import run_spawned
+
+        if not request.plan.hosts:
+            return run_spawned(request)
+        from mjtrain.launcher.multinode.run import run_on_hosts
+
+        return run_on_hosts(request)
+
+    def close(self) -> None:
+        """Do nothing: there are no others."""

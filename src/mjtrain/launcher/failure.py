@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mjtrain.errors import INJECTED
 from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.runtime.errors import INJECTED
 
 RULE = "-" * 100
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from mjtrain.deferred_imports import DeferredImport, defer_import
+from mjtrain.runtime.deferred_imports import DeferredImport, defer_import
 
 
 def defer_imports() -> None:

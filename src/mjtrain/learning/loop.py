@@ -8,20 +8,25 @@ from typing import Any
 
 import torch
 
-from mjtrain import heartbeat
-from mjtrain.catalog import is_same_task
-from mjtrain.checkpoint import load_checkpoint, parse_checkpoint, read_checkpoint, recorded_learner, save_checkpoint
-from mjtrain.checkpoint_formats import FORMAT
 from mjtrain.env.base import TaskEnv
-from mjtrain.errors import RequestError
-from mjtrain.learner import IterationResult
+from mjtrain.env.catalog import is_same_task
 from mjtrain.learning.algorithm import Algorithm
 from mjtrain.learning.divergence import check_losses, check_parameters, check_rollout, find_broken_terms
 from mjtrain.learning.drift import check_drift
+from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
-from mjtrain.learning.persistence import as_tensors, gather_rank_states
-from mjtrain.learning.rng import set_rng_state
-from mjtrain.rank import RankContext
+from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
+from mjtrain.runs.checkpoint import (
+    FORMAT,
+    load_checkpoint,
+    parse_checkpoint,
+    read_checkpoint,
+    recorded_learner,
+    save_checkpoint,
+)
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 
 
 class TrainingLoop:

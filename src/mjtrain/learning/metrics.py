@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from mjtrain import heartbeat
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
-from mjtrain.rank import RankContext
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.rank import RankContext
 
 TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 

@@ -12,8 +12,6 @@ torch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mjtrain import rotations
-from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp.terms import (
     command,
@@ -29,6 +27,8 @@ from mjtrain.mdp.terms import (
     termination,
     truncation,
 )
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
+from mjtrain.runtime.deferred_imports import torch
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

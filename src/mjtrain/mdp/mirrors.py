@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mjtrain.deferred import torch
-from mjtrain.errors import RequestError
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.mirror import Mirror

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mjtrain import rotations
-from mjtrain.deferred import torch
 from mjtrain.env.sampling import uniform
-from mjtrain.errors import RequestError
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

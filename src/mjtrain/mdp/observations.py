@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mjtrain.config import StreamName
-from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
+from mjtrain.runtime.deferred_imports import torch
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

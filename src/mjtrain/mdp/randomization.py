@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mjtrain.deferred import torch
-from mjtrain.engines.model_fields import MODEL_FIELDS
 from mjtrain.env.sampling import uniform
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mjtrain.deferred import torch
 from mjtrain.mdp.root import outside
+from mjtrain.runtime.deferred_imports import torch
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mjtrain import rotations
-from mjtrain.deferred import torch
 from mjtrain.mdp import mirrors
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env

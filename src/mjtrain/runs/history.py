@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.catalog import folder_name, is_same_task
-from mjtrain.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.env.catalog import folder_name, is_same_task
+from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import read_task
 

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from mjtrain.config import DEFAULT_LEARNER, LearnerConfig, TrainConfig, from_plain
-from mjtrain.errors import RequestError
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import find_run_to_resume
-from mjtrain.storage import is_url
+from mjtrain.runs.storage import is_url
+from mjtrain.runtime.errors import RequestError
 
 
 def read_learner(run_dir: Path) -> LearnerConfig:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from mjtrain.config import LaunchConfig, TrainConfig
-from mjtrain.errors import RequestError
+from mjtrain.runtime.errors import RequestError
 
 _REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1}
 """Statuses of a run that was stopped by what Slurm sends before the end."""

@@ -5,15 +5,14 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mjtrain.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.config import TrainConfig
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.runs.learner import check_same_learner
-from mjtrain.runs.refusal import leaving_no_trace
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params
+from mjtrain.runs.run_dir import experiment_dir, leaving_no_trace, make_run_dir, name_run_dir, read_params
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
-from mjtrain.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
+from mjtrain.runs.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)

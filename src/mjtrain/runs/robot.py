@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mjtrain.config import RobotConfig
-from mjtrain.engines.robot_bundle import RobotBundleError, bundle_robot, differing_fields
-from mjtrain.errors import RequestError
 from mjtrain.runs.run_dir import read_params
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 
 ROBOT_DIR = "robot"
 """Folder in a run directory for the robot: its MJCF file, includes merged, and the files that it refers to."""
@@ -63,7 +63,7 @@ def with_absolute_file(robot: RobotConfig) -> RobotConfig:
 def _bundle(robot: RobotConfig) -> dict[str, bytes]:
     if robot.file:
         return bundle_robot(Path(robot.file))
-    from mjtrain.engines.spec_bundle import bundle_built_robot  # imports MuJoCo, which a file does not need
+    from mjtrain.sim.robots.spec_bundle import bundle_built_robot  # imports MuJoCo, which a file does not need
 
     return bundle_built_robot(robot)
 
@@ -176,7 +176,7 @@ def _compare_models(robot: RobotConfig, copy: Path) -> str | None:
         if robot.file:
             differing = differing_fields(Path(robot.file), copy)
         else:
-            from mjtrain.engines.spec_bundle import list_copy_differences
+            from mjtrain.sim.robots.spec_bundle import list_copy_differences
 
             differing = list_copy_differences(robot, copy)
     except ValueError as error:

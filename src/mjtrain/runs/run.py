@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from mjtrain.best_checkpoint import read_best
-from mjtrain.catalog import CUSTOM
-from mjtrain.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
 from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import CUSTOM
+from mjtrain.runs.best_checkpoint import read_best
+from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
 from mjtrain.runs.metrics import parse_metrics, to_arrays
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import recorded_task
 from mjtrain.runs.trained_run import is_run, read_run
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)

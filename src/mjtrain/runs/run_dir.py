@@ -1,10 +1,11 @@
 """Where a run lives."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -12,11 +13,42 @@ from typing import Any
 
 import yaml
 
-from mjtrain.catalog import folder_name
-from mjtrain.config import TrainConfig
+from mjtrain.config import RobotConfig, TrainConfig, to_plain
 from mjtrain.config.functions import with_default_params
-from mjtrain.errors import RequestError
-from mjtrain.runs.upgrade import upgrade_params
+from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
+from mjtrain.env.catalog import folder_name
+from mjtrain.runtime.errors import RequestError
+
+
+def upgrade_params(
+    content: Any,
+    functions: Mapping[str, str] = RENAMED_FUNCTIONS,
+    parameters: Mapping[str, Mapping[str, str]] = RENAMED_PARAMETERS,
+) -> Any:
+    """Give functions and their parameters the names, and robots the form, that they have today.
+
+    Args:
+        content: What a file below params/ holds; plain values, not changed.
+        functions: Recorded "module:qualified.name" to the present one.
+        parameters: For the present name of a function, recorded names of its parameters to the present ones.
+
+    Returns:
+        The same with names that are not in the tables as they are.
+    """
+    if isinstance(content, str):
+        return functions.get(content, content)
+    if isinstance(content, list):
+        return [upgrade_params(item, functions, parameters) for item in content]
+    if not isinstance(content, dict):
+        return content
+    upgraded = {key: upgrade_params(item, functions, parameters) for key, item in content.items()}
+    if isinstance(upgraded.get("robot"), str) and "decimation" in upgraded:  # an environment when a robot was a file
+        upgraded["robot"] = to_plain(RobotConfig(file=upgraded["robot"]))
+    renamed = parameters.get(upgraded["func"], {}) if isinstance(upgraded.get("func"), str) else {}
+    if renamed and isinstance(upgraded.get("params"), dict):
+        upgraded["params"] = {renamed.get(name, name): value for name, value in upgraded["params"].items()}
+    return upgraded
+
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
@@ -180,3 +212,37 @@ def _compare(name: str, before: Any, now: Any) -> list[str]:
         keys = dict.fromkeys([*before, *now])
         return [line for key in keys for line in _compare(f"{name}.{key}", before.get(key), now.get(key))]
     return [] if before == now else [f"{name}: {before} -> {now}"]
+
+
+@contextmanager
+def leaving_no_trace(
+    run_dir: Path, made: tuple[Path, ...], started: str, errors: tuple[type[Exception], ...] = (RequestError,)
+) -> Iterator[None]:
+    """Remove what a with block has put into a run directory, if the request is refused before training begins.
+
+    Args:
+        run_dir: Where the run lives; no other process may write there.
+        made: Directories that this command has made, the deepest first; with run_dir first for a new run. Those that
+            are empty in the end are removed too.
+        started: `started` in params/launch.yaml once a rank has accepted the request.
+        errors: What counts as a refusal.
+    """
+    before = set() if run_dir in made else set(run_dir.rglob("*"))
+    try:
+        yield
+    except errors:
+        if read_params(run_dir, "launch").get("started") != started:
+            _remove(run_dir, before, made)
+        raise
+
+
+def _remove(run_dir: Path, before: set[Path], made: tuple[Path, ...]) -> None:
+    if run_dir in made:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    else:
+        for path in sorted(set(run_dir.rglob("*")) - before, reverse=True):  # what is in a folder before the folder
+            with contextlib.suppress(OSError):
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for folder in made:
+        with contextlib.suppress(OSError):  # another run is there
+            folder.rmdir()

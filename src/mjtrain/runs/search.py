@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from mjtrain.catalog import folder_name, is_same_task, old_folder_name
-from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import TrainConfig
-from mjtrain.errors import RequestError
+from mjtrain.env.catalog import folder_name, is_same_task, old_folder_name
+from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.run_dir import experiment_dir, read_params
+from mjtrain.runtime.errors import RequestError
 
 _HEAD_BYTES = 4096
 """How much is read of params/launch.yaml to see which task it is of."""

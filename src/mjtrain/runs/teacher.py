@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DistillationConfig, EnvConfig, TrainConfig, from_plain
-from mjtrain.errors import RequestError
+from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
 from mjtrain.runs.trained_run import is_run
+from mjtrain.runtime.errors import RequestError
 
 _FLAG = "--agent.algorithm.teacher-run"
 

@@ -1,20 +1,44 @@
 """Finds what was trained on a task: the run, its recorded configs and its checkpoint."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.best_checkpoint import BEST, find_best
-from mjtrain.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
-from mjtrain.checkpoint import find_valid_checkpoint
 from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
-from mjtrain.config.functions import collect_functions
-from mjtrain.errors import RequestError
-from mjtrain.runs.kept_functions import find_kept_functions
+from mjtrain.config.functions import collect_functions, is_importable
+from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
+from mjtrain.runs.best_checkpoint import BEST, find_best
+from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
+from mjtrain.runtime.errors import RequestError
+
+_kept: dict[str, dict[str, Callable[..., Any]]] = {}
+"""By `started` in params/launch.yaml, which a copy of a run has too: functions by their paths in the config."""
+
+
+def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
+    """Keep the functions of a run that is about to be trained.
+
+    Args:
+        record: Content of its params/launch.yaml.
+        env: What is trained.
+    """
+    functions = {path: func for path, func in collect_functions(env).items() if not is_importable(func)}
+    if functions:
+        _kept[record["started"]] = functions
+
+
+def find_kept_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
+    """Return the kept functions of a run by their paths in the config; empty if there are none.
+
+    Args:
+        record: Content of its params/launch.yaml.
+    """
+    return _kept.get(str(record.get("started")), {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """A run that is about to be trained, as all its processes see it."""
 
+import subprocess
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,29 @@ def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] 
     agent, learner = to_plain(config.agent), to_plain(config.learner)
     save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=launch)
     return notices
+
+
+def read_git_state(folder: Path) -> dict[str, Any] | None:
+    """Ask git about the repository around a folder.
+
+    Returns:
+        commit, branch (None where none is checked out) and whether tracked files were changed since; None where there
+        is no repository, no commit or no git.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {
+        "commit": commit,
+        "branch": _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD"),
+        "dirty": None if changes is None else changes != "",
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -17,7 +17,7 @@ from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 from mjtrain_learners.rl_games_agent.algorithm import RlGamesAlgorithm
 from mjtrain_learners.rl_games_agent.translation import translate

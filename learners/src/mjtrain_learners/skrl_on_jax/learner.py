@@ -16,7 +16,7 @@ from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 from mjtrain_learners.skrl_on_jax.algorithm import SkrlJaxAlgorithm
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic
 from mjtrain_learners.skrl_on_jax.normalization import JobScaler

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from skrl.agents.jax.ppo import PPO, ppo
 
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.moments import normalise
-from mjtrain.rank import RankContext
+from mjtrain.learning.collectives import Collectives, normalise
+from mjtrain.runtime.rank import RankContext
 from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
 
 

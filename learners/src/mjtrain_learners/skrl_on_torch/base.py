@@ -12,7 +12,7 @@ from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 from mjtrain_learners.modules import broadcast_modules, load_modules
 from mjtrain_learners.skrl_on_torch.normalization import JobScaler
 

@@ -9,8 +9,7 @@ from skrl import config
 from skrl.agents.torch.ppo import PPO, ppo
 from skrl.resources.schedulers.torch import KLAdaptiveLR
 
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.moments import normalise
+from mjtrain.learning.collectives import Collectives, normalise
 
 
 class NotedKlAdaptiveLr(KLAdaptiveLR):

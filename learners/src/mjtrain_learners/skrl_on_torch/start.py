@@ -3,7 +3,7 @@
 import logging
 import os
 
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 
 _HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
 

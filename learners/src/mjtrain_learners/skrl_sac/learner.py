@@ -11,7 +11,7 @@ from mjtrain.config import AgentConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 from mjtrain_learners.skrl_on_torch.base import Inputs, fill_in_scalers
 from mjtrain_learners.skrl_sac.algorithm import CRITICS, SacAlgorithm
 from mjtrain_learners.skrl_sac.models import ActionCritic, BoundedActor

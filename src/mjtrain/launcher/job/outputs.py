@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Literal, Protocol
 
-from mjtrain.errors import RequestError
 from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.runtime.errors import RequestError
 
 Stream = Literal["stdout", "stderr"]
 

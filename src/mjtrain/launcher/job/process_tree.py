@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender
-from mjtrain.launcher.ipc.processes import JOB_VARIABLE, list_job_processes, send_signal
+from mjtrain.runtime.processes import JOB_VARIABLE, list_job_processes, send_signal
 
 _END_PATIENCE_S = 20.0
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mjtrain.launcher.ipc.processes import die_with_parent
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
-from mjtrain.standard_streams import flush_standard_streams
+from mjtrain.runtime.processes import die_with_parent
+from mjtrain.runtime.standard_streams import flush_standard_streams
 
 JOB_NAME = "job.pickle"
 """File in the job's folder that says what to start; only this user can write there."""
@@ -49,7 +49,7 @@ def main() -> None:
     for signum in STOP_SIGNALS:
         signal.signal(signum, lambda *_: None)  # the launcher decides; not ignored, as programs would inherit that
     job: Job = pickle.loads((scratch / JOB_NAME).read_bytes())
-    for module in ("mjtrain.worker", *job.preload):
+    for module in ("mjtrain.runtime.worker", *job.preload):
         importlib.import_module(module)
     _run(job, scratch)
     flush_standard_streams()

@@ -11,13 +11,13 @@ from typing import Any
 from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S, HostConnection
-from mjtrain.launcher.ipc.processes import is_ending
 from mjtrain.launcher.job.diagnosis import Diagnosis
 from mjtrain.launcher.job.health import RankState, find_hang
 from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.launcher.job.rank_server import RankServer
 from mjtrain.launcher.planning.plan import LaunchPlan
+from mjtrain.runtime.processes import is_ending
 
 SETTLE_S = 0.5
 """Time between the first sign of a failure and the result: reports of other ranks, and an exit, may arrive later."""

@@ -13,8 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from mjtrain.launcher.ipc.messages import Sender, connect
-from mjtrain.launcher.ipc.processes import die_with_parent
-from mjtrain.standard_streams import flush_standard_streams
+from mjtrain.runtime.processes import die_with_parent
+from mjtrain.runtime.standard_streams import flush_standard_streams
 
 
 def run_agent(spawner: int, scratch: Path, num_ranks: int, *, hostname: str, **details: Any) -> NoReturn:

@@ -15,14 +15,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from mjtrain.errors import RequestError
 from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
-from mjtrain.machine import count_gpus, installed_packages, is_writable
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
 
 _FLUSH_S = 5.0
 

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mjtrain.errors import RequestError
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
@@ -31,7 +30,8 @@ from mjtrain.launcher.planning.external import ExternalNode
 from mjtrain.launcher.planning.places import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
-from mjtrain.machine import installed_packages
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import installed_packages
 
 TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
 

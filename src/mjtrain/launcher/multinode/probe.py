@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.errors import RequestError
-from mjtrain.launcher.ipc.processes import JOB_VARIABLE
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
-from mjtrain.launcher.planning.devices import visible_gpus
+from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
-from mjtrain.machine import installed_packages
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import installed_packages
+from mjtrain.runtime.processes import JOB_VARIABLE
 
 PROBE_TIMEOUT_S = 90.0
 """Time that a host has to answer; counting GPUs imports torch, perhaps from a cold disk."""

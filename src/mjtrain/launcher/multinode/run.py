@@ -2,10 +2,12 @@
 
 import os
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from mjtrain.launcher.base import LaunchRequest
@@ -13,9 +15,49 @@ from mjtrain.launcher.failure import RunResult
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.probe import find_answering, select_environ
-from mjtrain.launcher.multinode.return_watch import Look, ReturnWatch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.spawn import module_path, run_spawned
+
+Look = Callable[[Callable[[], bool]], bool]
+"""Takes what tells whether the watch is over; looks once, and tells whether hosts are there again."""
+
+
+class ReturnWatch:
+    """Looks again and again, in a thread of its own, until it finds hosts. Use as a context manager."""
+
+    def __init__(self, look: Look, interval_s: float) -> None:
+        """Prepare to watch.
+
+        Args:
+            look: Looks once.
+            interval_s: Time between two looks, in seconds.
+        """
+        self._look = look
+        self._interval_s = interval_s
+        self._found = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="mjtrain-return", daemon=True)
+
+    def found(self) -> bool:
+        """Tell whether hosts are there again; they may be lost once more."""
+        return self._found.is_set()
+
+    def __enter__(self) -> "ReturnWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the watch; no look is in progress any more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._interval_s):
+            if self._look(self._over.is_set):
+                self._found.set()
+
 
 LOOK_INTERVAL_S = 10.0
 """Time between two looks for hosts that were lost, over ssh or srun."""

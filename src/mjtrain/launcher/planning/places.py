@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from mjtrain.launcher.planning.external import ExternalNode
 from mjtrain.launcher.planning.plan import HostPlan, LaunchPlan, Place
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 
 
 def list_places(plan: LaunchPlan) -> tuple[Place, ...]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
-from mjtrain.fault_injection.fault import Fault
+from mjtrain.launcher.faults.fault import Fault
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
-from mjtrain.rank import RankContext
+from mjtrain.runtime.rank import RankContext
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import get_args
 
 from mjtrain.config import Backend, LaunchConfig
-from mjtrain.errors import RequestError
-from mjtrain.fault_injection.checks import find_launch_problems
-from mjtrain.fault_injection.fault import Fault, parse_faults
-from mjtrain.launcher.planning.devices import visible_gpus
-from mjtrain.launcher.planning.external import ExternalRank, resolve_external
-from mjtrain.launcher.planning.placement import plan_external_rank, plan_hosts, plan_this_host, workers_with_gpus
+from mjtrain.launcher.faults.checks import find_launch_problems
+from mjtrain.launcher.faults.fault import Fault, parse_faults
+from mjtrain.launcher.planning.external import ExternalRank, expand_hosts, resolve_external
+from mjtrain.launcher.planning.placement import (
+    plan_external_rank,
+    plan_hosts,
+    plan_this_host,
+    visible_gpus,
+    workers_with_gpus,
+)
 from mjtrain.launcher.planning.places import list_places
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
-from mjtrain.launcher.planning.slurm import expand_hosts
+from mjtrain.runtime.errors import RequestError
 
 
 def resolve_plan(

@@ -9,16 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain import heartbeat
-from mjtrain.errors import RequestError
-from mjtrain.fault_injection import make_heartbeat
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
+from mjtrain.launcher.faults import make_heartbeat
 from mjtrain.launcher.ipc.signals import StopSignals, leave
-from mjtrain.launcher.rank.phase_limits import PhaseLimits
-from mjtrain.launcher.rank.progress import HangWatch
-from mjtrain.rank import RankContext
-from mjtrain.standard_streams import write_to_stderr
+from mjtrain.launcher.rank.progress import HangWatch, PhaseLimits
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
@@ -41,7 +40,7 @@ def run_in_process(
         store: Where the process group finds the other ranks; None if there are none.
         explain: Says what else is known about an exception; added to its summary.
     """
-    from mjtrain.worker import rank_scope  # torch and warp, which a launcher can do without
+    from mjtrain.runtime.worker import rank_scope  # torch and warp, which a launcher can do without
 
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks

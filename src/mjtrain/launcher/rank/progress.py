@@ -1,17 +1,146 @@
 """Whether the function of a rank makes progress, seen from another thread of its process."""
 
+import contextlib
+import os
 import select
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mjtrain import heartbeat
-from mjtrain.launcher.rank.activity import Activity
-from mjtrain.launcher.rank.phase_limits import PhaseLimits, explain_limit
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.heartbeat import Durations
+from mjtrain.runtime.processes import list_descendants
+
+_BUSY = 0.1
+"""Fraction of a processor from which on a process is busy."""
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Activity:
+    """Tells of the time between two looks whether this process and its descendants were busy, but for who looks.
+
+    Args:
+        thread: Native id of the thread whose work counts, for its waits for a disk.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._own_s, self._looked_s = _measure_own(), time.monotonic()
+        self._others_s: dict[int, float] | None = None
+
+    def was_busy(self, *, stalled: bool) -> bool:
+        """Return whether there was anything that a processor or a disk has to do since the last call.
+
+        Args:
+            stalled: Whether it matters. Otherwise the answer is about this process alone, which costs less.
+        """
+        before_s, self._looked_s = self._looked_s, time.monotonic()
+        own_s, self._own_s = self._own_s, _measure_own()
+        used_s = self._own_s - own_s
+        if not stalled:
+            self._others_s = None
+            return used_s >= _BUSY * (self._looked_s - before_s)
+        others_s, self._others_s = self._others_s, _measure_descendants()
+        if others_s is not None:  # a process that is new, such as a compiler, counts as a whole
+            used_s += sum(now_s - others_s.get(pid, 0.0) for pid, now_s in self._others_s.items())
+        return used_s >= _BUSY * (self._looked_s - before_s) or _waits_for_disk(self._thread)
+
+
+def _measure_own() -> float:
+    """Return the seconds for which the other threads of this process have run, or have waited for a processor."""
+    used_ns, tasks, own = 0, Path("/proc/self/task"), str(threading.get_native_id())
+    for task in tasks.iterdir() if tasks.exists() else ():
+        if task.name == own:  # on a busy machine, to look takes long
+            continue
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or this kernel does not count
+            running, waiting, _ = (task / "schedstat").read_text().split()
+            used_ns += int(running) + int(waiting)
+    return used_ns / 1e9 or time.process_time() - time.thread_time()
+
+
+def _measure_descendants() -> dict[int, float]:
+    """Return the seconds of processor time that each process below this one has used."""
+    used = {}
+    for pid in list_descendants(os.getpid()) if Path("/proc/self").exists() else ():
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            used[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return used
+
+
+def _waits_for_disk(thread: int) -> bool:
+    """Tell whether a thread is in uninterruptible sleep, as in reads and writes of disks and of network folders."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "D"
+    return False
+
+
+LEAST_COUNT = 10
+"""A phase that came fewer times has not shown what it is like: the first iterations load, compile and allocate."""
+
+MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
+"""The limit is so many times the slowest time of the whole phase, although one that works makes progress within."""
+
+REGULAR = ("rollout", "update")
+"""Phases that only compute. The others write files, or wait for services, which may be slow for once."""
+
+PATIENCE = 20
+"""How many times the floor it is at least where a limit is for phases that are not regular, or for a busy process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseLimits:
+    """The limits of one rank.
+
+    A process that is idle, although it does not wait for other ranks, hangs: a machine that is suddenly busy cannot
+    explain it. One that is busy may compile, or share its processor with others, so it gets more time.
+    """
+
+    floor_s: float | None
+    """Shortest limit that is learned, in seconds; None learns nothing."""
+
+    ceiling_s: float
+    """The limit where nothing is learned, in seconds."""
+
+    def find(self, phase: str, durations: Mapping[str, Durations], *, idle: bool) -> float | None:
+        """Return how long a rank may go without progress, in seconds; None where only the ceiling holds.
+
+        Args:
+            phase: What the rank does.
+            durations: How long its phases have taken so far.
+            idle: Whether the limit is for a process that is idle.
+        """
+        shown = durations.get(phase)
+        if self.floor_s is None or shown is None or shown.count < LEAST_COUNT:
+            return None
+        floor_s = self.floor_s if idle and phase in REGULAR else PATIENCE * self.floor_s
+        limit_s = max(floor_s, (MULTIPLE_IDLE if idle else MULTIPLE_BUSY) * shown.slowest_s)
+        return limit_s if limit_s < self.ceiling_s else None
+
+
+def explain_limit(phase: str, durations: Mapping[str, Durations], *, limit_s: float, phase_s: float) -> str:
+    """Say in words why a rank hangs that went without progress for longer than a limit that was learned.
+
+    Args:
+        phase: What the rank does.
+        durations: How long its phases have taken so far.
+        limit_s: The limit, in seconds.
+        phase_s: How long the phase has taken now, in seconds.
+    """
+    shown = durations[phase]
+    usual_s = shown.total_s / shown.count
+    return (
+        f"no progress for {limit_s:.3g} s: phase {phase} has taken {phase_s:.3g} s, usually {usual_s:.2g} s and never "
+        f"more than {shown.slowest_s:.2g} s (limit {limit_s:.3g} s; --heartbeat-floor-s)"
+    )
+
 
 TICK_S = 1.0
 """Longest time between two looks."""

@@ -15,14 +15,14 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mjtrain import heartbeat
-from mjtrain.errors import RequestError
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest
 from mjtrain.launcher.ipc.network import choose_gloo_interface, connect_to, is_local, listen_at
-from mjtrain.launcher.ipc.processes import die_with_parent
 from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.rank.in_process import run_in_process
-from mjtrain.rank import RankContext
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.processes import die_with_parent
+from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]

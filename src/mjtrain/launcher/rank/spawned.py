@@ -12,18 +12,17 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mjtrain import heartbeat
-from mjtrain.errors import RequestError
-from mjtrain.fault_injection import make_heartbeat
+from mjtrain.launcher.faults import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
-from mjtrain.launcher.rank.phase_limits import PhaseLimits
-from mjtrain.launcher.rank.progress import TICK_S, Progress
+from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
-from mjtrain.rank import RankContext
-from mjtrain.standard_streams import flush_standard_streams
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.standard_streams import flush_standard_streams
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Signal that makes a rank write its Python stack to a file, even in native code."""
@@ -56,7 +55,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
     supervisor = SupervisorClient(context, scratch, limits)
     try:
-        from mjtrain.worker import rank_scope
+        from mjtrain.runtime.worker import rank_scope
 
         heartbeat.current.begin("start")
         fn, args = pickle.loads(payload)
@@ -141,7 +140,7 @@ class SupervisorClient:
             time_s=time.monotonic(),
         )
         if interrupted:
-            from mjtrain.worker import leave_group
+            from mjtrain.runtime.worker import leave_group
 
             time.sleep(_HEARING_S)
             leave_group()

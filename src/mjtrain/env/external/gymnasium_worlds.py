@@ -1,0 +1,130 @@
+"""Gymnasium's vector environments, stepped with tensors."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from mjtrain.config import GymnasiumConfig
+from mjtrain.runtime.errors import RequestError
+
+GROUP = "observation"
+"""Observation group of an environment that observes one array."""
+
+DEFAULT_STEPS = 1000
+"""Longest episode of an environment that does not say."""
+
+
+def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
+    """Make the environments of an id.
+
+    Raises:
+        RequestError: There is no such id, or it cannot be made with these arguments.
+    """
+    try:
+        return gymnasium.make_vec(
+            config.id,
+            num_envs=num_envs,
+            vectorization_mode=config.vectorization,
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            **config.kwargs,
+        )
+    except Exception as error:  # of the environment's own code, too
+        said = " ".join(str(error).split())
+        raise RequestError(f"{config.label}: {said or type(error).__name__}") from error
+
+
+class GymnasiumWorlds:
+    """Steps a vector environment: `foreign.env.ForeignWorlds`.
+
+    Actions in [-1, 1] are mapped onto the bounds of the action space, where it has bounds.
+    """
+
+    def __init__(self, envs: VectorEnv, seed: int, device: str, label: str) -> None:
+        """Look at the spaces; nothing is reset yet.
+
+        Args:
+            envs: The environments.
+            seed: Seed of the first episodes, and of all that follow from it.
+            device: Torch device of the tensors.
+            label: How messages call them.
+
+        Raises:
+            RequestError: Observations, actions or the autoreset mode are not such that a policy can be trained.
+        """
+        self._envs, self._label = envs, label
+        # Gymnasium numbers the environments from a seed: neighbouring seeds of ranks would share most of them.
+        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        self.log: dict[str, torch.Tensor] = {}  # there is no convention for it
+        self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self.num_envs, self.device = envs.num_envs, torch.device(device)
+        self.step_dt = 1.0 / float(envs.metadata.get("render_fps") or np.inf)
+        self.max_episode_steps = (envs.spec and envs.spec.max_episode_steps) or DEFAULT_STEPS
+        self._check_spaces()
+        actions = envs.single_action_space
+        assert isinstance(actions, Box)
+        self.num_actions = int(np.prod(actions.shape))
+        low, high = (torch.as_tensor(bound.reshape(-1), device=self.device) for bound in (actions.low, actions.high))
+        self._bounds = (low, high) if bool((low.isfinite() & high.isfinite()).all()) else None
+
+    def _check_spaces(self) -> None:
+        space, actions = self._envs.single_observation_space, self._envs.single_action_space
+        groups = dict(space.spaces) if isinstance(space, Dict) else {GROUP: space}
+        for name, part in groups.items():
+            if not isinstance(part, Box) or len(part.shape) != 1:
+                what = "observations are" if name == GROUP else f"observation {name} is"
+                raise RequestError(
+                    f"{self._label}: its {what} {part}; a policy reads a Box of one axis, or a Dict of such "
+                    "(Gymnasium's FlattenObservation makes one)"
+                )
+        if not isinstance(actions, Box) or len(actions.shape) != 1:
+            raise RequestError(f"{self._label}: its actions are {actions}; a policy gives numbers, a Box of one axis")
+        if self._mode not in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+            mode = getattr(self._mode, "name", self._mode)
+            raise RequestError(
+                f"{self._label}: its autoreset mode is {mode}; make it with SAME_STEP or DISABLED, so that every step "
+                "belongs to an episode"
+            )
+
+    def begin(self) -> dict[str, torch.Tensor]:
+        """Begin new episodes everywhere; see `ForeignWorlds.begin`."""
+        observations, _ = self._envs.reset(seed=self._seed)
+        self._seed = None
+        return self._group(observations)
+
+    def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Step; see `ForeignWorlds.step`."""
+        if self._bounds is not None:
+            low, high = self._bounds
+            action = low + (action.clamp(-1.0, 1.0) + 1.0) / 2.0 * (high - low)
+        observations, *results, _ = self._envs.step(action.detach().cpu().numpy())
+        rewards = self._tensor(results[0], torch.float32)
+        terminated, truncated = (self._tensor(result, torch.bool) for result in results[1:])
+        done = terminated | truncated
+        if self._mode is AutoresetMode.DISABLED and bool(done.any()):
+            observations, _ = self._envs.reset(options={"reset_mask": done.cpu().numpy()})
+        return self._group(observations), rewards, terminated, truncated & ~terminated
+
+    def stagger(self) -> bool:
+        """Their clocks cannot be set."""
+        return False
+
+    def picture(self) -> np.ndarray | None:
+        """Return a picture of the first environment; None unless its render mode is rgb_array."""
+        pictures = self._envs.render() if self._envs.render_mode == "rgb_array" else None
+        return None if pictures is None else np.asarray(pictures[0])
+
+    def close(self) -> None:
+        """Close them."""
+        self._envs.close()
+
+    def _group(self, observations: Any) -> dict[str, torch.Tensor]:
+        groups = observations if isinstance(observations, dict) else {GROUP: observations}
+        return {name: self._tensor(values, torch.float32) for name, values in groups.items()}
+
+    def _tensor(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
+        """Return a copy, as some environments write their next results into the same memory."""
+        return torch.as_tensor(values).to(self.device, dtype, copy=True)

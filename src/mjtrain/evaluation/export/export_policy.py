@@ -1,0 +1,103 @@
+"""Export of a run's policy."""
+
+import importlib.util
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.config import EnvConfig
+from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+
+ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
+NEEDED = ("onnx", "onnxruntime", "onnxscript")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedPolicy:
+    """The files of a policy."""
+
+    checkpoint: Path
+    """File of its weights."""
+
+    folder: Path
+    """Where the files are."""
+
+    files: dict[str, Path]
+    """They, by name: policy.onnx, policy.pt (TorchScript), policy.json (inputs and outputs), model.mjb (the robot)."""
+
+    differences: dict[str, float]
+    """Largest difference of an action from the policy's, by name of the network's file, on recorded observations."""
+
+
+def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
+    """Find a run by its directory, or the newest of a task by the task's name or path.
+
+    Raises:
+        RequestError: There is none, it has no valid checkpoint, or a library is missing.
+    """
+    for package in NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
+    if Path(place).is_dir() and not is_run(place):
+        raise RequestError(f"{place}: is no run directory; it has no folder params")
+    return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
+
+
+def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> ExportedPolicy:
+    """Write a policy's files, and verify them before they replace earlier ones.
+
+    Args:
+        context: Seed and threads; on the CPU.
+        run: What to export.
+        out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
+        num_observations: Number of recorded observations on which the files must give the actions of the policy.
+
+    Raises:
+        RequestError: The run cannot be exported.
+        RuntimeError: A file gives other actions than the policy; nothing was written.
+    """
+    from mjtrain.evaluation.export import verify
+    from mjtrain.evaluation.export.metadata import describe_policy, to_text
+    from mjtrain.evaluation.export.networks import write_onnx, write_torchscript
+    from mjtrain.evaluation.playing.player import Player
+    from mjtrain.sim.robots.robot import save_model
+
+    player = Player(context, run, num_envs=min(10, num_observations))
+    assert player.policy is not None
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        metadata = describe_policy(run, player.env, player.policy)
+        write_onnx(player.policy, partial / ONNX, metadata)
+        write_torchscript(player.policy, partial / TORCHSCRIPT)
+        (partial / METADATA).write_text(to_text(metadata) + "\n")
+        if isinstance(run.env, EnvConfig):
+            save_model(run.env, partial / MODEL)
+        observations, actions = verify.record_observations(player, num_observations)
+        differences = {
+            ONNX: verify.onnx_difference(partial / ONNX, observations, actions),
+            TORCHSCRIPT: verify.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
+        }
+        tolerance = verify.find_tolerance(player.policy)
+        for name, difference in differences.items():
+            if not difference <= tolerance:
+                raise RuntimeError(
+                    f"{name} gives other actions than the policy: on {num_observations} observations they differ by up "
+                    f"to {difference:g}, more than {tolerance:g}; nothing was written"
+                )
+        out.mkdir(exist_ok=True)
+        names = sorted(file.name for file in partial.iterdir())
+        for name in names:
+            (partial / name).replace(out / name)
+    except OSError as error:
+        raise RequestError(f"--out {out}: cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        player.close()
+    assert player.checkpoint is not None
+    return ExportedPolicy(
+        checkpoint=player.checkpoint, folder=out, files={name: out / name for name in names}, differences=differences
+    )

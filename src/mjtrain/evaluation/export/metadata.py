@@ -1,0 +1,138 @@
+"""Metadata of an exported policy: the meaning of its inputs and outputs."""
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+from mjtrain.config import CameraConfig, ObservationTerm, to_plain
+from mjtrain.env.base import TaskEnv
+from mjtrain.env.env import Env
+from mjtrain.evaluation.export.inputs import list_image_inputs
+from mjtrain.learning.learner import Policy
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.sim.robots.robot import describe_actuators
+
+FORMAT = 2  # 1: no relative actions
+"""Increased whenever a reader of the older format would misread the newer one."""
+
+KEY = "mjtrain"
+"""Key of the metadata in an ONNX file; the value is JSON."""
+
+
+def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, Any]:
+    """Describe a policy's observations and actions in plain values.
+
+    Args:
+        run: What was trained.
+        env: An environment of it.
+        policy: With its weights.
+
+    Returns:
+        See docs/deploy-a-policy.md.
+    """
+    described = {
+        "format": FORMAT,
+        "mjtrain_version": version("mjtrain"),
+        "mujoco_version": version("mujoco"),
+        "task": run.task,
+        "run": None if run.run_dir is None else run.run_dir.name,
+        "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
+        "iteration": policy.iteration,
+        "control_period_s": env.step_dt,
+    }
+    if not isinstance(env, Env):
+        return described | _describe_foreign(env, policy)
+    described |= _describe_worlds(run, env, policy)
+    images = list_image_inputs(policy)
+    return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
+
+
+def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
+    """Describe what is known of an environment that someone else wrote: sizes."""
+    described, begin = [], 0
+    for group, shape in policy.inputs.items():
+        described.append({"name": group, "columns": [begin, begin + shape[0]]})
+        begin += shape[0]
+    return {"observations": described, "num_actions": env.num_actions}
+
+
+def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
+    """Describe observations and actions of worlds of ours."""
+    layout, images = env.engine.layout, list_image_inputs(policy)
+    actuators = describe_actuators(run.own_env)
+    return {
+        "physics_step_s": layout.timestep_s,
+        "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
+        "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
+        "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
+    }
+
+
+def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:
+    described, begin = [], 0
+    for group in groups:
+        for name, width in env.observation_widths(group).items():
+            term = run.own_env.observations[group][name]
+            described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term)})
+            begin += width
+    return described
+
+
+def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> dict[str, Any]:
+    """Describe an image group: an input of its own."""
+    terms, begin = [], 0
+    for name, channels in env.observation_widths(group).items():
+        term = run.own_env.observations[group][name]
+        described = {"name": name, "channels": [begin, begin + channels], **_describe_term(term)}
+        camera = term.params.get("camera")
+        if camera in run.own_env.cameras:
+            described["frame"] = _describe_frame(camera, run.own_env.cameras[camera], term.params)
+        terms.append(described)
+        begin += channels
+    dtype = str(policy.dtypes[group]).removeprefix("torch.")
+    return {"input": group, "dtype": dtype, "shape": list(policy.inputs[group]), "terms": terms}
+
+
+def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> dict[str, Any]:
+    """Describe one frame of a camera, as `mdp.observations.camera` gives it."""
+    stream = params.get("stream")
+    streams = list(camera.streams) if stream is None else [stream]
+    channels = {
+        "rgb": ["red", "green", "blue"],
+        "depth": ["depth"],
+        "segmentation": list(camera.classes) if params.get("one_hot", True) else ["class"],
+    }
+    return {
+        "camera": camera.camera or name,
+        "streams": streams,
+        "channels": [channel for each in streams for channel in channels[each]],
+        "width": camera.width,
+        "height": camera.height,
+        "interval": camera.interval,
+        "near_m": camera.near_m,
+        "far_m": camera.far_m,
+        "classes": {
+            label: {"index": index, "patterns": list(patterns)}
+            for index, (label, patterns) in enumerate(camera.classes.items(), start=1)
+        },
+        "shadows": camera.shadows,
+        "geom_groups": list(camera.geom_groups),
+    }
+
+
+def _describe_term(term: ObservationTerm) -> dict[str, Any]:
+    """Return what a term is, without what only makes training robust."""
+    return {key: value for key, value in to_plain(term).items() if key not in ("noise", "shift")}
+
+
+def to_text(metadata: dict[str, Any]) -> str:
+    """Write metadata as JSON."""
+    return json.dumps(metadata, indent=2)
+
+
+def read_onnx_metadata(path: Any) -> dict[str, Any]:
+    """Read the metadata from an exported ONNX file."""
+    import onnx
+
+    properties = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    return json.loads(properties[KEY])

@@ -1,0 +1,97 @@
+"""Find the run that play was asked for, and evaluate it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
+from mjtrain.env.catalog import CUSTOM
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.engines import resolve_engine
+
+
+def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
+    """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`.
+
+    Raises:
+        RequestError: There is no such run, its checkpoint is damaged, or it is a run of another task.
+    """
+    if config.replay is not None:
+        run = find_replayed_run(task, config.replay)
+    elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
+        run = untrained(task)
+    else:
+        run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
+    return _to_eval_run(run, config)
+
+
+def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
+    """Return a task that was made in Python, configured for evaluation.
+
+    Raises:
+        RequestError: A trained policy is asked for, and no checkpoint is given.
+    """
+    if config.policy == "trained" and config.checkpoint is None:
+        raise RequestError(
+            'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
+            "is played by its directory"
+        )
+    checkpoint = None if config.checkpoint is None else Path(config.checkpoint).absolute()
+    run = TrainedRun(task=task.name or CUSTOM, env=task.env, agent=task.agent, checkpoint=checkpoint)
+    return _to_eval_run(run, config)
+
+
+def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
+    if not isinstance(run.env, EnvConfig):
+        if config.engine != "auto":
+            raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
+        drawn = config.video is not None and isinstance(run.env, GymnasiumConfig)
+        if config.viewer != "none" or config.replay is not None or (config.video is not None and not drawn):
+            _ = run.own_env  # says that there is nothing to show
+        return (
+            replace(run, env=replace(run.env, kwargs={**run.env.kwargs, "render_mode": "rgb_array"})) if drawn else run
+        )
+    env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
+    return replace(run, env=env)
+
+
+def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:
+    """Play whole episodes and summarise them.
+
+    Args:
+        context: Device, seed and threads.
+        run: What to play; its env is used unchanged.
+        config: How many episodes, and with which policy.
+
+    Returns:
+        What was played, and the content of `Summary.to_plain`.
+
+    Raises:
+        RequestError: The engine, the robot or the checkpoint do not fit.
+    """
+    from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
+    from mjtrain.evaluation.playing.player import Player
+    from mjtrain.evaluation.summary import summarise
+
+    num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    try:
+        episodes = play_episodes(player, per_env)
+    finally:
+        player.close()
+    return {
+        "task": run.task,
+        "policy": config.policy,
+        "checkpoint": None if player.checkpoint is None else str(player.checkpoint),
+        "iteration": player.iteration,
+        "num_envs": num_envs,
+        "episodes_per_env": per_env,
+        "seed": config.seed,
+        "engine": resolve_engine(config.engine, context.device) if isinstance(run.env, EnvConfig) else "its own",
+        **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
+        "step_dt_s": player.env.step_dt,
+        **summarise(episodes, run.env, player.estimated_group).to_plain(),
+    }

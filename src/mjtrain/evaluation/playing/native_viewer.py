@@ -1,0 +1,83 @@
+"""MuJoCo's own viewer window; needs a display."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import mujoco
+import mujoco.viewer
+
+from mjtrain.evaluation.playing.viewer_session import SPEEDS, ViewerSession
+from mjtrain.runtime.errors import RequestError
+
+KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world"
+
+_SPACE, _RIGHT, _DOWN, _UP, _BACKSPACE, _PAGE_UP, _PAGE_DOWN = 32, 262, 264, 265, 259, 266, 267
+_FRAME_S = 1 / 60
+_CLOSE_S = 10.0
+
+
+def check_display() -> None:
+    """Raise a RequestError where no window can be opened."""
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise RequestError("--viewer native: there is no display here (DISPLAY is not set); use --viewer web")
+
+
+def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
+    """Show the selected world in a window until it is closed or stop returns True.
+
+    Raises:
+        RequestError: There is no display.
+    """
+    check_display()
+    model = session.kinematics.model
+    data = mujoco.MjData(model)
+    num_worlds = len(session.qpos())
+
+    def toggle() -> None:
+        session.paused = not session.paused
+
+    def step() -> None:
+        session.paused = True
+        session.step()
+
+    def faster(by: int) -> None:
+        index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - session.speed)) + by
+        session.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
+
+    actions: dict[int, Callable[[], None]] = {
+        _SPACE: toggle,
+        _RIGHT: step,
+        _BACKSPACE: session.reset,
+        _UP: lambda: faster(1),
+        _DOWN: lambda: faster(-1),
+        _PAGE_UP: lambda: session.select((session.selected + 1) % num_worlds),
+        _PAGE_DOWN: lambda: session.select((session.selected - 1) % num_worlds),
+    }
+
+    def on_key(key: int) -> None:
+        if key in actions:
+            session.post(actions[key])
+
+    others = threading.enumerate()
+    with mujoco.viewer.launch_passive(model, data, key_callback=on_key) as window:
+        before = time.monotonic()
+        while window.is_running() and not stop():
+            now = time.monotonic()
+            session.tick(now - before)
+            before = now
+            world = session.selected
+            with window.lock():
+                data.qpos[:], data.qvel[:], data.ctrl[:] = (
+                    session.qpos()[world],
+                    session.qvel()[world],
+                    session.ctrl()[world],
+                )
+                mujoco.mj_forward(model, data)  # contacts too
+            window.sync()
+            time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))
+    for thread in threading.enumerate():  # those of the window: the process must not exit while they close it
+        if thread not in others:
+            thread.join(timeout=_CLOSE_S)

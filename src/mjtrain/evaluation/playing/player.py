@@ -1,0 +1,100 @@
+"""A run's environment and the policy that acts in it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mjtrain.config import EngineName, EnvConfig, PolicyName
+from mjtrain.env.base import TaskEnv
+from mjtrain.env.env import Env
+from mjtrain.evaluation.policy_player import PolicyPlayer
+from mjtrain.learning.registry import make_policy
+from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
+from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.engines import make_engine, resolve_engine
+
+
+class Player(PolicyPlayer):
+    """Steps the environment of a run with its policy, whose weights can be replaced between two steps."""
+
+    def __init__(
+        self,
+        context: RankContext,
+        run: TrainedRun,
+        *,
+        num_envs: int = 1,
+        engine: EngineName = "auto",
+        policy: PolicyName = "trained",
+    ) -> None:
+        """Build the environment and load the policy.
+
+        Args:
+            context: Device, seed and threads.
+            run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
+            num_envs: Worlds.
+            engine: Physics engine. auto: native on the CPU, warp on a GPU.
+            policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
+
+        Raises:
+            RequestError: The engine, the robot or the checkpoint do not fit.
+        """
+        super().__init__(_make_env(context, run, num_envs, engine), None)
+        self.run = run
+        self._policy_name = policy
+        self._random = torch.Generator(self.env.device).manual_seed(context.seed)
+        self.checkpoint: Path | None = None
+        """File of the current weights; None without a trained policy."""
+        if policy == "trained":
+            assert run.checkpoint is not None
+            content = self._read(run.checkpoint)
+            learner = replace(run.learner, name=recorded_learner(content))
+            self.policy = make_policy(run.agent, learner, self.env.observe(), self.env.num_actions)
+            self._take(content, run.checkpoint)
+
+    def load(self, checkpoint: Path) -> None:
+        """Load other weights into the same networks; if they do not fit, nothing changes.
+
+        Raises:
+            RequestError: The file is not a valid checkpoint, or belongs to another task or other networks.
+        """
+        self._take(self._read(checkpoint), checkpoint)
+
+    def _read(self, checkpoint: Path) -> dict[str, Any]:
+        content = load_checkpoint(checkpoint, str(self.env.device))
+        theirs = content.get("infos", {}).get("task")
+        if theirs is not None and not may_be_played_as(theirs, self.run.task):
+            raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
+        return content
+
+    def _take(self, content: dict[str, Any], checkpoint: Path) -> None:
+        assert self.policy is not None
+        self.policy.load(content, checkpoint)
+        self.checkpoint = checkpoint
+
+    @property
+    def iteration(self) -> int | None:
+        """Iteration of the training at which the current weights were saved; None without a trained policy."""
+        return None if self.policy is None else self.policy.iteration
+
+    def act(self) -> torch.Tensor:
+        """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
+        if self.policy is not None:
+            return super().act()
+        shape = (self.env.num_envs, self.env.num_actions)
+        if self._policy_name == "zero":
+            return torch.zeros(shape, device=self.env.device)
+        return 2 * torch.rand(shape, generator=self._random, device=self.env.device) - 1
+
+
+def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: EngineName) -> TaskEnv:
+    if isinstance(run.env, EnvConfig):
+        name = resolve_engine(engine, context.device)
+        worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
+        return Env(run.env, worlds, context.seed)
+    from mjtrain.env.external.make import make_foreign_env
+
+    return make_foreign_env(run.env, num_envs, context.device, context.seed)

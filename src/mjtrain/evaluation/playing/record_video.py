@@ -1,0 +1,101 @@
+"""Record a video of a policy."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.drawing.backend import drawing_environ
+
+SIZE = (480, 360)
+RENDER_TIMEOUT_S = 600.0
+FOREIGN_FPS = 25.0
+"""Frames per second where an environment does not say how long a step is."""
+
+
+def check_video(config: PlayConfig) -> None:
+    """Raise a RequestError unless videos can be rendered here and the file can be written."""
+    out = Path(config.video or "")
+    if out.suffix != ".mp4":
+        raise RequestError(f"--video {out}: give a name that ends in .mp4")
+    if not out.absolute().parent.is_dir():
+        raise RequestError(f"--video {out}: there is no folder {out.parent}")
+    if not config.video_length_s > 0:
+        raise RequestError(f"--video-length-s {config.video_length_s}: must be more than 0")
+    drawing_environ("cpu", os.environ)
+
+
+def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
+    """Run a policy in one environment and render it.
+
+    Args:
+        context: Device, seed and threads.
+        run: What to play; its env is used unchanged.
+        config: Where the video goes, how long it is, and which policy acts.
+
+    Returns:
+        The MP4 file.
+
+    Raises:
+        RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
+    """
+    if not isinstance(run.env, EnvConfig):
+        return _record_foreign(context, run, config)
+    from mjtrain.evaluation.playing.player import Player
+    from mjtrain.evaluation.recorder import make_recorder
+    from mjtrain.sim.drawing.renderer import RenderError, VideoRenderer
+    from mjtrain.sim.robots.robot import save_model
+
+    assert config.video is not None
+    out = Path(config.video).absolute()
+    player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy)
+    recorder = make_recorder(player.env, config.video_length_s)
+    recorder.begin(player.iteration or 0)
+    while recorder.fullness < 1.0:
+        player.step()
+        recorder.after_step()
+    clip = recorder.take()
+    player.close()
+    with tempfile.TemporaryDirectory() as folder:
+        model_file = Path(folder) / "model.mjb"
+        save_model(run.env, model_file)
+        renderer = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
+        try:
+            renderer.submit(clip, out, gif=False, size=SIZE, shadows=True)
+            renderer.finish(RENDER_TIMEOUT_S)
+        except RenderError as error:
+            raise RequestError(f"--video {config.video}: {error}") from error
+        finally:
+            renderer.close()
+    return out
+
+
+def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
+    """Run a policy in one environment that draws itself."""
+    from mjtrain.evaluation.playing.player import Player
+    from mjtrain.sim.drawing.encode import write_video
+
+    assert config.video is not None
+    os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
+    player = Player(context, run, num_envs=1, policy=config.policy)
+    try:
+        fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
+        pictures = []
+        while len(pictures) < max(2, round(config.video_length_s * fps)):
+            picture = player.env.worlds.picture()
+            if picture is None or picture.ndim != 3:
+                raise RequestError(f"--video {config.video}: {run.task} draws no pictures (render_mode rgb_array)")
+            pictures.append(picture)
+            player.step()
+    except RequestError:
+        raise
+    except Exception as error:  # of whatever draws
+        raise RequestError(f"--video {config.video}: {run.task} cannot be drawn here ({error})") from error
+    finally:
+        player.close()
+    out = Path(config.video).absolute()
+    write_video(pictures, out, fps)
+    return out

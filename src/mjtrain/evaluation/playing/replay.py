@@ -1,0 +1,178 @@
+"""Replay NaN dumps: the last seconds of a world whose state stopped being finite."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mjtrain.config import EnvConfig
+from mjtrain.evaluation.playing.viewer_session import Actions, Clock
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.kinematics import Kinematics
+
+_FIELDS = ("qpos", "qvel", "act", "ctrl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """A file of `env.nan_guard`: one row per env step; the last rows are not finite."""
+
+    path: Path
+    qpos: np.ndarray
+    """Shape (steps, nq)."""
+    qvel: np.ndarray
+    """Shape (steps, nv)."""
+    act: np.ndarray
+    """Shape (steps, na)."""
+    ctrl: np.ndarray
+    """Shape (steps, nu)."""
+    step_dt: float
+    """Env step, in seconds."""
+    world: int
+    """Index of the world in its batch."""
+    robot: str
+    """MJCF file."""
+
+    @property
+    def num_finite(self) -> int:
+        """Number of env steps before the first that is not finite."""
+        rows = np.concatenate([self.qpos, self.qvel, self.act, self.ctrl], axis=1)
+        broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        return int(broken[0]) if broken.size else len(rows)
+
+
+def load_dump(path: Path) -> Dump:
+    """Read a file of {run}/nan.
+
+    Raises:
+        RequestError: The file does not exist, or is not a NaN dump.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            fields = {name: np.asarray(file[name], dtype=np.float64) for name in _FIELDS}
+            step_dt, world, robot = float(file["step_dt"]), int(file["world"]), str(file["robot"])
+    except FileNotFoundError:
+        raise RequestError(f"--replay {path}: no such file") from None
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise RequestError(
+            f"--replay {path}: not a NaN dump, such as a file in the folder nan of a run ({error})"
+        ) from error
+    return Dump(path=path, **fields, step_dt=step_dt, world=world, robot=robot)
+
+
+def check_dump(dump: Dump, kinematics: Kinematics) -> None:
+    """Raise a RequestError unless the dump fits the model."""
+    theirs, ours = dump.qpos.shape[1], kinematics.model.nq
+    if theirs != ours or not dump.num_finite:
+        why = f"has {theirs} positions and the robot {ours}" if theirs != ours else "has no env step that is finite"
+        raise RequestError(f"--replay {dump.path}: {why}; give the task that it was written for")
+
+
+def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
+    """Describe in lines what stopped being finite, when, and the largest values before."""
+    last = dump.num_finite - 1
+    lines = [
+        f"{dump.path}: world {dump.world} of robot {dump.robot}",
+        f"{len(dump.qpos)} env steps of {dump.step_dt:g} s, finite until {last * dump.step_dt:.2f} s",
+    ]
+    velocity_joints = _velocity_joints(kinematics)
+    if dump.num_finite < len(dump.qpos):
+        broken = dump.num_finite
+        for name in _FIELDS:
+            row = getattr(dump, name)[broken]
+            columns = np.flatnonzero(~np.isfinite(row))
+            if columns.size:
+                joints = {"qpos": kinematics.joint_of_column, "qvel": velocity_joints}.get(name)
+                what = dict.fromkeys(joints[column] for column in columns) if joints else map(str, columns)
+                lines.append(f"not finite then: {name} of {', '.join(what)}")
+        if np.isfinite(np.concatenate([getattr(dump, name)[broken] for name in _FIELDS])).all():
+            lines.append("not finite then: a sensor")
+    speeds = np.abs(dump.qvel[: dump.num_finite])
+    if speeds.size:
+        step, column = np.unravel_index(int(speeds.argmax()), speeds.shape)
+        lines.append(
+            f"fastest before: {velocity_joints[column]}, {speeds[step, column]:.4g} at {step * dump.step_dt:.2f} s, "
+            f"in the last finite env step {speeds[last].max():.4g}"
+        )
+    controls = np.abs(dump.ctrl[: dump.num_finite])
+    if controls.size:
+        lines.append(
+            f"largest control before: {controls.max():.4g}; in the last finite step {controls[last].max():.4g}"
+        )
+    return lines
+
+
+def _velocity_joints(kinematics: Kinematics) -> list[str]:
+    model = kinematics.model
+    return [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
+
+
+class ReplaySession:
+    """Plays the finite env steps of a dump in a loop. A `ViewerSession`."""
+
+    def __init__(self, dump: Dump, config: EnvConfig) -> None:
+        """Compile the model.
+
+        Raises:
+            RequestError: The dump is of another robot.
+        """
+        self.kinematics = Kinematics(config)
+        check_dump(dump, self.kinematics)
+        self.paused = False
+        self.speed = 1.0
+        self.selected = 0
+        self.frame = 0
+        """Index of the env step that is shown."""
+        self.num_frames = dump.num_finite
+        """Number of env steps that can be shown."""
+        self._dump = dump
+        self._lines = describe_dump(dump, self.kinematics)
+        self._actions = Actions()
+        self._clock = Clock(dump.step_dt)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Queue an action that runs between two steps; any thread may call this."""
+        self._actions.post(action)
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Run queued actions and advance time; return whether the picture changed."""
+        acted = self._actions.run()
+        if self.paused:
+            return acted
+        return self._clock.run(elapsed_s * self.speed, self.step) or acted
+
+    def step(self) -> None:
+        """Advance by one env step; the first follows the last."""
+        self.frame = (self.frame + 1) % self.num_frames
+
+    def reset(self) -> None:
+        """Go back to the first env step."""
+        self.frame = 0
+
+    def go_to(self, frame: int) -> None:
+        """Show an env step, and pause there."""
+        self.frame, self.paused = frame, True
+
+    def select(self, world: int) -> None:
+        """Do nothing: a dump has one world."""
+
+    def qpos(self) -> np.ndarray:
+        """Return positions. Shape (1, nq)."""
+        return self._dump.qpos[self.frame : self.frame + 1]
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities. Shape (1, nv)."""
+        return self._dump.qvel[self.frame : self.frame + 1]
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls. Shape (1, nu)."""
+        return self._dump.ctrl[self.frame : self.frame + 1]
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return an empty dictionary: a dump does not hold commands."""
+        return {}
+
+    def status(self) -> list[str]:
+        """Describe in a few lines what is shown."""
+        return [f"env step {self.frame + 1} of {self.num_frames}", *self._lines]

@@ -1,0 +1,265 @@
+"""What a viewer shows: worlds that advance in time, and actions that run between two steps."""
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.tiles import CameraStream, list_streams
+from mjtrain.sim.robots.kinematics import Kinematics
+
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Playback speeds that viewers offer, in simulated seconds per second."""
+
+HISTORY_S = 10.0
+"""Time span of the plots, in seconds of simulated time."""
+
+_LONGEST_TICK_S = 0.05
+
+
+class ViewerSession(Protocol):
+    """Worlds that a viewer shows and controls."""
+
+    kinematics: Kinematics
+    paused: bool
+    speed: float
+    selected: int
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Queue an action that runs between two steps; any thread may call this."""
+        ...
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Run queued actions and advance time; return whether the picture changed."""
+        ...
+
+    def step(self) -> None:
+        """Advance by one env step."""
+        ...
+
+    def reset(self) -> None:
+        """Start again."""
+        ...
+
+    def select(self, world: int) -> None:
+        """Select another world."""
+        ...
+
+    def qpos(self) -> np.ndarray:
+        """Return positions, finite. Shape (num_worlds, nq)."""
+        ...
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities, finite. Shape (num_worlds, nv)."""
+        ...
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls, finite. Shape (num_worlds, nu)."""
+        ...
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
+        ...
+
+    def status(self) -> list[str]:
+        """Describe in a few lines what is shown."""
+        ...
+
+
+class Clock:
+    """Converts elapsed time to env steps."""
+
+    def __init__(self, step_dt: float) -> None:
+        self.step_dt = step_dt
+        self._due_s = 0.0
+
+    def run(self, elapsed_s: float, step: Callable[[], None]) -> bool:
+        """Do the steps that are due and return whether there were any; steps that take too long slow time down."""
+        self._due_s += elapsed_s
+        deadline = time.monotonic() + _LONGEST_TICK_S
+        stepped = False
+        while self._due_s >= self.step_dt:
+            step()
+            stepped = True
+            self._due_s -= self.step_dt
+            if time.monotonic() > deadline:
+                self._due_s = 0.0
+        return stepped
+
+
+class Actions:
+    """A queue of actions that other threads want to run between two steps."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Queue an action; any thread may call this."""
+        self._queue.put(action)
+
+    def run(self) -> bool:
+        """Run all queued actions; return whether there were any."""
+        acted = False
+        while not self._queue.empty():
+            self._queue.get()()
+            acted = True
+        return acted
+
+
+class PolicySession:
+    """A policy in its environment: pause, step, reset, manual commands, other checkpoints. A `ViewerSession`."""
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.kinematics = Kinematics(player.env.config)
+        self.paused = False
+        self.speed = 1.0
+        self.selected = 0
+        self.follows = False
+        """Whether new checkpoints of the run are loaded as they appear."""
+        self.problem = ""
+        """The last problem, as a line for the user."""
+        self.num_steps = 0
+        """Env steps since the session started."""
+        env = player.env
+        length = round(HISTORY_S / env.step_dt)
+        self.history: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=length)
+        """Time in s, reward terms per second, and contact forces in N, for the last env steps of the selected world."""
+        self._actions = Actions()
+        self._clock = Clock(env.step_dt)
+        self._returns = torch.zeros(env.num_envs, device=env.device)
+        self._last_end = ""
+        self._touch = list(self.kinematics.touch_sensors.values())
+        self._last_look = 0.0
+        self._refused: Path | None = None
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Queue an action that runs between two steps; any thread may call this."""
+        self._actions.post(action)
+
+    def tick(self, elapsed_s: float) -> bool:
+        """Run queued actions and advance time; return whether the picture changed."""
+        acted = self._actions.run()
+        if self.follows:
+            self._look_for_checkpoint()
+        if self.paused:
+            return acted
+        return self._clock.run(elapsed_s * self.speed, self.step) or acted
+
+    def step(self) -> None:
+        """Advance by one env step."""
+        env = self.player.env
+        done = self.player.step()
+        self.num_steps += 1
+        self._returns += env.reward_terms.sum(dim=1)
+        world = self.selected
+        if done[world]:
+            names = [name for name, said in zip(env.config.terminations, env.causes[world], strict=True) if said]
+            self._last_end = f"{', '.join(names) or 'not finite'}, return {self._returns[world]:.2f}"
+        self._returns.masked_fill_(done, 0.0)
+        rewards = (env.reward_terms[world] / env.step_dt).cpu().numpy()
+        forces = env.state.sensordata[world, self._touch].cpu().numpy()
+        self.history.append((self.num_steps * env.step_dt, rewards, forces))
+
+    def reset(self) -> None:
+        """Start new episodes in all worlds."""
+        everywhere = torch.ones_like(self.player.env.terminated)
+        self.player.env.reset(everywhere)
+        self.player.forget(everywhere)
+        self._returns.zero_()
+        self._last_end = ""
+
+    def select(self, world: int) -> None:
+        """Select another world."""
+        self.selected = world
+        self.history.clear()
+
+    def load(self, checkpoint: Path) -> None:
+        """Load other weights; if that fails, set `problem` and keep the current ones."""
+        try:
+            self.player.load(checkpoint)
+        except RequestError as error:
+            self.problem, self._refused = str(error), checkpoint
+        else:
+            self.problem = ""
+
+    def checkpoints(self) -> list[Path]:
+        """Return the checkpoints of the run that is played, the newest first."""
+        run_dir = self.player.run.run_dir
+        return [] if run_dir is None or self.player.checkpoint is None else list_checkpoints(run_dir)
+
+    def qpos(self) -> np.ndarray:
+        """Return positions. Shape (num_worlds, nq)."""
+        return self.player.env.state.qpos.cpu().double().numpy()
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities. Shape (num_worlds, nv)."""
+        return self.player.env.state.qvel.cpu().double().numpy()
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls. Shape (num_worlds, nu)."""
+        return self.player.env.state.ctrl.cpu().double().numpy()
+
+    def images(self) -> dict[CameraStream, np.ndarray]:
+        """Return copies of what the cameras of the selected world see. Shape (channels, height, width) each."""
+        env = self.player.env
+        return {
+            stream: env.cameras.images(stream.camera, stream.stream)[self.selected].cpu().numpy().copy()
+            for stream in list_streams(env.config.cameras)
+        }
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
+        poses = [name for name, term in self.player.env.config.commands.items() if term.is_pose]
+        return {name: self._commanded_pose(name).cpu().double().numpy() for name in poses}
+
+    def status(self) -> list[str]:
+        """Describe in a few lines what is shown."""
+        player, env, world = self.player, self.player.env, self.selected
+        who = "no policy" if player.checkpoint is None else f"{player.checkpoint.name} (iteration {player.iteration})"
+        lines = [
+            f"{player.run.task}: {who}",
+            f"episode: {env.episode_step[world] * env.step_dt:.1f} s, return {self._returns[world]:.2f}",
+        ]
+        for name in env.config.commands:
+            values = " ".join(f"{value:+.2f}" for value in env.command(name)[world].tolist())
+            lines.append(f"command {name}: {values}")
+        lines += [f"last episode: {self._last_end}"] if self._last_end else []
+        lines += [f"problem: {self.problem}"] if self.problem else []
+        return lines
+
+    def _commanded_pose(self, name: str) -> torch.Tensor:
+        """Complete a command that is a position or a quaternion to a pose. Shape (7,).
+
+        An orientation is shown above its object, where neither the object nor a hand around it hides the mark.
+        """
+        env = self.player.env
+        command = env.command(name)[self.selected]
+        if len(command) == 3:
+            return torch.cat([command, command.new_tensor([1.0, 0.0, 0.0, 0.0])])
+        if len(command) == 4:
+            free_joint = env.config.commands[name].object
+            place = env.qpos(free_joint)[self.selected, :3].clone()
+            place[2] += 1.5 * self.kinematics.radius_m(free_joint)
+            return torch.cat([place, command])
+        return command[:7]
+
+    def _look_for_checkpoint(self) -> None:
+        """Load a newer checkpoint of the run, if there is one; looks at most once a second."""
+        if time.monotonic() - self._last_look < 1.0:
+            return
+        self._last_look = time.monotonic()
+        current = self.player.checkpoint
+        newest = next(iter(self.checkpoints()), None)
+        if newest is None or current is None or newest in (current, self._refused):
+            return
+        if checkpoint_iteration(newest) > (self.player.iteration or 0):
+            self.load(newest)

@@ -1,0 +1,87 @@
+"""Start the viewer that play was asked for."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mjtrain.config import PlayConfig
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+
+if TYPE_CHECKING:
+    from mjtrain.evaluation.playing.viewer_session import ViewerSession
+
+
+def check_viewer(config: PlayConfig) -> None:
+    """Raise a RequestError if the requested viewer cannot run here."""
+    if config.viewer == "native":
+        from mjtrain.evaluation.playing.native_viewer import check_display
+
+        check_display()
+    if config.viewer == "web":
+        missing = [name for name in ("viser", "mjviser") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise RequestError(f"--viewer web: needs {' and '.join(missing)}; pip install 'mjtrain[viewer]'")
+
+
+def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
+    """Show a policy in a viewer until the viewer is closed or a signal arrives; arguments as for `evaluate.measure`.
+
+    Raises:
+        RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
+    """
+    from mjtrain.evaluation.playing.player import Player
+    from mjtrain.evaluation.playing.viewer_session import PolicySession
+
+    num_envs = 1 if config.num_envs is None else config.num_envs
+    if num_envs < 1:
+        raise RequestError(f"--num-envs {num_envs}: must be at least 1")
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    session = PolicySession(player)
+    session.follows = config.follow
+    try:
+        _run_viewer(session, config)
+    finally:
+        player.close()
+
+
+def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
+    """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`.
+
+    Returns:
+        Lines to print; empty if there was a viewer.
+
+    Raises:
+        RequestError: The file is not a NaN dump or belongs to another robot, or the viewer cannot run here.
+    """
+    from mjtrain.evaluation.playing.replay import ReplaySession, check_dump, describe_dump, load_dump
+    from mjtrain.sim.robots.kinematics import Kinematics
+
+    assert config.replay is not None
+    dump = load_dump(Path(config.replay))
+    if config.viewer == "none":
+        kinematics = Kinematics(run.own_env)
+        check_dump(dump, kinematics)
+        return describe_dump(dump, kinematics)
+    _run_viewer(ReplaySession(dump, run.own_env), config)
+    return []
+
+
+def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
+    if config.viewer == "native":
+        from mjtrain.evaluation.playing.native_viewer import KEYS, run_native_viewer
+
+        _say(f"viewer: {KEYS}")
+        run_native_viewer(session)
+        return
+    from mjtrain.evaluation.playing.web_viewer import WebViewer
+
+    viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
+    _say(f"viewer: {viewer.address} (Ctrl-C ends)")
+    viewer.run()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

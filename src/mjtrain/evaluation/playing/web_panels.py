@@ -1,0 +1,227 @@
+"""Buttons, sliders and plots of the browser viewer."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import viser
+from mjviser import ViserMujocoScene
+
+from mjtrain.evaluation.playing.replay import ReplaySession
+from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
+from mjtrain.sim.drawing.tiles import CameraStream, scale, to_picture
+
+_IMAGE_SIZE = 256
+"""Largest width and height of a camera image, in pixels."""
+
+_COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+
+
+class Panels:
+    """The controls beside the picture. Callbacks run in other threads, so they queue actions on the session."""
+
+    def __init__(self, server: viser.ViserServer, session: ViewerSession, scene: ViserMujocoScene) -> None:
+        self._session = session
+        self._gui = server.gui
+        self._scene = scene
+        self._updates = []
+        self._status = self._gui.add_markdown("")
+        self._add_time()
+        if isinstance(session, PolicySession):
+            self._add_cameras(session)
+            self._add_commands(session)
+            self._add_checkpoints(session)
+            self._add_plots(session)
+        elif isinstance(session, ReplaySession):
+            self._add_frames(session)
+        with self._gui.add_folder("View"):
+            self._add_contacts()
+            scene.create_scene_gui(
+                camera_distance=2.5 * session.kinematics.size_m, camera_azimuth=110.0, camera_elevation=18.0
+            )
+
+    def refresh(self) -> None:
+        """Update everything that changes over time."""
+        lines = [
+            "**paused**" if self._session.paused else f"running at {self._session.speed:g}x",
+            *self._session.status(),
+        ]
+        text = "  \n".join(lines)
+        if text != self._status.content:
+            self._status.content = text
+        for update in self._updates:
+            update()
+
+    def _add_time(self) -> None:
+        session, gui = self._session, self._gui
+        pause = gui.add_button("Pause", icon=viser.Icon.PLAYER_PAUSE)
+        step = gui.add_button("Step", icon=viser.Icon.PLAYER_TRACK_NEXT)
+        reset = gui.add_button("Reset", icon=viser.Icon.REFRESH)
+        speed = gui.add_dropdown("Speed", [f"{speed:g}x" for speed in SPEEDS], initial_value="1x")
+
+        shown = False
+
+        def toggle() -> None:
+            session.paused = not session.paused
+
+        def step_once() -> None:
+            session.paused = True
+            session.step()
+
+        def update() -> None:
+            nonlocal shown
+            if session.paused != shown:
+                shown = session.paused
+                pause.label = "Resume" if shown else "Pause"
+                pause.icon = viser.Icon.PLAYER_PLAY if shown else viser.Icon.PLAYER_PAUSE
+
+        self._updates.append(update)
+        pause.on_click(lambda _: session.post(toggle))
+        step.on_click(lambda _: session.post(step_once))
+        reset.on_click(lambda _: session.post(session.reset))
+        speed.on_update(lambda _: setattr(session, "speed", float(speed.value.removesuffix("x"))))
+
+    def _add_contacts(self) -> None:
+        box = self._gui.add_checkbox("Contact forces", initial_value=False, hint="Arrows in the selected world.")
+
+        def switch() -> None:
+            self._scene.show_contact_points = self._scene.show_contact_forces = box.value
+
+        box.on_update(lambda _: self._session.post(switch))
+
+    def _add_cameras(self, session: PolicySession) -> None:
+        shown = session.images()
+        if not shown:
+            return
+        with self._gui.add_folder("Cameras"):
+            panels = {
+                stream: self._gui.add_image(_enlarge(stream, image), label=stream.label, format="png")
+                for stream, image in shown.items()
+            }
+
+        def update() -> None:
+            for stream, image in session.images().items():
+                if not np.array_equal(image, shown[stream]):
+                    shown[stream] = image
+                    panels[stream].image = _enlarge(stream, image)
+
+        self._updates.append(update)
+
+    def _add_commands(self, session: PolicySession) -> None:
+        for name, term in session.player.env.config.commands.items():
+            if term.steer is None or not term.controls:
+                continue
+            with self._gui.add_folder(f"Command {name}"):
+                manual = self._gui.add_checkbox("Manual", initial_value=False, hint="Off: commands are sampled.")
+                sliders = [
+                    self._gui.add_slider(
+                        control, min=low, max=high, step=(high - low) / 100, initial_value=_rest(low, high)
+                    )
+                    for control, (low, high) in term.controls.items()
+                ]
+            self._connect_command(session, name, manual, sliders)
+
+    def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
+        env = session.player.env
+
+        def steer() -> None:
+            env.steer(name, [slider.value for slider in sliders] if manual.value else None)
+
+        def moved(_: Any) -> None:
+            if not manual.value:
+                manual.value = True
+            session.post(steer)
+
+        manual.on_update(lambda _: session.post(steer))
+        for slider in sliders:
+            slider.on_update(moved)
+
+    def _add_checkpoints(self, session: PolicySession) -> None:
+        if not session.checkpoints():
+            return
+        with self._gui.add_folder("Checkpoint"):
+            choice = self._gui.add_dropdown("File", [path.name for path in session.checkpoints()])
+            follow = self._gui.add_checkbox(
+                "Follow training", initial_value=session.follows, hint="Load each new checkpoint of the run."
+            )
+
+        def chosen(event: Any) -> None:
+            run_dir = session.player.run.run_dir
+            if event.client is not None and run_dir is not None:  # a user, and not update
+                session.post(partial(session.load, run_dir / choice.value))
+
+        shown = session.player.checkpoint
+
+        def update() -> None:
+            nonlocal shown
+            names = tuple(path.name for path in session.checkpoints())
+            if names and names != tuple(choice.options):
+                choice.options = names
+            acting = session.player.checkpoint
+            if acting != shown and acting is not None and acting.name in names:
+                shown, choice.value = acting, acting.name
+
+        choice.on_update(chosen)
+        follow.on_update(lambda _: setattr(session, "follows", follow.value))
+        self._updates.append(update)
+
+    def _add_plots(self, session: PolicySession) -> None:
+        rewards, sensors = list(session.player.env.config.rewards), list(session.kinematics.touch_sensors)
+        with self._gui.add_folder("Rewards per second"):
+            self._add_plot(session, rewards, column=1)
+        if sensors:
+            with self._gui.add_folder("Contact forces, N"):
+                self._add_plot(session, sensors, column=2)
+
+    def _add_plot(self, session: PolicySession, names: list[str], *, column: int) -> None:
+        series: list[Any] = [{"label": "time, s"}]
+        series += [
+            {"label": name, "stroke": _COLORS[index % len(_COLORS)], "width": 1.5} for index, name in enumerate(names)
+        ]
+        nothing = tuple(np.zeros(1) for _ in series)
+        plot = self._gui.add_uplot(
+            data=nothing,
+            series=tuple(series),
+            scales={"x": {"time": False, "auto": True}, "y": {"auto": True}},
+            aspect=1.6,
+        )
+
+        def update() -> None:
+            if not session.history:
+                plot.data = nothing
+                return
+            times = np.array([row[0] for row in session.history])
+            values = np.stack([row[column] for row in session.history], axis=1).astype(np.float64)
+            plot.data = (times, *values)
+
+        self._updates.append(update)
+
+    def _add_frames(self, session: ReplaySession) -> None:
+        with self._gui.add_folder("Frames"):
+            slider = self._gui.add_slider(
+                "Frame", min=0, max=session.num_frames - 1, step=1, initial_value=session.frame
+            )
+
+        def chosen(event: Any) -> None:
+            if event.client is not None:
+                session.post(partial(session.go_to, slider.value))
+
+        shown = session.frame
+
+        def update() -> None:
+            nonlocal shown
+            if session.frame != shown:
+                shown = slider.value = session.frame
+
+        slider.on_update(chosen)
+        self._updates.append(update)
+
+
+def _enlarge(stream: CameraStream, image: np.ndarray) -> np.ndarray:
+    """Return an image as the page shows it; the browser would blur small ones."""
+    return scale(to_picture(stream, image), _IMAGE_SIZE, _IMAGE_SIZE)
+
+
+def _rest(low: float, high: float) -> float:
+    """Return the initial value of a slider: zero, or the middle of its range if zero is outside."""
+    return 0.0 if low <= 0.0 <= high else (low + high) / 2

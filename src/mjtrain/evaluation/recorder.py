@@ -1,0 +1,90 @@
+"""Record the positions of a world and what its cameras see, for rendering later."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from mjtrain.env.env import Env
+from mjtrain.sim.drawing.tiles import CameraStream, list_streams
+from mjtrain.sim.drawing.video import Clip
+
+FPS = 25
+"""Frames per second of simulated time, at most; fewer where env steps are longer."""
+
+
+class Recorder:
+    """Copies positions and camera images of one world every N env steps, on the device: nothing waits for it."""
+
+    def __init__(
+        self,
+        qpos: torch.Tensor,
+        step_dt: float,
+        length_s: float,
+        world: int = 0,
+        images: Mapping[CameraStream, torch.Tensor] | None = None,
+    ) -> None:
+        """Allocate a clip.
+
+        Args:
+            qpos: Positions of the worlds, live. Shape (num_envs, nq).
+            step_dt: Env step, in seconds.
+            length_s: Length of a clip, in seconds of simulated time.
+            world: Index of the world to record.
+            images: Camera images of the worlds, live. Shape (num_envs, channels, height, width) each.
+        """
+        self._source = qpos[world]
+        self._stride = max(1, round(1 / (FPS * step_dt)))
+        self._fps = 1 / (step_dt * self._stride)
+        self._frames = self._allocate(self._source, max(2, round(length_s * self._fps)))
+        self._seen = {stream: image[world] for stream, image in (images or {}).items()}
+        self._images = {stream: self._allocate(image, len(self._frames)) for stream, image in self._seen.items()}
+        self._steps: int | None = None
+        self._iteration = 0
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a clip was started and not taken."""
+        return self._steps is not None
+
+    @property
+    def fullness(self) -> float:
+        """Fraction of the clip that is recorded, from 0 to 1."""
+        return 0.0 if self._steps is None else -(-self._steps // self._stride) / len(self._frames)
+
+    def begin(self, iteration: int) -> None:
+        """Start a clip with the next env step; see `Clip.iteration`."""
+        self._steps, self._iteration = 0, iteration
+
+    def after_step(self) -> None:
+        """Record the world, if it is due; called after each env step."""
+        if self._steps is None or self._steps >= self._stride * len(self._frames):
+            return
+        if self._steps % self._stride == 0:
+            frame = self._steps // self._stride
+            self._frames[frame].copy_(self._source)
+            for stream, image in self._seen.items():
+                self._images[stream][frame].copy_(image)
+        self._steps += 1
+
+    def take(self) -> Clip:
+        """End the clip and return what was recorded of it."""
+        assert self._steps is not None
+        count = -(-self._steps // self._stride)
+        self._steps = None
+        return Clip(
+            qpos=self._frames[:count].cpu().numpy().astype(np.float32),
+            fps=self._fps,
+            iteration=self._iteration,
+            images={stream: frames[:count].cpu().numpy().copy() for stream, frames in self._images.items()},
+        )
+
+    @staticmethod
+    def _allocate(row: torch.Tensor, count: int) -> torch.Tensor:
+        return torch.zeros(count, *row.shape, dtype=row.dtype, device=row.device)
+
+
+def make_recorder(env: Env, length_s: float) -> Recorder:
+    """Return a recorder of an environment's world 0, with all that its cameras see."""
+    images = {stream: env.cameras.images(stream.camera, stream.stream) for stream in list_streams(env.config.cameras)}
+    return Recorder(env.state.qpos, env.step_dt, length_s, images=images)

@@ -1,0 +1,146 @@
+"""A fault that is asked for: what, where and when; pure."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from mjtrain.runtime.errors import RequestError
+
+Kind = Literal[
+    "sigkill",
+    "sigsegv",
+    "sigstop",
+    "raise",
+    "hang",
+    "exit",
+    "oom",
+    "nan",
+    "slow",
+    "disk-full",
+    "network",
+]
+"""What happens, see `kinds.FAULTS`."""
+
+EXAMPLE = "rank=1,phase=rollout,iteration=20,kind=sigkill"
+
+EVERY_RANK = "all"
+
+_NUMBERS = {"iteration": 1, "step": 1, "times": 1, "status": 0}
+"""Keys whose values are whole numbers, and the least of each."""
+
+_BELONGS_TO = {"seconds": "slow", "status": "exit"}
+"""Keys that only one kind has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault of --inject-fault."""
+
+    kind: Kind
+    """What happens."""
+
+    phase: str
+    """The phase in which it happens, as heartbeats name it."""
+
+    rank: int | None = 0
+    """The rank to which it happens; None for each of them."""
+
+    iteration: int | None = None
+    """The iteration, from 1; in a function of the user's own that names none, how many times the phase has begun. None
+    for the first time that the phase begins."""
+
+    step: int | None = None
+    """After which heartbeat of the phase: env step of a rollout, or collective of an update. None: as it begins."""
+
+    times: int = 1
+    """In how many starts of a job that is started again it happens, at most."""
+
+    seconds: float = 1.0
+    """How much longer each of the phases takes; of slow only."""
+
+    status: int = 1
+    """With which status the process exits; of exit only."""
+
+    def __str__(self) -> str:
+        words = {"rank": EVERY_RANK if self.rank is None else str(self.rank), "phase": self.phase}
+        for name in ("iteration", "step"):
+            if (value := getattr(self, name)) is not None:
+                words[name] = str(value)
+        words["kind"] = self.kind
+        words |= {name: f"{getattr(self, name):g}" for name, kind in _BELONGS_TO.items() if kind == self.kind}
+        if self.times != 1:
+            words["times"] = str(self.times)
+        return ",".join(f"{key}={value}" for key, value in words.items())
+
+    def concerns(self, rank: int) -> bool:
+        """Tell whether it happens to a rank."""
+        return self.rank in (None, rank)
+
+
+def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
+    """Read the values of --inject-fault.
+
+    Raises:
+        RequestError: One of them is no fault; the message says what would be right.
+    """
+    return tuple(_parse(text) for text in texts)
+
+
+def _parse(text: str) -> Fault:
+    flag = f"--inject-fault {text}"
+    values: dict[str, str] = {}
+    for word in text.split(","):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not (key and equals and value):
+            raise RequestError(f"{flag}: {word.strip() or 'it'} is not KEY=VALUE; give such as {EXAMPLE}")
+        if key in values:
+            raise RequestError(f"{flag}: {key} is given twice; a second fault is a word of its own")
+        values[key] = value
+    keys = [field.name for field in fields(Fault)]
+    for key in values:
+        if key not in keys:
+            raise RequestError(f"{flag}: unknown key {key}; {suggest(key, keys)}")
+    for key in ("kind", "phase"):
+        if key not in values:
+            raise RequestError(f"{flag}: {key} is missing; give such as {EXAMPLE}")
+    kind = values["kind"]
+    if kind not in get_args(Kind):
+        raise RequestError(f"{flag}: unknown kind {kind}; {suggest(kind, get_args(Kind))}")
+    for key, of in _BELONGS_TO.items():
+        if key in values and kind != of:
+            raise RequestError(f"{flag}: {key} is of kind={of} only")
+    numbers: dict[str, int | None] = {
+        key: _whole_number(flag, key, values[key], least) for key, least in _NUMBERS.items() if key in values
+    }
+    if values.get("rank", "0") == EVERY_RANK:
+        numbers["rank"] = None
+    elif "rank" in values:
+        numbers["rank"] = _whole_number(flag, "rank", values["rank"], 0, f", or {EVERY_RANK}")
+    return Fault(kind=kind, phase=values["phase"], **numbers, **_seconds(flag, values))  # pyright: ignore[reportArgumentType]
+
+
+def _whole_number(flag: str, key: str, value: str, least: int, otherwise: str = "") -> int:
+    most = 255 if key == "status" else float("inf")
+    if not value.isdecimal() or not least <= int(value) <= most:
+        limits = f"at least {least}" if most == float("inf") else f"{least} to {most}"
+        raise RequestError(f"{flag}: {key} must be a whole number, {limits}{otherwise}")
+    return int(value)
+
+
+def _seconds(flag: str, values: dict[str, str]) -> dict[str, float]:
+    if "seconds" not in values:
+        return {}
+    try:
+        seconds = float(values["seconds"])
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise RequestError(f"{flag}: seconds must be a number above 0")
+    return {"seconds": seconds}
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """Return what may have been meant, or else all that there is."""
+    close = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

@@ -1,0 +1,115 @@
+"""Faults that happen as heartbeats begin a phase: the only seam between them and the rest of mjtrain."""
+
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mjtrain.launcher.faults.fault import Fault
+from mjtrain.launcher.faults.kinds import FAULTS, LASTING, Learner, Place
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.event_log import write_event
+from mjtrain.runtime.heartbeat import Heartbeat
+from mjtrain.runtime.rank import RankContext
+
+EVENT = "fault"
+"""Event in metrics.jsonl for each fault that was injected."""
+
+
+def make_heartbeat(
+    faults: tuple[Fault, ...], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
+) -> Heartbeat:
+    """Return the heartbeat of a rank: a plain one if no fault is to happen to it.
+
+    Args:
+        faults: What is asked for.
+        context: The rank.
+        run_dir: Where the run of a training lives, with the record of faults that have happened; None for a function.
+        announce: Called with a fault before it happens.
+    """
+    mine = [fault for fault in faults if fault.concerns(context.rank)]
+    happened = _count_happened(run_dir, context)
+    due = [fault for fault in mine if happened(fault) < fault.times]
+    return Injector(due, context, run_dir, announce) if due else Heartbeat()
+
+
+def expose(env: Any, learner: Learner, unfinished_save: Callable[[int], Path]) -> None:
+    """Show the parts of a training to the faults that change them, see `Place`."""
+    if isinstance(heartbeat.current, Injector):
+        place = heartbeat.current.place
+        place.env, place.learner, place.unfinished_save = env, learner, unfinished_save
+
+
+def _count_happened(run_dir: str | None, context: RankContext) -> Callable[[Fault], int]:
+    """Return how many times a fault has happened to this rank, by the record of the run, or else by its starts."""
+    if run_dir is None:
+        return lambda _: context.restarts
+    counts: Counter[str] = Counter()
+    with contextlib.suppress(OSError):
+        for line in (Path(run_dir) / "metrics.jsonl").read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a line that was cut short
+                row = json.loads(line)
+                if row.get("event") == EVENT and row["rank"] == context.rank:
+                    counts[row["fault"]] += 1
+    return lambda fault: counts[str(fault)]
+
+
+class Injector(Heartbeat):
+    """A heartbeat that has faults happen at their place, each of them once at most."""
+
+    def __init__(
+        self, faults: list[Fault], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
+    ) -> None:
+        """Prepare; arguments as of `make_heartbeat`."""
+        super().__init__()
+        self.place = Place(device=context.device, run_dir=None if run_dir is None else Path(run_dir))
+        self._rank = context.rank
+        self._announce = announce
+        self._faults = faults
+        self._lasting: list[Fault] = []
+        self._begun: Counter[str] = Counter()
+        self._step = 0
+
+    def begin(self, phase: str, *, warming_up: bool = False, iteration: int | None = None) -> None:
+        """Begin a phase, and have happen what is due as it begins."""
+        super().begin(phase, warming_up=warming_up, iteration=iteration)
+        self._begun[phase] += 1
+        self._step = 0
+        self._strike()
+        for fault in self._lasting:
+            if fault.phase == phase:
+                FAULTS[fault.kind](fault, self.place)
+
+    def count(self) -> None:
+        """Make progress, and have happen what is due after it."""
+        super().count()
+        self._step += 1
+        self._strike()
+
+    def _strike(self) -> None:
+        for fault in [fault for fault in self._faults if self._is_due(fault)]:
+            self._faults.remove(fault)
+            self._record(fault)
+            if fault.kind in LASTING:
+                self._lasting.append(fault)
+            else:
+                FAULTS[fault.kind](fault, self.place)
+
+    def _is_due(self, fault: Fault) -> bool:
+        if fault.phase != self.phase or (fault.step or 0) != self._step:
+            return False
+        now = self._begun[self.phase] if self.iteration is None else self.iteration
+        return fault.iteration is None or fault.iteration == now or (fault.kind in LASTING and fault.iteration <= now)
+
+    def _record(self, fault: Fault) -> None:
+        """Say so before it happens, because nothing may run afterwards."""
+        self.injected.append(str(fault))
+        self.place.iteration = self.iteration
+        self._announce(str(fault))
+        if self.place.run_dir is not None:
+            where = {"rank": self._rank, "phase": self.phase, "iteration": self.iteration, "kind": fault.kind}
+            with contextlib.suppress(OSError):  # the disk is full: what was asked for happens all the same
+                write_event(self.place.run_dir, EVENT, fault=str(fault), injected=True, **where, time=time.time())

@@ -1,0 +1,187 @@
+"""What each kind of fault does to this process. All of it is real: no function is replaced by another."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from mjtrain.launcher.faults.fault import Fault
+
+_MEGABYTE = 1 << 20
+_SPARE_MEMORY = 256 * _MEGABYTE
+"""How much more address space a rank gets before an allocation fails."""
+
+
+class InjectedError(RuntimeError):
+    """The exception of kind=raise."""
+
+
+class Learner(Protocol):
+    """What a fault needs of whatever learns."""
+
+    def policy_weights(self) -> dict[str, Any]:
+        """Return the weights of the networks, not copies of them."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Where a fault happens."""
+
+    device: str
+    """Torch device of the rank."""
+
+    run_dir: Path | None
+    """Where the run of a training lives."""
+
+    iteration: int | None = None
+    """The iteration that the rank is in."""
+
+    env: Any = None
+    """Its environments: `mjtrain.env.env.Env`, or an external one."""
+
+    learner: Learner | None = None
+    """What learns in them."""
+
+    unfinished_save: Callable[[int], Path] | None = None
+    """Returns the file that the checkpoint of an iteration is written to before it is renamed."""
+
+
+def _sigkill(_fault: Fault, _place: Place) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _sigsegv(_fault: Fault, _place: Place) -> None:
+    """Read from address 0, in native code."""
+    ctypes.string_at(0)
+
+
+def _sigstop(_fault: Fault, _place: Place) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _raise(_fault: Fault, _place: Place) -> NoReturn:
+    raise InjectedError("as asked for by --inject-fault")
+
+
+def _hang(_fault: Fault, _place: Place) -> NoReturn:
+    """Wait in native code for a mutex that this very thread holds. Other threads of Python run on.
+
+    Signal handlers that were set in Python do not run, as this thread does not return to Python.
+    """
+    libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)  # zeros are PTHREAD_MUTEX_INITIALIZER
+    while True:
+        libc.pthread_mutex_lock(mutex)
+
+
+def _exit(fault: Fault, _place: Place) -> NoReturn:
+    """Leave without a word: no exception, no handler, no flush."""
+    os._exit(fault.status)
+
+
+def _oom(_fault: Fault, place: Place) -> NoReturn:
+    """Have an allocation of torch fail, without taking memory from other processes.
+
+    On the CPU, this process may have a little more address space than it has, and allocates until torch cannot. On a
+    GPU, it asks for more than the GPU has in all.
+    """
+    import torch
+
+    if place.device.startswith("cuda"):
+        total = torch.cuda.get_device_properties(place.device).total_memory
+        torch.empty(2 * total, dtype=torch.uint8, device=place.device)
+        raise AssertionError("a GPU gave more memory than it has")
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + _SPARE_MEMORY
+    hoard: list[Any] = []
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    try:
+        while True:
+            hoard.append(torch.ones(64 * _MEGABYTE, dtype=torch.uint8))
+    finally:
+        hoard.clear()
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _nan(fault: Fault, place: Place) -> None:
+    """In a rollout, give the first world of this rank a velocity that is no number; else, a weight of the critic."""
+    import torch
+
+    assert place.env is not None
+    assert place.learner is not None
+    if fault.phase == "rollout":
+        worlds = torch.arange(place.env.num_envs, device=place.env.device) == 0
+        place.env.engine.set_qvel(worlds, torch.full_like(place.env.state.qvel, torch.nan))
+        return
+    with torch.no_grad():
+        _find_weights(place.learner).view(-1)[0] = torch.nan
+    if _find_weights(place.learner).isfinite().all():
+        raise RuntimeError(f"--inject-fault {fault}: the networks of this learner cannot be changed from outside")
+
+
+def _find_weights(learner: Learner) -> Any:
+    """Return the first weights of the critic, or else of any network, as the learner holds them."""
+    weights = [(name, tensor) for name, tensor in _find_tensors(learner.policy_weights()) if tensor.ndim > 1]
+    of_critic = [tensor for name, tensor in weights if name.startswith(("critic", "value"))]
+    return of_critic[0] if of_critic else weights[0][1]
+
+
+def _find_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the floating-point tensors of nested dictionaries by their paths."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _find_tensors(item, f"{name}.{key}".lstrip("."))
+    elif getattr(value, "is_floating_point", lambda: False)():
+        yield name, value
+
+
+def _slow(fault: Fault, _place: Place) -> None:
+    """Sleep; the injector calls this each time that the phase begins."""
+    time.sleep(fault.seconds)
+
+
+def _disk_full(_fault: Fault, place: Place) -> None:
+    """Have the kernel refuse the bytes of this iteration's checkpoint with ENOSPC: its file is a link to /dev/full."""
+    assert place.unfinished_save is not None
+    assert place.iteration is not None
+    link = place.unfinished_save(place.iteration)
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to("/dev/full")
+
+
+def _network(_fault: Fault, _place: Place) -> None:
+    """Shut down all connections of this process that use the network: those to other ranks, and any others."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it is closed, no socket, or not connected
+            if not str(path.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(path.name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername():
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+FAULTS: dict[str, Callable[[Fault, Place], None]] = {
+    "sigkill": _sigkill,
+    "sigsegv": _sigsegv,
+    "sigstop": _sigstop,
+    "raise": _raise,
+    "hang": _hang,
+    "exit": _exit,
+    "oom": _oom,
+    "nan": _nan,
+    "slow": _slow,
+    "disk-full": _disk_full,
+    "network": _network,
+}
+"""What the kinds do, by their names."""
+
+LASTING = {"slow"}
+"""Kinds that happen again each time the phase begins, from the given iteration on."""

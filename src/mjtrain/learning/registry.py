@@ -1,0 +1,90 @@
+"""Which learning library learns: found by its name among those that installed packages register."""
+
+import difflib
+import importlib.util
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
+from mjtrain.learning.library import ELSEWHERE, GROUP, Library
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+
+if TYPE_CHECKING:
+    import torch
+
+    from mjtrain.env.base import TaskEnv
+    from mjtrain.learning.learner import Learner, Policy
+
+
+def list_learners() -> list[EntryPoint]:
+    """Return the registered learners, sorted by name; nothing is imported."""
+    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+
+
+def find_library(name: str) -> Library:
+    """Return a registered learning library; the library itself is not imported.
+
+    Raises:
+        RequestError: There is none of this name, or it is not installed; the message says what to install.
+    """
+    registered = {entry.name: entry for entry in list_learners()}
+    if name not in registered:
+        raise RequestError(f"--learner {name}: {_advise(name, list(registered))}")
+    try:
+        library: Library = registered[name].load()
+    except (ImportError, AttributeError) as error:
+        raise RequestError(f"--learner {name}: {registered[name].value} cannot be imported ({error})") from error
+    for module in library.modules:
+        if importlib.util.find_spec(module) is None:
+            raise RequestError(f'--learner {name}: needs {module}; pip install "{library.install}"')
+    return library
+
+
+def _advise(name: str, registered: list[str]) -> str:
+    """Say what to do about a learner that is not registered."""
+    for known in ELSEWHERE:
+        if known.name == name:
+            return f'is not installed; pip install "{known.install}"'
+    close = difflib.get_close_matches(name, {*registered, *(known.name for known in ELSEWHERE)}, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"there is no such learner{hint} (installed: {', '.join(registered)})"
+
+
+def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
+    """Check that the learner can train what is asked for; arguments and errors as of `Library.check`.
+
+    Returns:
+        Lines that the user should see.
+    """
+    return tuple(find_library(config.learner.name).check(config, world_size, device))
+
+
+def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
+    """Build what learns.
+
+    Args:
+        context: This rank. With several ranks, the process group must be up.
+        env: This rank's environments.
+        agent: Networks, algorithm and rollout.
+        learner: Which library, and its own settings.
+    """
+    return find_library(learner.name).make_learner(context, env, agent, learner.settings)
+
+
+def make_policy(
+    agent: AgentConfig, learner: LearnerConfig, observations: "dict[str, torch.Tensor]", num_actions: int
+) -> "Policy":
+    """Build what was learned, with random weights until `load`.
+
+    Args:
+        agent: Networks, as they were trained.
+        learner: Which library, and its own settings.
+        observations: What the environment observes, by group; shape (num_envs, size) each.
+        num_actions: Size of an action.
+
+    Raises:
+        RequestError: The network reads an observation group that the environment does not have, or the library is not
+            installed.
+    """
+    return find_library(learner.name).make_policy(agent, learner.settings, observations, num_actions)

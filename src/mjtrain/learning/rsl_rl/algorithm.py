@@ -1,0 +1,142 @@
+"""RSL-RL's PPO and distillation, as the training loop calls them."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.algorithms import PPO
+from tensordict import TensorDict
+
+from mjtrain.learning.algorithm import Observations
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.rsl_rl.distillation import Distillation
+from mjtrain.learning.rsl_rl.networks import list_networks
+from mjtrain.learning.rsl_rl.normalization import synchronise_normalisers
+from mjtrain.learning.rsl_rl.persistence import (
+    get_counters,
+    get_discounted_rewards,
+    get_memory,
+    load_networks,
+    set_counters,
+    set_discounted_rewards,
+    set_memory,
+    weights_of,
+)
+from mjtrain.learning.rsl_rl.ppo import Ppo
+from mjtrain.learning.rsl_rl.vec_env import pack
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+
+
+class RslRlAlgorithm:
+    """`learning.algorithm.Algorithm` with one of RSL-RL's algorithms, or a class that takes the place of one."""
+
+    def __init__(self, context: RankContext, alg: PPO | Distillation) -> None:
+        """Take an algorithm, as `construct.make_algorithm` builds it.
+
+        Args:
+            context: This rank.
+            alg: The algorithm.
+        """
+        self.networks = list_networks(alg)
+        """Its networks by name, not compiled: actor, and critic or teacher."""
+        own = Collectives(context.device)  # for an algorithm that brings none
+        self.collectives = alg.collectives if isinstance(alg, Ppo | Distillation) else own
+        """What the ranks sum while they learn."""
+        self._alg = alg
+        self._context = context
+        self._packed: tuple[Observations | None, TensorDict | None] = (None, None)
+        if context.is_distributed and isinstance(alg, Ppo | Distillation):
+            learning = [network for name, network in self.networks.items() if name != "teacher"]
+            synchronise_normalisers(learning, self.collectives)
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size of the optimiser now."""
+        return self._alg.learning_rate
+
+    def begin(self) -> None:
+        """Switch to training; raises a RequestError if a distillation has no teacher."""
+        if self._context.is_main and isinstance(self._alg, Distillation) and not self._alg.teacher_loaded:
+            raise RequestError("--agent.algorithm.teacher-run: the teacher is not there any more, nor in a checkpoint")
+        self._alg.train_mode()
+
+    def broadcast(self) -> None:
+        """Give all ranks the networks of rank 0."""
+        self._alg.broadcast_parameters()
+
+    def act(self, observations: Observations) -> torch.Tensor:
+        """Sample actions; see `Algorithm`."""
+        return self._alg.act(self._pack(observations))
+
+    def process_env_step(
+        self, observations: Observations, rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor
+    ) -> None:
+        """Keep what came of the actions; see `Algorithm`."""
+        extras = {"time_outs": truncated}
+        self._alg.process_env_step(self._pack(observations), rewards, terminated | truncated, extras)
+
+    def _pack(self, observations: Observations) -> TensorDict:
+        """Return observations as RSL-RL sees them. Those after a step are those before the next one."""
+        if self._packed[0] is not observations:
+            self._packed = (observations, pack(observations))
+        assert self._packed[1] is not None
+        return self._packed[1]
+
+    def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:
+        """Compute the returns; see `Algorithm`."""
+        self._alg.compute_returns(self._pack(observations))
+        storage = self._alg.storage
+        if isinstance(self._alg, PPO):
+            return {"rewards or values": storage.returns, "actions": storage.actions}
+        return {"the teacher's actions": storage.privileged_actions, "actions": storage.actions}
+
+    def rollout_observations(self) -> Mapping[str, torch.Tensor]:
+        """Return the observations of the rollout by group, shape (num_steps, num_envs, ...)."""
+        return self._alg.storage.observations  # pyright: ignore[reportReturnType]
+
+    def update(self) -> dict[str, float]:
+        """Learn from the rollout, and return the losses."""
+        return self._alg.update()
+
+    def pop_means(self) -> dict[str, torch.Tensor | float | None]:
+        """Return the KL divergence since the last call, and the standard deviation of actions."""
+        policy = self._alg.get_policy()
+        return {
+            "kl": self._alg.pop_kl() if isinstance(self._alg, Ppo) else None,
+            "action_std": None if policy.distribution is None else policy.output_std.mean(),
+        }
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield all parameters by name."""
+        for name, network in self.networks.items():
+            for part, parameter in network.named_parameters():
+                yield f"the {name}'s {part}", parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, normalisers and optimiser, and what is counted."""
+        counters = get_counters(self._alg)
+        return self._alg.save() | ({"counters": counters} if counters else {})
+
+    def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
+        """Continue from a checkpoint; see `Algorithm`."""
+        load_networks(self._alg, content, path, self.networks, optimizer=True)
+        self._alg.learning_rate = content["learning_rate"]
+        set_counters(self._alg, content.get("counters", {}))
+
+    def load_weights(self, content: dict[str, Any], path: Path) -> None:
+        """Take the networks of a checkpoint; see `Algorithm`."""
+        load_networks(self._alg, content, path, weights_of(self._alg, content), optimizer=False)
+
+    def rank_state(self) -> dict[str, Any]:
+        """Return what recurrent networks remember, and the sums of this rank's RND rewards."""
+        rewards = get_discounted_rewards(self._alg)
+        return {"memory": get_memory(self.networks)} | ({} if rewards is None else {"rnd_rewards": rewards})
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Restore what `rank_state` returned."""
+        set_memory(self.networks, state.get("memory", {}), self._context.device)
+        set_discounted_rewards(self._alg, state.get("rnd_rewards"), self._context.device)
+        if isinstance(self._alg, Distillation):
+            self._alg.begin_from_memory()

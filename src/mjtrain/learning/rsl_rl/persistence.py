@@ -1,0 +1,135 @@
+"""How the networks of a checkpoint get back into the algorithm."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.algorithms import PPO
+from rsl_rl.extensions import RandomNetworkDistillation
+from rsl_rl.models import MLPModel
+from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
+
+from mjtrain.learning.rsl_rl.distillation import Distillation
+from mjtrain.learning.rsl_rl.mini_batches import keep_fused
+from mjtrain.runtime.errors import RequestError
+
+
+def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a checkpoint from which another run starts: all networks that learn.
+
+    What a distillation has taught has no critic; then it is the actor alone.
+    """
+    alone = isinstance(algorithm, Distillation) or "teacher_state_dict" in content
+    return ("actor",) if alone else ("actor", "critic")
+
+
+def load_networks(
+    algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
+) -> None:
+    """Load parts of a checkpoint into an algorithm.
+
+    Args:
+        algorithm: Takes them.
+        content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
+            its step counters on the CPU, where reading them does not wait for a GPU.
+        path: Where it comes from, for messages.
+        networks: Names of the networks to load.
+        optimizer: Whether to load the optimiser too.
+
+    Raises:
+        RequestError: It does not fit; the message names the first tensor that differs.
+    """
+    mine = algorithm.save()
+    for part in networks:
+        key = f"{part}_state_dict"
+        if key not in content:
+            raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
+        theirs = {name: tuple(value.shape) for name, value in content[key].items()}
+        ours = {name: tuple(value.shape) for name, value in mine[key].items()}
+        for name in [*ours, *theirs]:
+            if theirs.get(name) != ours.get(name):
+                raise RequestError(
+                    f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
+                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                )
+    if optimizer and "optimizer_state_dict" in content:
+        keep_fused(content["optimizer_state_dict"], algorithm.optimizer)
+    parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
+    try:
+        algorithm.load(content, parts, strict=True)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
+
+
+def get_counters(algorithm: PPO | Distillation) -> dict[str, int]:
+    """Return counts that the future of all ranks depends on: the updates of a distillation, the env steps of an RND.
+
+    The weight of the rewards of random network distillation may follow a schedule of env steps.
+    """
+    if isinstance(algorithm, Distillation):
+        return {"num_updates": algorithm.num_updates}
+    rnd = _rnd_of(algorithm)
+    return {} if rnd is None else {"rnd_env_steps": rnd.update_counter}
+
+
+def set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> None:
+    """Restore what `get_counters` returned; what is missing, as in files of earlier versions, starts at zero."""
+    if isinstance(algorithm, Distillation):
+        algorithm.num_updates = counters.get("num_updates", 0)
+    rnd = _rnd_of(algorithm)
+    if rnd is not None:
+        rnd.update_counter = counters.get("rnd_env_steps", 0)
+
+
+def get_discounted_rewards(algorithm: PPO | Distillation) -> torch.Tensor | None:
+    """Return the discounted sum of each environment's RND rewards, from which their scale is estimated.
+
+    Shape (num_envs,). None where there is none, or none yet.
+    """
+    normaliser = _reward_normaliser_of(algorithm)
+    return None if normaliser is None else normaliser.disc_avg.avg
+
+
+def set_discounted_rewards(algorithm: PPO | Distillation, sums: torch.Tensor | None, device: str) -> None:
+    """Restore what `get_discounted_rewards` returned."""
+    normaliser = _reward_normaliser_of(algorithm)
+    if normaliser is not None:
+        restored: Any = None if sums is None else sums.to(device, copy=True)
+        normaliser.disc_avg.avg = restored
+
+
+def _rnd_of(algorithm: Any) -> RandomNetworkDistillation | None:
+    return getattr(algorithm, "rnd", None)
+
+
+def _reward_normaliser_of(algorithm: Any) -> EmpiricalDiscountedVariationNormalization | None:
+    rnd = _rnd_of(algorithm)
+    normaliser = None if rnd is None else rnd.reward_normalizer
+    return normaliser if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
+
+
+def get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]]:
+    """Return the hidden states of networks by name: of a GRU one tensor, of an LSTM two; nothing for other networks.
+
+    Each is of shape (num_layers, num_envs, hidden_dim).
+    """
+    states = {name: network.get_hidden_state() for name, network in networks.items()}
+    return {
+        name: list(state) if isinstance(state, tuple) else [state]
+        for name, state in states.items()
+        if state is not None
+    }
+
+
+def set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
+    """Restore what `get_memory` returned, for networks of the same kind and as many environments.
+
+    Args:
+        networks: By name.
+        memory: Hidden states; a network that is not in it forgets what it remembers.
+        device: Torch device of the networks.
+    """
+    for name, network in networks.items():
+        state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))
+        network.reset(hidden_state=state[0] if len(state) == 1 else state or None)

@@ -1,0 +1,156 @@
+"""A trained actor, for use without training."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from rsl_rl.models import MLPModel
+from rsl_rl.utils import resolve_class
+from tensordict import TensorDict
+
+from mjtrain.config import AgentConfig, DistillationConfig, PpoConfig, merge_settings, to_plain
+from mjtrain.learning.rsl_rl.auxiliary import without_head
+from mjtrain.learning.rsl_rl.cnn_model import CnnModel
+from mjtrain.learning.rsl_rl.networks import resolve_model
+from mjtrain.runs.checkpoint import CheckpointError
+from mjtrain.runtime.errors import RequestError
+
+
+class ActorPolicy:
+    """`learner.Policy` with RSL-RL's actor: the mean action, no exploration noise, the normaliser inside."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        observations: dict[str, torch.Tensor],
+        num_actions: int,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Build the network.
+
+        Args:
+            config: What it was trained with.
+            observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
+                height, width) for images.
+            num_actions: Size of an action.
+            settings: RSL-RL's own, with which it was trained.
+
+        Raises:
+            RequestError: The network asks for an observation group that the environment does not have.
+        """
+        groups = config.obs_groups["actor"]
+        for group in groups:
+            if group not in observations:
+                raise RequestError(
+                    f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
+                )
+        plain = to_plain(config)
+        own = settings.get("student" if isinstance(config.algorithm, DistillationConfig) else "actor", {})
+        make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
+        supervised = _find_supervised_group(config)
+        self.estimated_group = supervised if supervised in observations else None
+        """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""
+        if self.estimated_group is not None:
+            options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
+        first = next(iter(observations.values()))
+        seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
+        self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
+        """RSL-RL's model."""
+        self.network.eval()
+        self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
+        """Shape of one environment's observation in each group that the network reads, in order."""
+        self.dtypes = {group: observations[group].dtype for group in groups}
+        """Type of each of these groups."""
+        self.iteration = 0
+        """Iteration of the training at which the weights were saved."""
+
+    def load(self, content: dict[str, Any], path: Path) -> None:
+        """Take the weights of a checkpoint; nothing changes if they do not fit.
+
+        Args:
+            content: What `checkpoint.load_checkpoint` returned, on any device.
+            path: Where it comes from, for messages.
+
+        Raises:
+            CheckpointError: It has no actor, or one of other sizes.
+        """
+        weights = content.get("actor_state_dict")
+        if weights is None:
+            raise CheckpointError(f"checkpoint {path}: has no actor; it is no checkpoint of a training")
+        if self.estimated_group is None:
+            weights = without_head(weights)
+        theirs = {name: tuple(value.shape) for name, value in weights.items()}
+        ours = {name: tuple(value.shape) for name, value in self.network.state_dict().items()}
+        for name in [*ours, *theirs]:
+            if theirs.get(name) != ours.get(name):
+                raise CheckpointError(
+                    f"checkpoint {path}: does not fit the networks of this run: actor {name} has shape "
+                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
+                )
+        self.network.load_state_dict(weights)
+        self.iteration = content.get("iter", 0)
+
+    @torch.inference_mode()
+    def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
+        first = next(iter(observations.values()))
+        return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
+
+    @torch.inference_mode()
+    def estimate(self) -> torch.Tensor:
+        """Return what the images of the last call tell of `estimated_group`, shape (num_envs, size)."""
+        network: Any = self.network
+        return network.auxiliary_head.estimate(network.image_latent)
+
+    @torch.inference_mode()  # in which the memory was made
+    def reset(self, done: torch.Tensor) -> None:
+        """Reset the memory of the masked worlds, for networks that have one. Boolean, shape (num_envs,)."""
+        self.network.reset(done)
+
+    def to_onnx_module(self) -> torch.nn.Module:
+        """Return a module for torch.onnx.export; see `learner.Policy`."""
+        network = self._stateless()
+        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_onnx(verbose=False)
+        return module.cpu().eval()
+
+    def to_script_module(self) -> torch.nn.Module:
+        """Return a module for torch.jit; see `learner.Policy`."""
+        network = self._stateless()
+        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_jit()
+        return module.cpu().eval()
+
+    @property
+    def _sees(self) -> bool:
+        return any(len(shape) > 1 for shape in self.inputs.values())
+
+    def _stateless(self) -> MLPModel:
+        if self.network.is_recurrent:
+            kind = type(self.network).__name__
+            raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
+        return self.network
+
+
+def _find_supervised_group(config: AgentConfig) -> str:
+    return config.algorithm.auxiliary_cfg.group if isinstance(config.algorithm, PpoConfig) else ""
+
+
+class _Positional(torch.nn.Module):
+    """A network with its observations as positional inputs: the flat groups side by side, if any, and each image."""
+
+    def __init__(self, network: MLPModel, inputs: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network)
+        if isinstance(self.network, CnnModel):
+            self.network.auxiliary_head = None  # what acts does not need it
+        self._flat = {group: shape[0] for group, shape in inputs.items() if len(shape) == 1}
+        self._images = [group for group, shape in inputs.items() if len(shape) > 1]
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return the mean actions, shape (batch, num_actions)."""
+        flat = inputs[0].split(list(self._flat.values()), dim=1) if self._flat else ()
+        images = inputs[1:] if self._flat else inputs
+        observations = dict(zip([*self._flat, *self._images], [*flat, *images], strict=True))
+        return self.network(observations)

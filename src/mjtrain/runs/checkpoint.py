@@ -1,0 +1,256 @@
+"""Checkpoint files: written atomically, with a checksum, and read without running code.
+
+A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of everything before it, which
+`torch.load` does not mind.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from mjtrain.config import DEFAULT_LEARNER
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+
+FORMAT = 1
+"""Number of the format that is written today, under the key "format"."""
+
+
+def upgrade(content: dict[str, Any]) -> dict[str, Any]:
+    """Turn the content of a checkpoint of any earlier format into today's.
+
+    Args:
+        content: As it was saved; not changed. Without a "format" it is of format 0.
+
+    Raises:
+        ValueError: A newer version of mjtrain wrote it; the message says so.
+    """
+    number = content.get("format", 0)
+    if not isinstance(number, int) or not 0 <= number <= FORMAT:
+        raise ValueError(f"has format {number}, and this version of mjtrain reads up to {FORMAT}; update mjtrain")
+    for reader in _READERS[number:]:
+        content = reader(content)
+    return content
+
+
+def _from_0(content: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 has the same content as format 0, and says which format it is."""
+    return {**content, "format": 1}
+
+
+_READERS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (_from_0,)
+"""The reader at index n turns format n into format n + 1."""
+
+MAGIC = b"\nmjtrain sha256:"
+_TRAILER_SIZE = len(MAGIC) + hashlib.sha256().digest_size
+_CHUNK_SIZE = 1 << 20
+
+
+class CheckpointError(RequestError):
+    """A file is not a complete checkpoint of plain values."""
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint atomically: the file is either the old one or the complete new one.
+
+    Args:
+        path: File to write.
+        content: Tensors, numbers, strings, and lists and dictionaries of them.
+
+    Raises:
+        OSError: It could not be written; the file that was there before is unchanged.
+    """
+    import torch
+
+    partial = partial_path(path)
+    try:
+        with partial.open("wb") as file:
+            writer = _HashingWriter(file)
+            try:
+                torch.save(content, writer)  # pyright: ignore[reportArgumentType]
+            except RuntimeError:
+                if writer.error is None:
+                    raise
+                raise writer.error from None  # torch only reports that its stream failed
+            file.write(MAGIC + writer.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def partial_path(path: Path) -> Path:
+    """Name the file that a checkpoint is written to before it gets its name."""
+    return path.with_name(f".{path.name}.partial")
+
+
+class _HashingWriter(io.RawIOBase):
+    """Passes bytes on and hashes them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write a piece; each one counts as progress, since a large file on a slow disk takes long."""
+        heartbeat.beat()
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self._hash.update(data)
+        return len(data)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of everything written so far."""
+        return self._hash.digest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_checkpoint(path: Path) -> bytes:
+    """Read a file and verify its checksum.
+
+    Returns:
+        The bytes, for `parse_checkpoint`.
+
+    Raises:
+        CheckpointError: There is no such file, or its checksum is missing or wrong.
+    """
+    data = _read(path)
+    body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
+    if not trailer.startswith(MAGIC):
+        raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of mjtrain (it ends without a checksum)")
+    if hashlib.sha256(body).digest() != trailer[len(MAGIC) :]:
+        raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
+    return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"checkpoint {path}: no such file") from None
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
+
+
+def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
+    """Turn the bytes of a checkpoint of any format into its content in the current one, without running code.
+
+    Args:
+        data: The bytes.
+        path: The file they were read from, for messages.
+        device: Torch device for the tensors.
+
+    Raises:
+        CheckpointError: They are not a complete checkpoint of plain values, or a newer version of mjtrain wrote them.
+    """
+    import torch
+
+    try:
+        content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except Exception as error:  # a broken archive can raise anything
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
+    try:
+        return upgrade(content)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
+
+
+def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
+    """Read a checkpoint, with or without a checksum; see `read_checkpoint` and `parse_checkpoint`."""
+    data = _read(path)
+    if data[-_TRAILER_SIZE:].startswith(MAGIC):
+        read_checkpoint(path)
+    return parse_checkpoint(data, path, device)
+
+
+def recorded_learner(content: dict[str, Any]) -> str:
+    """Return the name of the learner that wrote the content of a checkpoint; earlier versions had only RSL-RL."""
+    return content.get("learner", DEFAULT_LEARNER)
+
+
+def checkpoint_path(run_dir: Path, iteration: int) -> Path:
+    """Name the checkpoint of an iteration."""
+    return run_dir / f"model_{iteration}.pt"
+
+
+def checkpoint_iteration(path: Path) -> int:
+    """Read the iteration from a checkpoint's name."""
+    return int(path.stem.removeprefix("model_"))
+
+
+def list_checkpoints(run_dir: Path) -> list[Path]:
+    """Return a run's checkpoints, valid or not, the newest first."""
+    paths = [path for path in run_dir.glob("model_*.pt") if re.fullmatch(r"model_\d+\.pt", path.name)]
+    return sorted(paths, key=checkpoint_iteration, reverse=True)
+
+
+def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
+    """Find the newest checkpoint of a run whose checksum is right.
+
+    Returns:
+        The file, or None; and a line for each newer file that says why it is not valid.
+    """
+    problems = []
+    for path in list_checkpoints(run_dir):
+        try:
+            verify_checkpoint(path)
+        except CheckpointError as error:
+            problems.append(str(error))
+        else:
+            return path, problems
+    return None, problems
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Verify a file's checksum as `read_checkpoint` does, in little memory."""
+    try:
+        size = path.stat().st_size - _TRAILER_SIZE
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while size > 0 and (chunk := file.read(min(size, _CHUNK_SIZE))):
+                digest.update(chunk)
+                size -= len(chunk)
+            trailer = file.read()
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
+    if trailer != MAGIC + digest.digest():
+        raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
+
+
+def prune_checkpoints(run_dir: Path, keep: int | None, best: int | None = None) -> None:
+    """Delete all but the newest checkpoints of a run, and partial files of interrupted saves.
+
+    Args:
+        run_dir: The run. Its newest checkpoint must be known to be valid.
+        keep: How many to keep; None keeps all.
+        best: Iteration of one more that is kept.
+    """
+    stale = list(run_dir.glob(".model_*.pt.partial"))
+    if keep is not None:
+        stale += [path for path in list_checkpoints(run_dir)[keep:] if checkpoint_iteration(path) != best]
+    for path in stale:
+        with contextlib.suppress(OSError):  # a stale file does no harm
+            path.unlink()

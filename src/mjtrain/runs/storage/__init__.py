@@ -1,0 +1,18 @@
+"""Checkpoints in object storage: `{url}/latest.json` names a complete object beside it.
+
+Nothing here is imported by a run that has no --checkpoint-url and does not resume from a URL.
+"""
+
+from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.store import StorageError, check_url, is_url
+from mjtrain.runs.storage.uploader import Uploader, UploadEvent
+
+__all__ = [
+    "StorageError",
+    "UploadEvent",
+    "Uploader",
+    "check_url",
+    "fetch_checkpoint",
+    "find_stored_iteration",
+    "is_url",
+]

@@ -1,0 +1,134 @@
+"""Download the newest valid checkpoint from object storage."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, write_best
+from mjtrain.runs.checkpoint import CheckpointError, checkpoint_path, verify_checkpoint
+from mjtrain.runs.storage.publish import read_latest
+from mjtrain.runs.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
+from mjtrain.runs.storage.store import Storage
+
+
+def find_stored_iteration(url: str) -> int:
+    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified.
+
+    Raises:
+        StorageError: The storage cannot be reached.
+    """
+    storage = Storage(url)
+    return max((object_iteration(name) or 0 for name in storage.list_objects()), default=0)
+
+
+def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
+    """Download the newest valid checkpoint below a URL, with the params and the robot of its run, and the best one.
+
+    Args:
+        url: As `check_url` returns it.
+        run_dir: An existing folder, for `model_{iteration}.pt`, `params/` and `robot/`; params and robots that are
+            there already stay.
+
+    Returns:
+        The file, None if there is no valid checkpoint; and a line for each problem found.
+
+    Raises:
+        StorageError: The storage cannot be reached.
+    """
+    storage = Storage(url)
+    latest, version = read_latest(storage)
+    objects = storage.list_objects()
+    names = newest_first(list(objects), latest)
+    problems = _compare(url, latest, names, is_damaged=latest is None and version is not None)
+    for name in names:
+        iteration = object_iteration(name)
+        assert iteration is not None
+        path = checkpoint_path(run_dir, iteration)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            problem = _download(storage, name, objects[name], partial)
+            if problem is None:
+                partial.replace(path)
+                _fetch_params(storage, list(objects), run_dir)
+                _fetch_robot(storage, objects, run_dir)
+                return path, problems + _fetch_best(storage, names, objects, run_dir)
+        finally:
+            partial.unlink(missing_ok=True)
+        problems.append(f"passed over {url}/{name}: {problem}")
+    return None, problems
+
+
+def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: bool) -> list[str]:
+    """Describe how latest.json differs from the stored objects."""
+    if is_damaged:
+        return [f"{url}/{LATEST} is damaged: using the newest valid checkpoint beside it"]
+    if latest is None:
+        return [f"{url}/{LATEST} is missing: using the newest valid checkpoint"] if names else []
+    if latest.object not in names:
+        return [f"{url}/{LATEST} names {latest.object}, which is not stored: using the newest valid checkpoint"]
+    if names[0] != latest.object:
+        return [f"{url}/{LATEST} names {latest.object}, but {names[0]} is newer"]
+    return []
+
+
+def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
+    """Download an object; return what is wrong with it, or None."""
+    try:
+        sha256 = storage.download(name, size, path)
+    except FileNotFoundError:
+        return "it was deleted during the download"
+    if not has_content(name, sha256):
+        return f"its SHA-256 is {sha256[:16]}…, which is not the one in its name"
+    try:
+        verify_checkpoint(path)
+    except CheckpointError:
+        return "it is not a complete checkpoint"
+    return None
+
+
+def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run_dir: Path) -> list[str]:
+    """Download the best checkpoint, if one is recorded there; return a line if it cannot be had."""
+    content = storage.read(BEST_FILE)
+    best = None if content is None else parse_best(content[0])
+    if best is None:
+        return []
+    path = checkpoint_path(run_dir, best.iteration)
+    candidates = [name for name in names if object_iteration(name) == best.iteration]
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if not path.exists() and (not candidates or _download(storage, candidates[0], objects[candidates[0]], partial)):
+            return [f"the best checkpoint, {path.name}, is not stored at {storage.url}"]
+        if not path.exists():
+            partial.replace(path)
+        write_best(run_dir, best)
+    finally:
+        partial.unlink(missing_ok=True)
+    return []
+
+
+def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
+    """Download the params. They are useful but not needed, so a failed write is no error."""
+    for name in names:
+        path = run_dir / name
+        if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():
+            content = storage.read(name)
+            if content is not None:
+                path.parent.mkdir(exist_ok=True)
+                with contextlib.suppress(OSError):
+                    path.write_bytes(content[0])
+
+
+def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
+    """Download the run's copy of its robot."""
+    for name, size in objects.items():
+        path = run_dir / name
+        if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
+            partial = path.with_name(f".{path.name}.partial")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                storage.download(name, size, partial)
+                partial.replace(path)
+            except FileNotFoundError:
+                continue  # another writer deleted it
+            finally:
+                partial.unlink(missing_ok=True)

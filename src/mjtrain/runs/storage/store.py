@@ -1,0 +1,321 @@
+"""Objects below a URL, by name; the only module that uses obstore."""
+
+import configparser
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+
+_SETTINGS = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+    "region": "region",
+    "endpoint_url": "endpoint",
+}
+_KEYS = ("access_key_id", "secret_access_key", "session_token")
+_SECRET_NAME = re.compile(r"secret|token|password|credential|(^|_)(key|sas|access_key)(_|$)", re.IGNORECASE)
+_FROM_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+
+
+def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Read the settings that the environment does not give from AWS's files.
+
+    Args:
+        environ: Environment variables, which win over the files. AWS_PROFILE and the paths of the files are among them.
+        home: Home directory of the user.
+
+    Returns:
+        Options of obstore's S3Store; empty if there is no file.
+    """
+    options = {}
+    profile = environ.get("AWS_PROFILE", "default")
+    for variable, name, section in (
+        ("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile),
+    ):
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(Path(environ.get(variable, home / ".aws" / name)).expanduser())
+        except configparser.Error:
+            continue
+        if parser.has_section(section):
+            options |= {_SETTINGS[key]: value for key, value in parser.items(section) if key in _SETTINGS}
+    if any(environ.get(name) for name in _FROM_ENVIRONMENT):
+        options = {key: value for key, value in options.items() if key not in _KEYS}
+    if environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
+        options.pop("region", None)
+    for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):  # the last one that is set wins
+        if environ.get(name):
+            options["endpoint"] = environ[name]
+    return options
+
+
+def scrub(message: str, options: Mapping[str, str]) -> str:
+    """Turn an error's text into one line without the secrets in the environment and in these options."""
+    line, _, xml = message.partition("\n\nDebug source")[0].partition("<?xml")
+    explained = re.search(r"<Message>(.*?)</Message>", xml, re.DOTALL)
+    line = " ".join(f"{line} {explained[1] if explained else ''}".split())
+    for name, value in {**os.environ, **options}.items():
+        if len(value) >= 8 and _SECRET_NAME.search(name):
+            line = line.replace(value, "***")
+    return line[:500]
+
+
+class StorageError(RuntimeError):
+    """The storage cannot be reached or reports an error. The message is one line without secrets."""
+
+
+class ConflictError(StorageError):
+    """Another writer changed the object after it was read."""
+
+
+SCHEMES = ("s3", "gs", "az", "file")
+
+
+def is_url(text: object) -> bool:
+    """Return whether a value is a URL and not a path."""
+    return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def check_url(flag: str, url: str) -> str:
+    """Check a URL and return it without a trailing slash.
+
+    Args:
+        flag: The flag that gave it, for messages.
+        url: scheme://bucket/prefix.
+
+    Raises:
+        RequestError: The scheme is not supported, the URL carries credentials (which the message does not repeat), or
+            obstore is not installed.
+    """
+    scheme, _, rest = url.partition("://")
+    allowed = ", ".join(f"{name}://" for name in SCHEMES)
+    if not is_url(url) or scheme not in SCHEMES:
+        shown = f"{scheme}://…" if "@" in url else url
+        raise RequestError(f"{flag} {shown}: give a URL that begins with one of {allowed}")
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise RequestError(
+            f"{flag} {scheme}://…: must not carry credentials or a query; set them in the environment, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the machine's own configuration"
+        )
+    if scheme == "file" and (parts.netloc or not parts.path.strip("/")):
+        raise RequestError(f"{flag} {url}: give an absolute path, as in file:///data/runs/one")
+    if scheme != "file" and not parts.netloc:
+        raise RequestError(f"{flag} {url}: names no bucket; give {scheme}://bucket/prefix")
+    if importlib.util.find_spec("obstore") is None:
+        raise RequestError(f"{flag} {url}: needs obstore; install mjtrain[storage], or `uv sync --extra storage`")
+    return f"{scheme}://{rest.rstrip('/')}"
+
+
+PIECE_SIZE = 5 << 20
+"""Bytes of one request; larger objects go and come in several, each with time-outs and retries of its own."""
+
+_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
+_RETRIES = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=30),
+    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True)
+class Version:
+    """Which of the contents that an object has had was read."""
+
+    e_tag: str | None
+    version: str | None
+
+
+class Storage:
+    """What is stored below a URL. Every method raises StorageError where the storage fails."""
+
+    def __init__(self, url: str) -> None:
+        """Prepare the client. Nothing is sent.
+
+        Args:
+            url: As `check_url` returns it.
+        """
+        from obstore import store
+
+        self.url = url
+        self._options: dict[str, str] = {}
+        self._folder: Path | None = None
+        settings: dict[str, Any] = {}
+        scheme = urlsplit(url).scheme
+        if scheme == "file":
+            self._folder = Path(unquote(urlsplit(url).path))
+        elif scheme == "s3":
+            self._options = s3_options(os.environ, Path.home())
+            plain_http = self._options.get("endpoint", "").startswith("http://")  # only if the user asks for it
+            settings = {"config": self._options, "client_options": {**_CLIENT, "allow_http": plain_http}}
+        else:
+            settings = {"client_options": _CLIENT}
+        if scheme != "file":
+            settings["retry_config"] = _RETRIES
+
+        def make() -> Any:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                return store.LocalStore(self._folder)
+            return store.from_url(url, **settings)
+
+        self._store = self._attempt(make)
+
+    def read(self, name: str) -> tuple[bytes, Version] | None:
+        """Return a small object's content and version; None if there is no such object."""
+        import obstore
+
+        def get() -> tuple[bytes, Version]:
+            found = obstore.get(self._store, name)
+            return bytes(found.bytes()), Version(found.meta["e_tag"], found.meta["version"])
+
+        try:
+            return self._attempt(get)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, content: bytes, version: Version | None) -> None:
+        """Write a small object if it is still the version that was read.
+
+        Args:
+            name: Which object.
+            content: Its new content.
+            version: The version that `read` returned; None if there was no such object.
+
+        Raises:
+            ConflictError: It is another version.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create"
+        if version is not None:
+            mode = {key: value for key, value in asdict(version).items() if value is not None}
+
+        def put() -> None:
+            with self._lock():
+                if self._folder is not None and version is not None:  # a file system has no conditional writes
+                    now = self.read(name)
+                    if now is None or now[1] != version:
+                        raise ConflictError(f"{self.url}/{name} was changed by another writer")
+                    obstore.put(self._store, name, content)
+                else:
+                    obstore.put(self._store, name, content, mode=mode)
+
+        try:
+            self._attempt(put)
+        except (AlreadyExistsError, PreconditionError):
+            raise ConflictError(f"{self.url}/{name} was changed by another writer") from None
+        except FileNotFoundError as error:
+            raise StorageError(str(error)) from None
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Be the only writer, on a file system."""
+        if self._folder is None:
+            yield
+            return
+        with (self._folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def upload(self, name: str, file: IO[bytes]) -> None:
+        """Store a file's content; the object becomes visible when it is complete."""
+        import obstore
+
+        file.seek(0)
+        try:
+            self._attempt(lambda: obstore.put(self._store, name, file, chunk_size=PIECE_SIZE, max_concurrency=2))
+        except FileNotFoundError as error:
+            raise StorageError(str(error)) from None
+
+    def download(self, name: str, size: int, path: Path) -> str:
+        """Write an object's content to a file and return its SHA-256 in hexadecimal.
+
+        Args:
+            name: Which object.
+            size: Its size in bytes.
+            path: Where to.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+        """
+        import obstore
+
+        digest = hashlib.sha256()
+        with path.open("wb") as file:
+            for begin in range(0, size, PIECE_SIZE):
+                end = min(begin + PIECE_SIZE, size)
+                piece = self._attempt(
+                    lambda start=begin, end=end: obstore.get_range(self._store, name, start=start, end=end)
+                )
+                heartbeat.beat()
+                digest.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        return digest.hexdigest()
+
+    def size(self, name: str) -> int | None:
+        """Return an object's size in bytes; None if there is no such object."""
+        import obstore
+
+        try:
+            return self._attempt(lambda: obstore.head(self._store, name)["size"])
+        except FileNotFoundError:
+            return None
+
+    def list_objects(self) -> dict[str, int]:
+        """Return the names of all objects below the URL, with their sizes in bytes."""
+        import obstore
+
+        def collect() -> dict[str, int]:
+            return {meta["path"]: meta["size"] for page in obstore.list(self._store) for meta in page}
+
+        try:
+            return self._attempt(collect)
+        except FileNotFoundError:
+            return {}
+
+    def delete(self, names: list[str]) -> None:
+        """Delete objects; missing ones are no error."""
+        import obstore
+
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self._attempt(lambda name=name: obstore.delete(self._store, name))
+
+    def _attempt(self, action: Callable[[], ValueT]) -> ValueT:
+        """Call an action, and turn its errors into a StorageError of one line without secrets."""
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            return action()
+        except (AlreadyExistsError, PreconditionError, StorageError):
+            raise
+        except (BaseError, OSError, NotImplementedError, ValueError) as error:
+            if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+                raise StorageError(f"{self.url}: the bucket does not exist") from None
+            if isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(scrub(str(error), self._options)) from None
+            raise StorageError(scrub(str(error), self._options)) from None

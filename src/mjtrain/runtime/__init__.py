@@ -1,0 +1,1 @@
+"""What every part of a process may use: errors, the rank, the heartbeat, lazy imports."""

@@ -1,0 +1,90 @@
+"""Events of a run between iterations, in its metrics.jsonl."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mjtrain.runtime.errors import INJECTED, RequestError
+
+
+def write_event(run_dir: Path, event: str, **fields: Any) -> None:
+    """Append a line about something that happened between iterations to a run's metrics.jsonl."""
+    path = run_dir / "metrics.jsonl"
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write((("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+@contextlib.contextmanager
+def end_recorded(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """Record the end of a run as an event: how the with block is left, unless the request was refused.
+
+    A disk that is full changes nothing else.
+
+    Yields:
+        Plain values that the event of an end without an error has too; empty at first.
+    """
+    more: dict[str, Any] = {}
+    try:
+        yield more
+    except RequestError:
+        raise
+    except BaseException as error:
+        _write_end(run_dir, _describe_end(error))
+        raise
+    _write_end(run_dir, {"how": "done", **more})
+
+
+def _write_end(run_dir: Path, end: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        write_event(run_dir, "end", **end, time=time.time())
+
+
+def _describe_end(error: BaseException) -> dict[str, Any]:
+    """Say how a run ended that ended with this exception, see `launcher.ipc.signals.leave`."""
+    if isinstance(error, KeyboardInterrupt):
+        return {"how": "stopped", "signal": "SIGINT"}
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
+        return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
+    text = next(iter(str(error).strip().splitlines()), "")
+    name = "" if type(error).__name__ == "RankFailedError" else type(error).__name__
+    cause = ": ".join(filter(None, (name, text)))
+    if INJECTED not in cause:  # an exception of the rank's own; the launcher's note on it knows
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        cause += next(iter(re.findall(rf"^FAILED: .*(; {INJECTED}.*)$", notes, re.MULTILINE)), "")
+    return {"how": "failed", "cause": cause}
+
+
+def mark_injected(run_dir: Path) -> str:
+    """Return words for a cause, if faults were injected (--inject-fault) since the run was last started; else none."""
+    path = run_dir / "metrics.jsonl"
+    faults: list[str] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):  # cut short by the failure
+            row = json.loads(line)
+            if row.get("event") in ("restart", "end"):
+                faults.clear()
+            elif row.get("event") == "fault":
+                faults.append(row["fault"])
+    return f"; {INJECTED}{' and '.join(dict.fromkeys(faults))}" if faults else ""
+
+
+def last_iteration(run_dir: Path) -> int:
+    """Return the last iteration in a run's metrics.jsonl; 0 if there is none."""
+    path = run_dir / "metrics.jsonl"
+    last = 0
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            last = json.loads(line).get("iteration", last) if '"event"' not in line else last
+        except json.JSONDecodeError:
+            continue  # cut short by the failure
+    return last

@@ -1,0 +1,122 @@
+"""What this machine has: packages, GPUs, free memory, and folders that can be written."""
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+
+PACKAGES = (
+    "mjtrain",
+    "torch",
+    "torchrunx",
+    "rsl-rl-lib",
+    "tensordict",
+    "mujoco",
+    "mujoco-warp",
+    "warp-lang",
+    "numpy",
+    "cloudpickle",
+    "mjtrain-learners",
+    "rl-games",
+    "skrl",
+)
+"""Packages on which a run depends. They must be the same on every host of a job, and are recorded with each run."""
+
+
+def installed_packages() -> dict[str, str | None]:
+    """Return the versions of `PACKAGES` here; None for a package that is missing."""
+    return {package: _version(package) for package in PACKAGES}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def count_gpus() -> int:
+    """Count the GPUs that CUDA sees under the variables of this process."""
+    import torch  # seconds of import, which not every command needs
+
+    return torch.cuda.device_count()
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a folder can be written, or created if it does not exist yet."""
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK)
+
+
+def available_memory() -> int:
+    """Return how many bytes of RAM programs may still take, here and within the limits of this process's cgroups."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free = [int(found[1]) * 1024] if found else [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for folder in _memory_cgroups():
+        limit, used = (_read_number(folder, names) for names in (_LIMIT_FILES, _USAGE_FILES))
+        if limit is not None and used is not None:
+            free.append(limit - used + _read_cache(folder))
+    return max(0, min(free))
+
+
+_LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
+_USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
+
+
+def _memory_cgroups() -> Iterator[Path]:
+    """Yield this process's cgroups that may limit memory, of either version, and those around them."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers == "" or "memory" in controllers.split(","):
+            root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
+            own = root / name.lstrip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None  # "max" is no limit
+    return None
+
+
+def _read_cache(folder: Path) -> int:
+    """Return how much of a cgroup's memory holds files that the kernel would drop first."""
+    try:
+        found = re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def free_gpu_memory(gpu: str) -> int | None:
+    """Return the free bytes of a GPU as its driver counts them, without initialising CUDA; None if it does not say.
+
+    Args:
+        gpu: Index of the driver, or UUID of a GPU or MIG slice.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    find = pynvml.nvmlDeviceGetHandleByIndex if gpu.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(find(int(gpu) if gpu.isdigit() else gpu)).free)
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def format_bytes(count: int) -> str:
+    """Write bytes with three digits, such as 1.23 GB."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}" if count < 999.5 * factor else f"{count / factor:,.0f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,105 @@
+"""Enter and leave a rank: threads, seeds, device, process group."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.warp_start import warp_on
+
+
+@contextmanager
+def rank_scope(
+    context: RankContext,
+    backend: str | None,
+    rendezvous: "str | dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
+    timeout_s: float = 1800.0,
+) -> Iterator[None]:
+    """Make this process the rank that the context describes, for the length of a with block.
+
+    Args:
+        context: The rank.
+        backend: Backend of the process group; None for no group.
+        rendezvous: Where the ranks find each other: a store that all of them are connected to, or an init_method of
+            torch.distributed.
+        timeout_s: How long a rank waits for the others in a collective, in seconds.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(context.num_threads)
+    _seed(context.seed)
+    with warp_on(context.device):
+        if context.device != "cpu":
+            torch.cuda.set_device(context.device)
+        if backend is not None:
+            with _explaining_absence(context, rendezvous):
+                _join_group(context, backend, rendezvous, timeout_s)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(num_threads)
+        # Not after an exception: the others would report a lost connection before this rank has reported the cause.
+        if backend is not None:
+            dist.destroy_process_group()
+
+
+def _join_group(
+    context: RankContext,
+    backend: str,
+    rendezvous: "str | dist.Store | None",  # pyright: ignore[reportPrivateImportUsage]
+    timeout_s: float,
+) -> None:
+    where = {"init_method": rendezvous} if isinstance(rendezvous, str) else {"store": rendezvous}
+    dist.init_process_group(
+        backend,
+        rank=context.rank,
+        world_size=context.world_size,
+        timeout=timedelta(seconds=timeout_s),
+        # NCCL then connects here, and not in the first collective, so that its errors come at the start.
+        device_id=torch.device(context.device) if backend == "nccl" else None,
+        **where,  # pyright: ignore[reportArgumentType]
+    )
+    if backend == "gloo":
+        dist.barrier()  # a rank that left before all are connected would break the connections of the others
+
+
+@contextmanager
+def _explaining_absence(
+    context: RankContext,
+    rendezvous: "str | dist.Store | None",  # pyright: ignore[reportPrivateImportUsage]
+) -> Iterator[None]:
+    """Add to the error of a store that waits in vain where the ranks were to meet, and what to do."""
+    try:
+        yield
+    except dist.DistStoreError as error:
+        store = rendezvous
+        while isinstance(store, dist.PrefixStore):  # pyright: ignore[reportPrivateImportUsage]
+            store = store.underlying_store
+        if not isinstance(store, dist.TCPStore):  # pyright: ignore[reportPrivateImportUsage]
+            raise
+        first = str(error).partition("\n")[0]
+        error.args = (
+            f"not all {context.world_size} ranks came to {store.host}:{store.port} on the host of rank 0, or could "
+            f"reach each other ({first}): ports between the hosts may be closed; `mjtrain doctor` with the same launch "
+            "flags says which hosts cannot",
+        )
+        raise
+
+
+def leave_group() -> None:
+    """Close the connections of this rank's process group, so that what waits for it in a collective gets an error.
+
+    Nothing happens without a group, or with one over NCCL, where a collective in progress would not notice.
+    """
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # every CUDA device included

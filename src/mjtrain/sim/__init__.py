@@ -1,0 +1,1 @@
+"""MuJoCo: engines, robots, cameras and drawing."""

@@ -1,0 +1,39 @@
+"""The process that draws worlds: reads positions from its standard input, and writes pictures to its standard output.
+
+It is a process of its own, as drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from mjtrain.runtime.processes import die_with_parent
+
+
+def main() -> None:
+    """Draw until standard input ends; the arguments are the model, width and height, and the process to die with."""
+    model_file, width, height, parent = sys.argv[1], *map(int, sys.argv[2:])
+    die_with_parent(parent)
+    pictures = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no picture
+    model = mujoco.MjModel.from_binary_path(model_file)
+    Path(model_file).unlink()
+    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
+    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
+    data = mujoco.MjData(model)
+    with mujoco.Renderer(model, height, width) as renderer:
+        while len(row := sys.stdin.buffer.read(8 * model.nq)) == 8 * model.nq:
+            data.qpos[:] = np.frombuffer(row)
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            mujoco.mj_camlight(model, data)
+            renderer.update_scene(data, 0 if model.ncam else -1)
+            pictures.write(renderer.render().tobytes())
+            pictures.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Sends clips to the render process, and receives its results."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from mjtrain.sim.drawing.video import Clip, Video
+
+
+class RenderError(Exception):
+    """Videos cannot be rendered."""
+
+
+class VideoRenderer:
+    """One child process that renders clips of one model, in order. Close it, or it dies with this process."""
+
+    def __init__(self, model_file: Path, environ: Mapping[str, str], *, hurry: bool = False) -> None:
+        """Start the process.
+
+        Args:
+            model_file: Compiled model, as `engines.robot.save_model` writes it; the process deletes it.
+            environ: Variables on top of this process's own, see `backend.drawing_environ`.
+            hurry: Render at normal priority; else only with CPU time that no other process wants.
+        """
+        self._pending: dict[str, Video] = {}
+        self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._last_output = ""
+        self._model_file = model_file
+        command = [
+            sys.executable,
+            "-m",
+            "mjtrain.sim.drawing.render_worker",
+            str(model_file),
+            str(os.getpid()),
+            str(int(hurry)),
+        ]
+        # A session of its own: Ctrl-C goes to the training only, which then decides about its videos.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **environ},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read_output, name="mjtrain-video", daemon=True)
+        self._reader.start()
+
+    def submit(self, clip: Clip, out: Path, *, gif: bool, size: tuple[int, int], shadows: bool) -> None:
+        """Queue a clip for rendering.
+
+        Args:
+            clip: Positions to render, and images to show beside them.
+            out: The MP4 file; it appears there when it is complete.
+            gif: Also write a GIF.
+            size: Width and height of the world in pixels, even numbers; images are added on its right.
+            shadows: Render shadows and antialias; ten times the work without a GPU.
+
+        Raises:
+            RenderError: The process has ended.
+            OSError: The clip cannot be written.
+        """
+        out.parent.mkdir(parents=True, exist_ok=True)
+        recorded = out.with_name(f".{out.stem}.npz")
+        picture = out.with_name(f".{out.stem}.gif") if gif else None
+        images = {f"images_{number}": frames for number, frames in enumerate(clip.images.values())}
+        np.savez(recorded, allow_pickle=False, qpos=clip.qpos, **images)
+        job = {
+            "name": out.name,
+            "recorded": str(recorded),
+            "streams": [asdict(stream) for stream in clip.images],
+            "out": str(out),
+            "gif": None if picture is None else str(picture),
+            "fps": clip.fps,
+            "width": size[0],
+            "height": size[1],
+            "shadows": shadows,
+        }
+        self._pending[out.name] = Video(path=out, gif=picture, iteration=clip.iteration, cpu_s=0.0)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            recorded.unlink(missing_ok=True)
+            raise RenderError(self._why()) from None
+
+    def poll(self) -> list[Video]:
+        """Return the videos that were finished since the last call; does not wait.
+
+        Raises:
+            RenderError: The process cannot render.
+        """
+        done = []
+        while not self._messages.empty():
+            message = json.loads(self._messages.get())
+            if "error" in message:
+                self._last_output = message["error"]
+                raise RenderError(self._why())
+            video = self._pending.pop(message["done"])
+            done.append(replace(video, cpu_s=message["cpu_s"]))
+        if not done and self._pending and self._process.poll() is not None and not self._reader.is_alive():
+            raise RenderError(self._why())
+        return done
+
+    def finish(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> list[Video]:
+        """Wait for all queued clips; return the videos that were finished since the last `poll`.
+
+        Args:
+            timeout_s: Longest wait, in seconds.
+            beat: Called while waiting.
+
+        Raises:
+            RenderError: The process cannot render, or takes too long.
+        """
+        done = []
+        deadline = time.monotonic() + timeout_s
+        while True:
+            done += self.poll()
+            if not self._pending:
+                return done
+            if time.monotonic() > deadline:
+                raise RenderError(f"{len(self._pending)} videos were not finished within {timeout_s:g} s")
+            beat()
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._model_file.unlink(missing_ok=True)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    continue  # what was not written yet has no reader any more
+        for video in self._pending.values():
+            for leftover in (f".{video.path.stem}.npz", f".{video.path.stem}.gif", f".{video.path.name}.partial"):
+                video.path.with_name(leftover).unlink(missing_ok=True)
+
+    def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith('{"'):
+                self._messages.put(line)
+            elif line.strip():
+                self._last_output = line.strip()  # a message of a library, or the end of a traceback
+
+    def _why(self) -> str:
+        """Return the final message of a process that has ended or is about to."""
+        self._reader.join(1.0)  # it may not have been read yet
+        while not self._messages.empty():
+            self._last_output = json.loads(self._messages.get()).get("error", self._last_output)
+        return self._last_output or f"the render process exited with status {self._process.poll()}"

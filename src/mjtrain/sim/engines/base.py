@@ -1,0 +1,189 @@
+"""What a physics engine is to the environment."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mujoco
+import torch
+
+from mjtrain.sim.robots.layout import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The worlds as torch tensors on the engine's device; the same storage for the engine's whole life.
+
+    float32 unless the engine was made otherwise. Units are MuJoCo's: m, rad, s, N, N m. After a step, `sensordata`
+    describes the state before the last physics step's integration, as it does after `mujoco.mj_step`; after a reset
+    it describes the new state.
+    """
+
+    qpos: torch.Tensor
+    """Generalised positions. Shape (num_envs, nq)."""
+
+    qvel: torch.Tensor
+    """Generalised velocities. Shape (num_envs, nv)."""
+
+    act: torch.Tensor
+    """Actuator activations. Shape (num_envs, na)."""
+
+    ctrl: torch.Tensor
+    """Controls of the last step, zero after a reset. Shape (num_envs, nu)."""
+
+    sensordata: torch.Tensor
+    """All sensors, in the order of the model. Shape (num_envs, nsensordata)."""
+
+    time: torch.Tensor
+    """Simulated time since the last reset, in seconds. Shape (num_envs,)."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Room of a fixed size that a physics step fills; what does not fit is left out of the physics."""
+
+    setting: str
+    """The flag that sets its size."""
+
+    size: int
+    """Places per world."""
+
+    missed: torch.Tensor
+    """Not 0 in worlds for which there was no room in some step since the reader last cleared it. Shape (num_envs,)."""
+
+    most: torch.Tensor
+    """Most places that one step asked for, of each part of the buffer. Where some were left out, more may have been
+    needed than was asked for. Shape (num_parts,)."""
+
+    worlds_per_part: int
+    """Worlds that share a part."""
+
+    def find_need(self) -> int:
+        """Return the places per world that all steps so far asked for. Asks the device."""
+        return math.ceil(int(self.most.max()) / self.worlds_per_part)
+
+
+class Engine(Protocol):
+    """Steps a batch of worlds of one model."""
+
+    num_envs: int
+    """Number of worlds."""
+
+    device: torch.device
+    """Where the state lives."""
+
+    model: mujoco.MjModel
+    """The compiled model that all worlds started from. Do not change it."""
+
+    num_threads: int
+    """CPU threads that the worlds of this rank may use."""
+
+    layout: Layout
+    """Where the named parts of the model lie in the state."""
+
+    state: State
+    """The worlds. Read it freely; only the engine writes it."""
+
+    buffers: Mapping[str, Buffer]
+    """Its buffers of a fixed size, by what they hold; empty for an engine without any."""
+
+    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
+        """Advance every world.
+
+        Args:
+            ctrl: Controls, held constant. Shape (num_envs, nu).
+            num_substeps: Number of physics steps.
+        """
+        ...
+
+    def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Reset the masked worlds and leave the others untouched.
+
+        Time, activations and controls of the masked worlds become zero and their sensors are computed for the new
+        state.
+
+        Args:
+            mask: Which worlds. Boolean, shape (num_envs,).
+            qpos: New positions; rows outside the mask are not read. Shape (num_envs, nq).
+            qvel: New velocities, likewise. Shape (num_envs, nv).
+        """
+        ...
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; their sensors follow with the next step.
+
+        Args:
+            mask: Which worlds. Boolean, shape (num_envs,).
+            qvel: New velocities; rows outside the mask are not read. Shape (num_envs, nv).
+        """
+        ...
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model.
+
+        Args:
+            field: One of MODEL_FIELDS, named as in `mujoco.MjModel` ("gravity" as in `MjOption`).
+
+        Returns:
+            The values, live: write into them in place, and call `refresh_model` after those from which constants
+            follow. float32 or float64; shape (num_envs, ...).
+        """
+        ...
+
+    def refresh_model(self, mask: torch.Tensor) -> None:
+        """Recompute what follows from the model's fields in the masked worlds, as `mujoco.mj_setConst` does.
+
+        Args:
+            mask: Which worlds at least. Boolean, shape (num_envs,).
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all that the future of the worlds depends on, for `load_state_dict`; plain tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state that an engine of the same kind, model and num_envs gave.
+
+        Raises:
+            ValueError: It is of another engine or of other sizes; then nothing has changed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give threads and buffers back."""
+        ...
+
+
+def check_engine_state(
+    state: Mapping[str, Any], kind: str, tensors: Mapping[str, Any], layout: Layout, num_envs: int
+) -> None:
+    """Compare a state with the engine that is to take it; changes nothing.
+
+    Args:
+        state: What the `state_dict` of an engine returned.
+        kind: Name of this engine.
+        tensors: Its own state by name, anything with a shape.
+        layout: Its layout.
+        num_envs: Its number of worlds.
+
+    Raises:
+        ValueError: The state is of another kind of engine, of another model or of another number of worlds.
+    """
+    if state.get("engine") != kind:
+        raise ValueError(f"the state is of engine {state.get('engine')}, not of {kind}")
+    theirs = {name: tuple(values.shape) for name, values in state["rows"].items()}
+    ours = {name: tuple(values.shape) for name, values in tensors.items()}
+    for name, values in state["model"].items():
+        theirs[name] = tuple(values.shape)
+        if name in layout.nominal:
+            ours[name] = (num_envs, *layout.nominal[name].shape)
+    if "sensordata" in state:
+        theirs["sensordata"] = tuple(state["sensordata"].shape)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            raise ValueError(
+                f"the state is of another model or number of worlds: {name} has shape {theirs.get(name)} in the state "
+                f"and {ours.get(name)} here"
+            )

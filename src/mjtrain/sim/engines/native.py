@@ -1,0 +1,142 @@
+"""MuJoCo's C engine on a pool of threads, through `mujoco.batch`."""
+
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from mujoco.batch import Batch
+
+from mjtrain.sim.engines.base import Buffer, State, check_engine_state
+from mjtrain.sim.robots.height_field import HeightField
+from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+
+_ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
+
+
+class NativeEngine:
+    """Steps all worlds on CPU threads, in double precision, bit for bit as a loop of `mj_step` would.
+
+    The worlds live in the rows of a `Batch`, which also carry the solver's warm start from call to call
+    (`mujoco.rollout` drops it); `state` holds copies in the precision that was asked for.
+    """
+
+    buffers: Mapping[str, Buffer] = MappingProxyType({})
+    """MuJoCo's grow."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        num_threads: int,
+        dtype: torch.dtype = torch.float32,
+        height_field: HeightField | None = None,
+        pin_memory: bool = False,
+    ) -> None:
+        """Make the worlds.
+
+        Args:
+            model: What all of them start from.
+            num_envs: Number of worlds.
+            num_threads: CPU threads that step them.
+            dtype: Of `state`.
+            height_field: Generated ground; None for ground that is part of the model.
+            pin_memory: Whether a GPU copies `state`: it is then in memory from which that needs no help of the CPU.
+        """
+        self.num_envs = num_envs
+        self.device = torch.device("cpu")
+        self.model = model
+        self.num_threads = num_threads
+        self.layout = make_layout(model, self.device, dtype, height_field)
+        model = copy.copy(model)
+        # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        if model.ntree <= 1 and not model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+            # A single mechanism is one island at most: to look for islands takes time and changes no bit.
+            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
+        self._batch = Batch(model, num_envs, num_threads)
+        self._expanded: dict[str, torch.Tensor] = {}
+        widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
+        self.state = State(
+            **{name: torch.zeros(num_envs, size, dtype=dtype, pin_memory=pin_memory) for name, size in widths.items()},
+            sensordata=torch.zeros(num_envs, model.nsensordata, dtype=dtype, pin_memory=pin_memory),
+            time=torch.zeros(num_envs, dtype=dtype, pin_memory=pin_memory),
+        )
+        self._mirrors = [(tensor.numpy(), self._batch.bind(name)) for name, tensor in vars(self.state).items()]
+        everywhere = torch.ones(num_envs, dtype=torch.bool)
+        self.reset(
+            everywhere,
+            self.layout.default_qpos.expand(num_envs, -1),
+            self.layout.default_qvel.expand(num_envs, -1),
+        )
+
+    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
+        """Advance every world by num_substeps physics steps; see `Engine.step`."""
+        self._batch.ctrl[:] = ctrl.numpy()
+        self._batch.step(nstep=num_substeps)
+        for mirror, original in self._mirrors:
+            mirror[:] = original
+
+    def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Reset the masked worlds; see `Engine.reset`."""
+        worlds = np.flatnonzero(mask.numpy())
+        if not worlds.size:
+            return
+        self._batch.reset(worlds, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.qpos[worlds] = qpos.numpy()[worlds]
+        self._batch.qvel[worlds] = qvel.numpy()[worlds]
+        self._batch.forward(worlds)
+        for mirror, original in self._mirrors:
+            mirror[worlds] = original[worlds]
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
+        worlds = np.flatnonzero(mask.numpy())
+        self._batch.qvel[worlds] = qvel.numpy()[worlds]
+        self.state.qvel.numpy()[worlds] = self._batch.qvel[worlds]
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model; see `Engine.expand`."""
+        if field not in self._expanded:
+            assert field in MODEL_FIELDS, field
+            name = "opt.gravity" if field == "gravity" else field
+            self._expanded[field] = torch.from_numpy(self._batch.expand(name))
+        return self._expanded[field]
+
+    def refresh_model(self, mask: torch.Tensor) -> None:
+        """Recompute the constants of the masked worlds; see `Engine.refresh_model`."""
+        worlds = np.flatnonzero(mask.numpy())
+        if worlds.size:
+            self._batch.set_const(worlds)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the worlds; see `Engine.state_dict`."""
+        return {
+            "engine": "native",
+            "rows": {name: torch.from_numpy(np.array(self._batch.bind(name))) for name in _ROWS},
+            "sensordata": self.state.sensordata.clone(),
+            "model": {name: values.clone() for name, values in self._expanded.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state; see `Engine.load_state_dict`."""
+        tensors = {name: self._batch.bind(name) for name in _ROWS} | {"sensordata": self.state.sensordata}
+        check_engine_state(state, "native", tensors, self.layout, self.num_envs)
+        for name, values in state["model"].items():
+            self.expand(name).copy_(values)
+        if any(MODEL_FIELDS[name] for name in state["model"]):
+            self._batch.set_const()
+        for name, values in state["rows"].items():
+            self._batch.bind(name)[:] = values.numpy()
+        for name, tensor in vars(self.state).items():
+            tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
+
+    def close(self) -> None:
+        """Stop the threads and release the worlds."""
+        self._expanded.clear()
+        del self._batch, self._mirrors

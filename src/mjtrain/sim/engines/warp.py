@@ -1,0 +1,152 @@
+"""MuJoCo Warp: graphs of kernels, on a GPU and on a CPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import mujoco_warp as mjw
+import torch
+import warp as wp
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines.base import Buffer, State, check_engine_state
+from mjtrain.sim.engines.warp_buffers import REPORTED, WarpBuffers
+from mjtrain.sim.engines.warp_graphs import CapturedCalls
+from mjtrain.sim.robots.height_field import HeightField
+from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+
+_CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
+"""What `mjw.set_const` computes from masses and inertias; it needs an axis of worlds as soon as those have one."""
+
+
+class WarpEngine:
+    """Steps all worlds with mujoco-warp, in single precision; `state` is its memory, not a copy."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        *,
+        device: str,
+        num_threads: int = 1,
+        nconmax: int | None = None,
+        njmax: int | None = None,
+        deterministic: bool = False,
+        height_field: HeightField | None = None,
+    ) -> None:
+        if model.nhistory or model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+            raise RequestError(
+                "--engine warp: does not carry delays of actuators and sensors, or sleep, over resets; use --engine "
+                "native, or a model without them"
+            )
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.model = model
+        self.num_threads = num_threads
+        self.layout = make_layout(model, self.device, torch.float32, height_field)
+        self._wp_device = wp.get_device(device)
+        with wp.ScopedDevice(self._wp_device):
+            self._model = mjw.put_model(model)
+            self._model.opt.deterministic = deterministic
+            self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
+            self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
+        self._warmstart = wp.to_torch(self._data.qacc_warmstart)
+        self.state = State(
+            qpos=wp.to_torch(self._data.qpos),
+            qvel=wp.to_torch(self._data.qvel),
+            act=wp.to_torch(self._data.act),
+            ctrl=wp.to_torch(self._data.ctrl),
+            sensordata=wp.to_torch(self._data.sensordata),
+            time=wp.to_torch(self._data.time),
+        )
+        self._expanded: dict[str, torch.Tensor] = {}
+        buffers = WarpBuffers(self._data, num_envs, self.device)
+        self.buffers: Mapping[str, Buffer] = buffers.by_name
+        self._note_buffers = buffers.note
+        self._calls = CapturedCalls(self._wp_device, (*vars(self.state).values(), self._warmstart, *buffers.tensors))
+        everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
+        self.reset(
+            everywhere,
+            self.layout.default_qpos.expand(num_envs, -1),
+            self.layout.default_qvel.expand(num_envs, -1),
+        )
+
+    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
+        """Advance every world by num_substeps physics steps; see `Engine.step`."""
+        self.state.ctrl.copy_(ctrl)
+
+        def advance() -> None:
+            for _ in range(num_substeps):
+                mjw.step(self._model, self._data)
+                self._note_buffers()
+
+        self._calls.run(("step", num_substeps), advance)
+
+    def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Reset the masked worlds; see `Engine.reset`."""
+        if self.device.type == "cpu" and not mask.any():  # on a GPU the question would cost more than the answer
+            return
+        state = self.state
+        column = mask[:, None]
+        state.qpos.copy_(torch.where(column, qpos, state.qpos))
+        state.qvel.copy_(torch.where(column, qvel, state.qvel))
+        for tensor in (state.act, state.ctrl, self._warmstart):
+            tensor.masked_fill_(column, 0.0)
+        state.time.masked_fill_(mask, 0.0)
+        others = state.sensordata.clone()
+        self._calls.run(
+            "forward", lambda: mjw.forward(self._model, self._data)
+        )  # sensors of all worlds, of which only the masked ones are wanted
+        state.sensordata.copy_(torch.where(column, state.sensordata, others))
+
+    def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
+        self.state.qvel.copy_(torch.where(mask[:, None], qvel, self.state.qvel))
+
+    def expand(self, field: str) -> torch.Tensor:
+        """Let every world have its own values of a field of the model; see `Engine.expand`."""
+        if field not in self._expanded:
+            assert field in MODEL_FIELDS, field
+            self._expanded[field] = self._expand(self._model.opt if field == "gravity" else self._model, field)
+            if MODEL_FIELDS[field]:
+                for constant in _CONSTANTS:
+                    if constant not in self._expanded:
+                        self._expanded[constant] = self._expand(self._model, constant)
+            self._calls.clear()  # they point at the shared values
+        return self._expanded[field]
+
+    def _expand(self, owner: mjw.Model | mjw.Option, field: str) -> torch.Tensor:
+        """Give an array of the model, which all worlds share, a leading axis of worlds."""
+        shared = getattr(owner, field)
+        values = wp.to_torch(shared)[:1].repeat(self.num_envs, *[1] * (wp.to_torch(shared).ndim - 1)).contiguous()
+        setattr(owner, field, wp.from_torch(values, dtype=shared.dtype))
+        return values
+
+    def refresh_model(self, mask: torch.Tensor) -> None:  # noqa: ARG002
+        """Recompute the constants of all worlds; see `Engine.refresh_model`."""
+        self._calls.run("set_const", lambda: mjw.set_const(self._model, self._data))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the worlds; see `Engine.state_dict`."""
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        return {
+            "engine": "warp",
+            "rows": {name: tensor.clone() for name, tensor in rows.items()},
+            "model": {name: values.clone() for name, values in self._expanded.items() if name in MODEL_FIELDS},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state; see `Engine.load_state_dict`."""
+        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        check_engine_state(state, "warp", rows, self.layout, self.num_envs)
+        for name, values in state["model"].items():
+            self.expand(name).copy_(values)
+        if any(MODEL_FIELDS[name] for name in state["model"]):
+            self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
+        for name, tensor in rows.items():
+            tensor.copy_(state["rows"][name])
+
+    def close(self) -> None:
+        """Drop the captured graphs."""
+        self._calls.clear()

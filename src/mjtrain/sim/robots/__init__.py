@@ -1,0 +1,1 @@
+"""From an MJCF file to a compiled model and what is known about it."""

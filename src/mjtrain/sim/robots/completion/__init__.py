@@ -1,0 +1,46 @@
+"""Completes a robot as its config says, between reading its file and compiling it."""
+
+from typing import Any
+
+from mjtrain.config import RobotConfig
+from mjtrain.sim.robots.completion.actuators import replace_actuators
+from mjtrain.sim.robots.completion.keyframes import forget_controls, set_keyframes
+from mjtrain.sim.robots.completion.names import rename_parts
+from mjtrain.sim.robots.completion.parts import (
+    add_cameras,
+    add_lights,
+    add_sites,
+    change_geoms,
+    exclude_self_collision,
+    set_options,
+)
+from mjtrain.sim.robots.completion.sensors import add_sensors
+
+
+def complete_robot(spec: Any, config: RobotConfig) -> None:
+    """Change an `mujoco.MjSpec` in place. A config that only names a file changes nothing but nameless actuators.
+
+    Raises:
+        RequestError: A name in the config is none of the robot's; the message names the flag and what there is.
+        ValueError: MuJoCo cannot compile the result.
+    """
+    rename_parts(spec, config.names)
+    if config.timestep is not None:
+        spec.option.timestep = config.timestep
+    set_options(spec, config.options)
+    change_geoms(spec, config.geoms)
+    if not config.self_collision:
+        exclude_self_collision(spec)
+    add_sites(spec, config.sites)
+    controls: dict[str, dict[str, float]] = {}
+    if config.actuators:
+        controls = forget_controls(spec)
+        replaced = replace_actuators(spec, config.actuators)
+        controls = {
+            key: {name: value for name, value in values.items() if name not in replaced}
+            for key, values in controls.items()
+        }
+    add_sensors(spec, config.sensors)
+    set_keyframes(spec, config, controls)
+    add_cameras(spec, config.cameras)
+    add_lights(spec, config.lights)

@@ -1,0 +1,103 @@
+"""Actuators that replace those of the file."""
+
+from typing import Any
+
+import mujoco
+
+from mjtrain.config import ActuatorConfig
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.completion.parts import choose, match
+
+_TYPES = ("position", "velocity", "motor")
+_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+
+
+def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
+    """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones.
+
+    Returns:
+        Names of the new actuators.
+
+    Raises:
+        RequestError: An expression matches no joint, two groups want the same joint, or a gain is missing.
+    """
+    added: dict[str, str] = {}
+    for label, config in actuators.items():
+        flag = f"actuators.{label}"
+        _check(flag, config)
+        there = [joint.name for joint in spec.joints if joint.type in _JOINTS]
+        for name in match(f"{flag}.joints", config.joints, "hinge or slide", there):
+            if name in added:
+                raise RequestError(
+                    f"--env.robot.{flag}.joints: {name} is in actuators.{added[name]} too; give each joint to one group"
+                )
+            added[name] = label
+    renamed = _remove(spec, set(added))
+    for joint in spec.joints:
+        if joint.name in added:
+            config = actuators[added[joint.name]]
+            _check_free(spec, f"actuators.{added[joint.name]}", joint.name)
+            _add(spec, joint, config)
+            for field in ("armature", "damping", "frictionloss"):
+                value = getattr(config, field)
+                if value is not None:
+                    _set(joint, field, value)
+    for sensor in spec.sensors:
+        if sensor.objtype == mujoco.mjtObj.mjOBJ_ACTUATOR:
+            sensor.objname = renamed.get(sensor.objname, sensor.objname)
+    return list(added)
+
+
+def _check(flag: str, config: ActuatorConfig) -> None:
+    choose(f"{flag}.type", config.type, "type of actuator", _TYPES)
+    gain = {"position": "kp", "velocity": "kv"}.get(config.type)
+    if gain is not None and not getattr(config, gain) > 0:
+        raise RequestError(f"--env.robot.{flag}.{gain} {getattr(config, gain):g}: must be more than 0")
+    for field in ("force_range", "ctrl_range"):
+        bounds = getattr(config, field)
+        if bounds is not None and not bounds[0] < bounds[1]:
+            words = f"{field.replace('_', '-')} {bounds[0]:g} {bounds[1]:g}"
+            raise RequestError(f"--env.robot.{flag}.{words}: the first must be less than the second")
+
+
+def _check_free(spec: Any, flag: str, name: str) -> None:
+    if any(actuator.name == name for actuator in spec.actuators):
+        raise RequestError(
+            f"--env.robot.{flag}: an actuator that does not drive joint {name} has its name; see names.actuators"
+        )
+
+
+def _remove(spec: Any, joints: set[str]) -> dict[str, str]:
+    """Remove the actuators of joints, and return the joint of each by its name."""
+    on_joint = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    removed = {}
+    for actuator in list(spec.actuators):
+        if actuator.trntype in on_joint and actuator.target in joints:
+            removed[actuator.name] = actuator.target
+            spec.delete(actuator)
+    return removed
+
+
+def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:
+    actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    if config.type == "position":
+        has_range = joint.limited == mujoco.mjtLimited.mjLIMITED_TRUE or (
+            joint.limited == mujoco.mjtLimited.mjLIMITED_AUTO and joint.range[0] < joint.range[1]
+        )
+        inherits = config.ctrl_range is None and has_range and config.gear == 1.0
+        actuator.set_to_position(kp=config.kp, kv=config.kv, inheritrange=inherits)
+    elif config.type == "velocity":
+        actuator.set_to_velocity(kv=config.kv)
+    else:
+        actuator.set_to_motor()
+    actuator.gear = [config.gear, 0, 0, 0, 0, 0]
+    for bounds, name in ((config.ctrl_range, "ctrl"), (config.force_range, "force")):
+        if bounds is not None:
+            setattr(actuator, f"{name}range", bounds)
+            setattr(actuator, f"{name}limited", mujoco.mjtLimited.mjLIMITED_TRUE)
+
+
+def _set(joint: Any, field: str, value: float) -> None:
+    """Set a number of a joint; MuJoCo keeps some of them as the first of several coefficients."""
+    before = getattr(joint, field)
+    setattr(joint, field, value if isinstance(before, float | int) else [value, *[0.0] * (len(before) - 1)])

@@ -1,0 +1,137 @@
+"""Names of parts: new ones, and those of actuators that have none."""
+
+import re
+from typing import Any
+
+import mujoco
+
+from mjtrain.config import NamesConfig
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.completion.parts import match_one
+
+_OBJECTS = {
+    "body": (mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_XBODY),
+    "joint": (mujoco.mjtObj.mjOBJ_JOINT,),
+    "geom": (mujoco.mjtObj.mjOBJ_GEOM,),
+    "site": (mujoco.mjtObj.mjOBJ_SITE,),
+    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR,),
+    "sensor": (),
+}
+_TARGETS = {
+    mujoco.mjtTrn.mjTRN_JOINT: "joint",
+    mujoco.mjtTrn.mjTRN_JOINTINPARENT: "joint",
+    mujoco.mjtTrn.mjTRN_SITE: "site",
+    mujoco.mjtTrn.mjTRN_BODY: "body",
+    mujoco.mjtTrn.mjTRN_SLIDERCRANK: "site",
+}
+
+
+def rename_parts(spec: Any, config: NamesConfig) -> None:
+    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one.
+
+    Raises:
+        RequestError: An expression matches nothing, or two parts would have the same name.
+    """
+    if config.free_joint:
+        _name_free_joint(spec, config.free_joint)
+    for plural, kind, parts in (
+        ("joints", "joint", spec.joints),
+        ("bodies", "body", spec.bodies),
+        ("geoms", "geom", spec.geoms),
+        ("sites", "site", spec.sites),
+        ("actuators", "actuator", spec.actuators),
+        ("sensors", "sensor", spec.sensors),
+    ):
+        if kind == "actuator":
+            _name_actuators(spec)  # after the new names of joints, and before those of actuators
+        old_names: list[str] = [part.name for part in parts if part.name and part.name != "world"]
+        new_names: dict[str, str] = {}
+        for pattern, template in getattr(config, plural).items():
+            flag = f"names.{plural}"
+            for name in match_one(flag, pattern, kind, old_names):
+                try:
+                    new_names[name] = re.sub(f"^(?:{pattern})$", template, name)
+                except (re.error, IndexError) as error:
+                    raise RequestError(f"--env.robot.{flag} {pattern} {template}: {error}") from error
+        after = [new_names.get(name, name) for name in old_names]
+        doubled = sorted({name for name in after if after.count(name) > 1})
+        if doubled:
+            raise RequestError(f"--env.robot.names.{plural}: would give {', '.join(doubled)} to more than one {kind}")
+        for part in parts:  # in two passes, as names may be exchanged
+            if part.name in new_names:
+                part.name = f"\x01{new_names[part.name]}"
+        for part in parts:
+            part.name = part.name.removeprefix("\x01")
+        if new_names:
+            _refer(spec, kind, new_names)
+
+
+def _name_free_joint(spec: Any, name: str) -> None:
+    free = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+    nameless = [joint for joint in free if not joint.name]
+    if len(nameless) != 1:
+        named = ", ".join(joint.name for joint in free if joint.name) or "none"
+        raise RequestError(
+            f"--env.robot.names.free-joint {name}: the robot has {len(nameless)} free joints without a name, and with "
+            f"one {named}; rename those with --env.robot.names.joints"
+        )
+    if any(joint.name == name for joint in spec.joints):
+        raise RequestError(f"--env.robot.names.free-joint {name}: another joint has this name")
+    nameless[0].name = name
+
+
+def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:
+    """Replace names in everything that refers to parts of a kind by name."""
+    for sensor in spec.sensors:
+        if sensor.objtype in _OBJECTS[kind]:
+            sensor.objname = names.get(sensor.objname, sensor.objname)
+        if sensor.reftype in _OBJECTS[kind]:
+            sensor.refname = names.get(sensor.refname, sensor.refname)
+    for actuator in spec.actuators:
+        if _TARGETS.get(actuator.trntype) == kind:
+            actuator.target = names.get(actuator.target, actuator.target)
+        if kind == "site":
+            actuator.refsite = names.get(actuator.refsite, actuator.refsite)
+            actuator.slidersite = names.get(actuator.slidersite, actuator.slidersite)
+    for equality in spec.equalities:
+        joined = equality.type == mujoco.mjtEq.mjEQ_JOINT
+        if kind == ("joint" if joined else {v[0]: k for k, v in _OBJECTS.items() if v}.get(equality.objtype, "body")):
+            equality.name1 = names.get(equality.name1, equality.name1)
+            equality.name2 = names.get(equality.name2, equality.name2)
+    if kind == "body":
+        for exclude in spec.excludes:
+            exclude.bodyname1 = names.get(exclude.bodyname1, exclude.bodyname1)
+            exclude.bodyname2 = names.get(exclude.bodyname2, exclude.bodyname2)
+        for part in (*spec.cameras, *spec.lights):
+            part.targetbody = names.get(part.targetbody, part.targetbody)
+    if kind == "geom":
+        for pair in spec.pairs:
+            pair.geomname1 = names.get(pair.geomname1, pair.geomname1)
+            pair.geomname2 = names.get(pair.geomname2, pair.geomname2)
+
+
+def _name_actuators(spec: Any) -> None:
+    """Name actuators that have no name after what they drive; a second one on it gets the type or a number too."""
+    taken = {actuator.name for actuator in spec.actuators}
+    for actuator in spec.actuators:
+        if actuator.name or not actuator.target:
+            continue
+        name = actuator.target
+        if name in taken:
+            name = f"{actuator.target}_{actuator_type(actuator)}"
+        number = 2
+        while name in taken:
+            name, number = f"{actuator.target}_{actuator_type(actuator)}_{number}", number + 1
+        actuator.name = name
+        taken.add(name)
+
+
+def actuator_type(actuator: Any) -> str:
+    """Return the MJCF element that an actuator is like: motor, position, velocity, muscle, or general."""
+    affine = actuator.biastype == mujoco.mjtBias.mjBIAS_AFFINE
+    if actuator.gaintype == mujoco.mjtGain.mjGAIN_MUSCLE:
+        return "muscle"
+    if actuator.gaintype == mujoco.mjtGain.mjGAIN_FIXED and affine:
+        return "position" if actuator.biasprm[1] else "velocity"
+    fixed = actuator.gaintype == mujoco.mjtGain.mjGAIN_FIXED and actuator.dyntype == mujoco.mjtDyn.mjDYN_NONE
+    return "motor" if fixed else "general"

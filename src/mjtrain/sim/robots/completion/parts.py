@@ -1,0 +1,251 @@
+"""Geoms that are changed, and sites, cameras and lights that are added."""
+
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import mujoco
+
+from mjtrain.config import GeomConfig, LightConfig, MountedCameraConfig, OptionConfig, SiteConfig
+from mjtrain.runtime.errors import RequestError
+
+
+def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
+    """Return a name if it is there.
+
+    Args:
+        flag: Where the name stands, below --env.robot.
+        name: The name.
+        kind: What it names, for the message.
+        there: Names that there are.
+
+    Raises:
+        RequestError: It is not there; the message has similar names and all that there are.
+    """
+    names = [item for item in there if item]
+    if name in names:
+        return name
+    raise refuse(flag, name, f"no {kind} has this name", names)
+
+
+def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -> list[str]:
+    """Return the names that regular expressions match whole, in the order of `there`.
+
+    Raises:
+        RequestError: An expression matches nothing or is no regular expression, or a string stands for the tuple.
+    """
+    if isinstance(patterns, str):
+        raise RequestError(
+            f"--env.robot.{flag} {patterns!r}: is a string; give a tuple of expressions, ({patterns!r},)"
+        )
+    names = [item for item in there if item]
+    matched = {name for pattern in patterns for name in match_one(flag, pattern, kind, names)}
+    return [name for name in names if name in matched]
+
+
+def match_one(flag: str, pattern: str, kind: str, names: Sequence[str]) -> list[str]:
+    """Return the names that one regular expression matches whole; raises as `match` does."""
+    try:
+        hits = [name for name in names if re.fullmatch(pattern, name)]
+    except re.error as error:
+        raise RequestError(f"--env.robot.{flag} {pattern}: is no regular expression ({error})") from error
+    if not hits:
+        raise refuse(flag, pattern, f"matches no {kind}", names)
+    return hits
+
+
+def refuse(flag: str, value: str, why: str, there: Iterable[str]) -> RequestError:
+    """Make the error for a wrong name: the flag, the value, why, similar names and all that there are."""
+    names = list(there)
+    close = difflib.get_close_matches(value, names, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return RequestError(f"--env.robot.{flag} {value}: {why}{hint}; there is {', '.join(names) or 'none'}")
+
+
+_SHAPES = ("sphere", "capsule", "ellipsoid", "cylinder", "box")
+_MODES = ("fixed", "track", "trackcom", "targetbody", "targetbodycom")
+_COPIED = ("contype", "conaffinity", "condim", "friction", "priority", "margin", "group", "rgba")
+
+
+def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
+    """Change the geoms that each entry chooses.
+
+    Raises:
+        RequestError: An expression matches nothing.
+    """
+    for label, config in geoms.items():
+        flag = f"geoms.{label}"
+        if not config.geoms and not config.bodies:
+            raise RequestError(f"--env.robot.{flag}: chooses no geoms; give expressions as its geoms or bodies")
+        names = match(f"{flag}.geoms", config.geoms, "geom", [geom.name for geom in spec.geoms])
+        bodies = match(f"{flag}.bodies", config.bodies, "body", [body.name for body in spec.bodies])
+        for geom in spec.geoms:
+            if (geom.name and geom.name in names) or (geom.parent.name and geom.parent.name in bodies):
+                if config.collision is not None:
+                    geom.contype = geom.conaffinity = int(config.collision)
+                for name in _COPIED:
+                    value = getattr(config, name)
+                    if value is not None:
+                        setattr(geom, name, value)
+
+
+def exclude_self_collision(spec: Any) -> None:
+    """Exclude contacts between bodies that hang on the same body of the world."""
+    taken = {body.name for body in spec.bodies}
+    for index, body in enumerate(spec.bodies):
+        if not body.name:  # an exclusion needs names
+            body.name = next(name for name in _numbered(f"body_{index}") if name not in taken)
+            taken.add(body.name)
+    for root in spec.worldbody.bodies:
+        tree = [root.name, *(body.name for body in root.find_all("body"))]
+        for first, second in itertools.combinations(dict.fromkeys(tree), 2):
+            spec.add_exclude(bodyname1=first, bodyname2=second)
+
+
+def _numbered(name: str) -> Any:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}_{number}"
+
+
+def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
+    """Add sites.
+
+    Raises:
+        RequestError: There is no such body or shape, or the name is taken.
+    """
+    for name, config in sites.items():
+        _check_free(f"sites.{name}", name, "site", spec.sites)
+        body = _find_body(spec, f"sites.{name}.body", config.body)
+        shape = choose(f"sites.{name}.type", config.type, "shape", _SHAPES)
+        body.add_site(
+            name=name,
+            pos=config.pos,
+            quat=config.quat,
+            size=config.size,
+            type=getattr(mujoco.mjtGeom, f"mjGEOM_{shape.upper()}"),
+        )
+
+
+def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
+    """Add cameras.
+
+    Raises:
+        RequestError: There is no such body or mode, the name is taken, or a number makes no picture.
+    """
+    for name, config in cameras.items():
+        _check_view(f"--env.robot.cameras.{name}", config)
+        _check_free(f"cameras.{name}", name, "camera", spec.cameras)
+        body = _find_body(spec, f"cameras.{name}.body", config.body)
+        camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
+        if config.xyaxes is not None:
+            camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_XYAXES
+            camera.alt.xyaxes = config.xyaxes
+        if config.mode.startswith("target"):
+            _find_body(spec, f"cameras.{name}.target", config.target)
+            camera.targetbody = config.target
+
+
+def add_lights(spec: Any, lights: dict[str, LightConfig]) -> None:
+    """Add lights.
+
+    Raises:
+        RequestError: There is no such body, mode or type, or the name is taken.
+    """
+    for name, config in lights.items():
+        _check_free(f"lights.{name}", name, "light", spec.lights)
+        body = _find_body(spec, f"lights.{name}.body", config.body)
+        kind = choose(f"lights.{name}.type", config.type, "type of light", ("spot", "directional"))
+        body.add_light(
+            name=name,
+            pos=config.pos,
+            dir=config.dir,
+            diffuse=config.diffuse,
+            mode=_mode(f"lights.{name}", config),
+            type=getattr(mujoco.mjtLightType, f"mjLIGHT_{kind.upper()}"),
+        )
+
+
+def _check_view(flag: str, config: MountedCameraConfig) -> None:
+    if not 0 < config.fovy < 180:
+        raise RequestError(f"{flag}.fovy {config.fovy:g}: give degrees above 0 and below 180")
+    for field, values in (("pos", config.pos), ("xyaxes", config.xyaxes or ())):
+        if not all(map(math.isfinite, values)):
+            raise RequestError(f"{flag}.{field} {' '.join(f'{value:g}' for value in values)}: must be finite")
+
+
+def _mode(flag: str, config: MountedCameraConfig | LightConfig) -> Any:
+    mode = choose(f"{flag}.mode", config.mode, "mode", _MODES)
+    return getattr(mujoco.mjtCamLight, f"mjCAMLIGHT_{mode.upper()}")
+
+
+def _find_body(spec: Any, flag: str, name: str) -> Any:
+    return spec.body(choose(flag, name, "body", [body.name for body in spec.bodies]))
+
+
+def _check_free(flag: str, name: str, kind: str, parts: Any) -> None:
+    if any(part.name == name for part in parts):
+        raise RequestError(f"--env.robot.{flag}: the robot has a {kind} of this name; give another name")
+
+
+_WORDS = {
+    "integrator": {
+        "Euler": mujoco.mjtIntegrator.mjINT_EULER,
+        "RK4": mujoco.mjtIntegrator.mjINT_RK4,
+        "implicit": mujoco.mjtIntegrator.mjINT_IMPLICIT,
+        "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+    },
+    "solver": {
+        "PGS": mujoco.mjtSolver.mjSOL_PGS,
+        "CG": mujoco.mjtSolver.mjSOL_CG,
+        "Newton": mujoco.mjtSolver.mjSOL_NEWTON,
+    },
+    "cone": {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC},
+    "jacobian": {
+        "dense": mujoco.mjtJacobian.mjJAC_DENSE,
+        "sparse": mujoco.mjtJacobian.mjJAC_SPARSE,
+        "auto": mujoco.mjtJacobian.mjJAC_AUTO,
+    },
+}
+_DISABLE = {
+    name.removeprefix("mjDSBL_").lower(): value
+    for name, value in mujoco.mjtDisableBit.__members__.items()
+    if name.startswith("mjDSBL_")
+}
+_ENABLE = {
+    name.removeprefix("mjENBL_").lower(): value
+    for name, value in mujoco.mjtEnableBit.__members__.items()
+    if name.startswith("mjENBL_")
+}
+
+
+def set_options(spec: Any, config: OptionConfig) -> None:
+    """Set the options that are given.
+
+    Raises:
+        RequestError: A word is none of MJCF's.
+    """
+    for name in OptionConfig.__dataclass_fields__:
+        value = getattr(config, name)
+        if value is None or name in ("enable", "disable"):
+            continue
+        words = _WORDS.get(name)
+        if words is not None and value not in words:
+            raise refuse(f"options.{name}", str(value), "is none of MuJoCo's", words)
+        setattr(spec.option, name, value if words is None else words[value])
+    for name in config.disable:
+        _switch(spec.option, "disable", name, on=False)
+    for name in config.enable:
+        _switch(spec.option, "enable", name, on=True)
+
+
+def _switch(option: Any, field: str, name: str, *, on: bool) -> None:
+    if name not in _DISABLE and name not in _ENABLE:
+        raise refuse(f"options.{field}", name, "is no flag of MuJoCo", (*_DISABLE, *_ENABLE))
+    flags, bit = ("disableflags", _DISABLE[name]) if name in _DISABLE else ("enableflags", _ENABLE[name])
+    sets = on == (name in _ENABLE)
+    before = int(getattr(option, flags))
+    setattr(option, flags, before | int(bit) if sets else before & ~int(bit))

@@ -1,0 +1,139 @@
+"""The ground as a generated height field: patches of rising difficulty."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mjtrain.config import TerrainConfig
+from mjtrain.runtime.errors import RequestError
+
+_PLATFORM_M = 1.5
+_BORDER_M = 3.0
+_RIM_M = 0.5
+"""Width of the flat rim of slopes and stairs. All patches have the same height there: no cliffs between them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeightField:
+    """Heights over a grid around the origin. Between grid points the ground consists of triangles, as in MuJoCo.
+
+    Levels rise along x, kinds of ground lie side by side along y. The world's frame: x right, y up the rows, z height.
+    """
+
+    heights: np.ndarray
+    """Height above z = 0, in m; the lowest is 0. Row i is y = i * cell_m - half_size_m[1]. Shape (rows, columns)."""
+
+    cell_m: float
+    """Distance of grid points, in m."""
+
+    spawns: np.ndarray
+    """Centre of each patch on the ground, in m. Shape (num_levels, num_kinds, 3)."""
+
+    @property
+    def half_size_m(self) -> tuple[float, float]:
+        """Half the extent along x and y, in m."""
+        rows, columns = self.heights.shape
+        return (columns - 1) * self.cell_m / 2, (rows - 1) * self.cell_m / 2
+
+
+def make_height_field(config: TerrainConfig) -> HeightField:
+    """Generate the ground.
+
+    Args:
+        config: Kinds of ground, number of levels, sizes.
+
+    Raises:
+        RequestError: A kind is unknown, or the patches are too small.
+    """
+    unknown = [kind for kind in config.kinds if kind not in _KINDS]
+    if unknown or not config.kinds:
+        raise RequestError(f"--env.terrain.kinds {' '.join(unknown)}: choose from {', '.join(_KINDS)}")
+    if config.num_levels < 1:
+        raise RequestError(f"--env.terrain.num-levels {config.num_levels}: give at least 1")
+    if config.patch_m < 2 * _PLATFORM_M:
+        raise RequestError(f"--env.terrain.patch-m {config.patch_m}: give at least {2 * _PLATFORM_M}")
+    rng = np.random.default_rng(config.seed)
+    size = round(config.patch_m / config.cell_m)
+    border = round(_BORDER_M / config.cell_m)
+    heights = np.zeros((len(config.kinds) * size + 2 * border + 1, config.num_levels * size + 2 * border + 1))
+    axis = (np.arange(size) + 0.5 - size / 2) * config.cell_m
+    x, y = np.meshgrid(axis, axis)
+    for level in range(config.num_levels):
+        difficulty = (level + 1) / config.num_levels
+        for column, kind in enumerate(config.kinds):
+            patch = _KINDS[kind](x, y, difficulty, rng)
+            bottom, left = border + column * size, border + level * size
+            heights[bottom : bottom + size, left : left + size] = patch
+    heights -= heights.min()
+    rows, columns = heights.shape
+    centre = size // 2
+    spawns = np.empty((config.num_levels, len(config.kinds), 3))
+    for level in range(config.num_levels):
+        for column in range(len(config.kinds)):
+            row, col = border + column * size + centre, border + level * size + centre
+            spawns[level, column] = (
+                (col - (columns - 1) / 2) * config.cell_m,
+                (row - (rows - 1) / 2) * config.cell_m,
+                heights[row, col],
+            )
+    return HeightField(heights=heights, cell_m=config.cell_m, spawns=spawns)
+
+
+def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Distance from the platform in the middle of a patch, in m; zero on it, equal along squares around it."""
+    return np.maximum(np.maximum(np.abs(x), np.abs(y)) - _PLATFORM_M / 2, 0.0)
+
+
+def _edge(x: np.ndarray) -> float:
+    return float(np.abs(x).max()) - _PLATFORM_M / 2
+
+
+def _rough(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
+    """Bumps and dips of up to 6 cm, two cells wide."""
+    coarse = rng.uniform(-1.0, 1.0, ((x.shape[0] + 1) // 2, (x.shape[1] + 1) // 2))
+    bumps = np.kron(coarse, np.ones((2, 2)))[: x.shape[0], : x.shape[1]]
+    return 0.06 * difficulty * bumps * (_distance(x, y) > 0)
+
+
+def _slope_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
+    """A pit with walls of a slope of up to 0.4 (22 degrees): every direction leads up."""
+    rise = np.minimum(_distance(x, y), _edge(x) - _RIM_M)
+    return 0.4 * difficulty * (rise - rise.max())
+
+
+def _slope_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
+    """A hill of a slope of up to 0.4 (22 degrees): every direction leads down."""
+    return -_slope_up(x, y, difficulty, rng)
+
+
+def _stairs_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
+    """Steps 40 cm deep and up to 12 cm high: every direction leads up."""
+    steps = np.ceil(np.minimum(_distance(x, y), _edge(x) - _RIM_M) / 0.4 - 1e-9)
+    return 0.12 * difficulty * (steps - steps.max())
+
+
+def _stairs_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
+    """Steps 40 cm deep and up to 12 cm high: every direction leads down."""
+    return -_stairs_up(x, y, difficulty, rng)
+
+
+def _obstacles(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
+    """Blocks of 0.4 to 1 m, up to 15 cm high or deep, anywhere except in the middle and at the rim."""
+    patch = np.zeros_like(x)
+    half = float(np.abs(x).max())
+    for _ in range(round(0.6 * (2 * half) ** 2)):
+        width, depth = rng.uniform(0.2, 0.5, 2)
+        centre_x, centre_y = rng.uniform(-half + 0.5, half - 0.5, 2)
+        inside = (np.abs(x - centre_x) < width) & (np.abs(y - centre_y) < depth)
+        patch[inside] = 0.15 * difficulty * rng.uniform(-1.0, 1.0)
+    return patch * (_distance(x, y) > 0)
+
+
+_KINDS = {
+    "rough": _rough,
+    "slope_up": _slope_up,
+    "slope_down": _slope_down,
+    "stairs_up": _stairs_up,
+    "stairs_down": _stairs_down,
+    "obstacles": _obstacles,
+}

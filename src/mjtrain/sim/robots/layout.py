@@ -1,0 +1,255 @@
+"""Where the named parts of a model are in the state and in the model's fields."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import mujoco
+import numpy as np
+import torch
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.height_field import HeightField
+from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+
+
+def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
+    """Find names by regular expressions, matched whole.
+
+    Returns:
+        Matches in the order of the patterns, and for each pattern in the order of names; none twice.
+
+    Raises:
+        RequestError: A pattern matches nothing.
+    """
+    names = list(names)
+    matched: dict[str, None] = {}
+    for pattern in patterns:
+        hits = [name for name in names if re.fullmatch(pattern, name)]
+        if not hits:
+            raise RequestError(f"the robot has no {kind} {pattern!r}; it has {', '.join(names) or 'none'}")
+        matched.update(dict.fromkeys(hits))
+    return list(matched)
+
+
+class Columns(dict[str, slice]):
+    """Columns by name. The error for an unknown name lists the known ones."""
+
+    def __init__(self, kind: str, columns: dict[str, slice], device: torch.device | str) -> None:
+        super().__init__(columns)
+        self._kind = kind
+        self._device = device
+        self._selected: dict[tuple[str, ...], slice | torch.Tensor] = {}
+
+    def __missing__(self, name: str) -> slice:
+        raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
+
+    def select(self, names: str | Sequence[str]) -> slice | torch.Tensor:
+        """Return an index of the columns of one name, or of several side by side.
+
+        Args:
+            names: One name, or several regular expressions that match whole names; columns come in their order.
+
+        Returns:
+            A slice where the columns are adjacent, so that indexing copies nothing; else a tensor of indices.
+
+        Raises:
+            RequestError: A name or a pattern matches nothing.
+        """
+        if isinstance(names, str):
+            return self[names]
+        key = tuple(names)
+        if key not in self._selected:
+            parts = [self[name] for name in match_names(key, self, self._kind)]
+            columns = [column for part in parts for column in range(part.start, part.stop)]
+            adjacent = columns == list(range(columns[0], columns[0] + len(columns)))
+            self._selected[key] = (
+                slice(columns[0], columns[-1] + 1) if adjacent else torch.tensor(columns, device=self._device)
+            )
+        return self._selected[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Addresses of named parts of a model, and the model's own constants."""
+
+    timestep_s: float
+    """Physics step, in seconds."""
+
+    qpos: Columns
+    """Columns of each joint in qpos."""
+
+    qvel: Columns
+    """Columns of each joint in qvel."""
+
+    actuators: dict[str, int]
+    """Column of each actuator in ctrl, in the order of the model."""
+
+    sensors: Columns
+    """Columns of each sensor in sensordata."""
+
+    bodies: dict[str, int]
+    """Row of each named body in the body_* fields of the model."""
+
+    geoms: dict[str, int]
+    """Row of each named geom in the geom_* fields of the model."""
+
+    default_qpos: torch.Tensor
+    """Positions of keyframe "home" if the model has it, else its reference pose. Shape (nq,)."""
+
+    default_qvel: torch.Tensor
+    """Velocities of the same. Shape (nv,)."""
+
+    default_ctrl: torch.Tensor
+    """Controls of the same, zero without the keyframe. Shape (nu,)."""
+
+    ctrl_range: torch.Tensor
+    """Least and largest control of each actuator, infinite where it has no ctrlrange. Shape (nu, 2)."""
+
+    joint_range: dict[str, tuple[float, float]]
+    """Range of each slide and hinge that has one, in m or rad."""
+
+    nominal: dict[str, torch.Tensor]
+    """The fields in MODEL_FIELDS as the model was compiled, by name. float64."""
+
+    quaternions: tuple[slice, ...]
+    """Columns in qpos of the quaternion of each free and ball joint, with a name or without."""
+
+    height_field: HeightField | None
+    """The generated ground; None without."""
+
+    found_rows: dict[tuple[str, tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
+    """Cache of `rows`."""
+
+    found_limits: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    """Cache of `joint_limits`."""
+
+    def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
+        """Return the rows of parts in the fields of the model.
+
+        Args:
+            kind: What kind of part; "dof" are the degrees of freedom of joints.
+            patterns: Regular expressions over their names (for "dof" over joints), matched whole.
+
+        Returns:
+            Indices. Shape (num_rows,).
+
+        Raises:
+            RequestError: A pattern matches nothing.
+        """
+        key = (kind, tuple(patterns))
+        if key not in self.found_rows:
+            if kind == "dof":
+                parts = [self.qvel[name] for name in match_names(patterns, self.qvel, "joint")]
+                rows = [row for part in parts for row in range(part.start, part.stop)]
+            else:
+                named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
+                rows = [named[name] for name in match_names(patterns, named, kind)]
+            self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
+        return self.found_rows[key]
+
+    def joint_limits(self, patterns: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the lower and upper ends of the ranges of slides and hinges, in m or rad.
+
+        Args:
+            patterns: Regular expressions over joints, matched whole.
+
+        Returns:
+            Shape (num_joints,) each, in the order of `Columns.select`.
+
+        Raises:
+            RequestError: A pattern matches nothing, or a joint that has no range.
+        """
+        key = tuple(patterns)
+        if key not in self.found_limits:
+            names = match_names(key, self.qpos, "joint")
+            endless = [name for name in names if name not in self.joint_range]
+            if endless:
+                raise RequestError(f"joint {', '.join(endless)} of the robot has no range")
+            ends = torch.tensor([self.joint_range[name] for name in names], device=self.default_qpos.device)
+            self.found_limits[key] = (ends[:, 0].contiguous(), ends[:, 1].contiguous())
+        return self.found_limits[key]
+
+
+def make_layout(
+    model: mujoco.MjModel,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    height_field: HeightField | None = None,
+) -> Layout:
+    """Read the layout of a compiled model. Parts without a name are left out.
+
+    Raises:
+        RequestError: An actuator has no name.
+    """
+    qpos_width = {
+        mujoco.mjtJoint.mjJNT_FREE: (7, 6),
+        mujoco.mjtJoint.mjJNT_BALL: (4, 3),
+        mujoco.mjtJoint.mjJNT_SLIDE: (1, 1),
+        mujoco.mjtJoint.mjJNT_HINGE: (1, 1),
+    }
+    qpos, qvel, joint_range = {}, {}, {}
+    for index in range(model.njnt):
+        joint = model.joint(index)
+        if not joint.name:
+            continue
+        position_width, velocity_width = qpos_width[mujoco.mjtJoint(model.jnt_type[index])]
+        qpos[joint.name] = slice(model.jnt_qposadr[index], model.jnt_qposadr[index] + position_width)
+        qvel[joint.name] = slice(model.jnt_dofadr[index], model.jnt_dofadr[index] + velocity_width)
+        if position_width == 1 and model.jnt_limited[index]:
+            low, high = model.jnt_range[index]
+            joint_range[joint.name] = (float(low), float(high))
+    quaternions = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}
+    starts = [
+        int(model.jnt_qposadr[index]) + quaternions[mujoco.mjtJoint(model.jnt_type[index])]
+        for index in range(model.njnt)
+        if mujoco.mjtJoint(model.jnt_type[index]) in quaternions
+    ]
+    sensors = {
+        model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
+        for index in range(model.nsensor)
+        if model.sensor(index).name
+    }
+    actuators = {model.actuator(index).name: index for index in range(model.nu)}
+    if "" in actuators:
+        raise RequestError(_describe_nameless(model, actuators[""]))
+    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+
+    def default(key: object, otherwise: object) -> torch.Tensor:
+        return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
+
+    return Layout(
+        timestep_s=float(model.opt.timestep),
+        qpos=Columns("joint", qpos, device),
+        qvel=Columns("joint", qvel, device),
+        actuators=actuators,
+        sensors=Columns("sensor", sensors, device),
+        bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
+        geoms={model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name},
+        default_qpos=default(model.key_qpos, model.qpos0),
+        default_qvel=default(model.key_qvel, [0.0] * model.nv),
+        default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
+        ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
+        joint_range=joint_range,
+        quaternions=tuple(slice(start, start + 4) for start in starts),
+        nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
+        height_field=height_field,
+    )
+
+
+def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
+    """Say which actuator has no name; `completion` names those that drive something that has one."""
+    kind = mujoco.mjtTrn(model.actuator_trntype[index]).name.removeprefix("mjTRN_").lower()
+    target = model.actuator_trnid[index, 0]
+    driven = repr(model.joint(target).name) if kind.startswith("joint") else f"number {target}"
+    return f"actuator {index} of {model.nu} has no name (it drives {kind} {driven}); give it one in the MJCF file"
+
+
+def _control_range(model: mujoco.MjModel) -> np.ndarray:
+    unlimited = np.tile([-np.inf, np.inf], (model.nu, 1))
+    return np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, unlimited)
+
+
+def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
+    return model.opt.gravity if name == "gravity" else getattr(model, name)

@@ -1,0 +1,363 @@
+"""What a mirror makes of a robot: matrices for its state, controls and sensors, found from the compiled model.
+
+A mirror reverses one axis of the world. The mirror image of a body is the body of the partner's name; how the axes of
+the two frames correspond is read off in the default pose, which must be its own mirror image. Positions, velocities and
+forces are reversed along that axis; angular velocities and torques, which are axial vectors, along the two others.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from mjtrain.config import MirrorConfig
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import Layout
+
+_SAME_M = 2e-3
+"""How far from its mirror image a part of the robot may be, in m. Robots as they are measured are not quite even."""
+
+_SAME = 1e-3
+"""The same for unit vectors, and for angles in rad."""
+
+_JOINT_SENSORS = ("JOINTPOS", "JOINTVEL", "JOINTACTFRC")
+_ACTUATOR_SENSORS = ("ACTUATORPOS", "ACTUATORVEL", "ACTUATORFRC")
+_SIZES = ("TOUCH", "RANGEFINDER", "CLOCK", "E_POTENTIAL", "E_KINETIC")
+_POLAR = ("VELOCIMETER", "ACCELEROMETER", "FORCE", "FRAMEPOS", "FRAMELINVEL", "FRAMELINACC")
+_AXIAL = ("GYRO", "TORQUE", "FRAMEANGVEL", "FRAMEANGACC")
+_AXES = ("FRAMEXAXIS", "FRAMEYAXIS", "FRAMEZAXIS")
+_WORLD_POLAR = ("SUBTREECOM", "SUBTREELINVEL")
+_WORLD_AXIAL = ("SUBTREEANGMOM",)
+_CONTACT_FOUND = 1
+"""`mjModel.sensor_intprm` of a contact sensor that reads nothing but whether there is contact."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotMirror:
+    """Matrices A by which a column vector x of the state becomes its mirror image A x. float64."""
+
+    reflection: np.ndarray
+    """For vectors in the world's frame. Shape (3, 3)."""
+
+    qpos: np.ndarray
+    """Shape (nq, nq)."""
+
+    qvel: np.ndarray
+    """Shape (nv, nv)."""
+
+    ctrl: np.ndarray
+    """Shape (nu, nu)."""
+
+    sensordata: np.ndarray
+    """Rows of sensors in `unknown` are zero. Shape (nsensordata, nsensordata)."""
+
+    frames: dict[str, np.ndarray]
+    """For vectors in the frame of the body of each free joint, by its name. Shape (3, 3) each."""
+
+    unknown: dict[str, str]
+    """Sensors that have no mirror image, by name, and why."""
+
+
+def find_mirror(model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> RobotMirror:
+    """Find out what a mirror makes of a robot, and check that the robot moves as its mirror image does.
+
+    Args:
+        model: The robot, compiled.
+        layout: Its names, and its default pose.
+        config: Which parts are mirror images of each other.
+
+    Raises:
+        RequestError: A name has no partner, or the robot is not symmetric; the message names the part.
+    """
+    return _Finder(model, layout, config).find()
+
+
+class _Finder:
+    """Reads a model in its default pose."""
+
+    def __init__(self, model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> None:
+        self._model, self._config = model, config
+        self._reflection = np.diag([-1.0, 1.0, 1.0] if config.plane == "x" else [1.0, -1.0, 1.0])
+        self._data = mujoco.MjData(model)
+        self._home = layout.default_qpos.double().cpu().numpy()
+        self._home_ctrl = layout.default_ctrl.double().cpu().numpy()
+        self._data.qpos[:] = self._home
+        mujoco.mj_normalizeQuat(model, self._data.qpos)
+        mujoco.mj_forward(model, self._data)
+        self._partners = {
+            kind: self._pair(kind, number, name)
+            for kind, number, name in (
+                (mujoco.mjtObj.mjOBJ_JOINT, model.njnt, "joint"),
+                (mujoco.mjtObj.mjOBJ_ACTUATOR, model.nu, "actuator"),
+                (mujoco.mjtObj.mjOBJ_SENSOR, model.nsensor, "sensor"),
+                (mujoco.mjtObj.mjOBJ_BODY, model.nbody, "body"),
+                (mujoco.mjtObj.mjOBJ_SITE, model.nsite, "site"),
+            )
+        }
+
+    def find(self) -> RobotMirror:
+        model = self._model
+        qpos, qvel = np.zeros((model.nq, model.nq)), np.zeros((model.nv, model.nv))
+        frames: dict[str, np.ndarray] = {}
+        for joint, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_JOINT]):
+            self._place_joint(joint, partner, qpos, qvel, frames)
+        ctrl = np.zeros((model.nu, model.nu))
+        for actuator, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_ACTUATOR]):
+            ctrl[partner, actuator] = self._actuator_sign(actuator, partner, qvel)
+        self._check_home(qpos, ctrl)
+        sensordata, unknown = np.zeros((model.nsensordata, model.nsensordata)), {}
+        for sensor, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_SENSOR]):
+            image = self._sensor_image(sensor, partner, qvel, ctrl)
+            if isinstance(image, str):
+                unknown[self._name(mujoco.mjtObj.mjOBJ_SENSOR, sensor)] = image
+                continue
+            rows, columns = (_columns(model.sensor_adr, model.sensor_dim, index) for index in (partner, sensor))
+            sensordata[rows, columns] = image
+        mirror = RobotMirror(
+            reflection=self._reflection,
+            qpos=qpos,
+            qvel=qvel,
+            ctrl=ctrl,
+            sensordata=sensordata,
+            frames=frames,
+            unknown=unknown,
+        )
+        self._check_motion(mirror)
+        return mirror
+
+    def _pair(self, kind: mujoco.mjtObj, number: int, word: str) -> list[int]:
+        """Return the index of the mirror image of each part of a kind."""
+        names = [self._name(kind, index) for index in range(number)]
+        partners = list(range(number))
+        for index, name in enumerate(names):
+            for pattern, image in self._config.names.items():
+                if not name or re.fullmatch(pattern, name) is None:
+                    continue
+                wanted = re.sub(pattern, image, name, count=1)
+                if wanted not in names:
+                    raise RequestError(
+                        f"--env.robot.mirror.names {pattern}: the image of {word} {name} would be {wanted}, and the "
+                        "robot has none of that name"
+                    )
+                other = names.index(wanted)
+                if {partners[index], partners[other]} != {index, other} and (partners[index], partners[other]) != (
+                    other,
+                    index,
+                ):
+                    raise RequestError(f"--env.robot.mirror.names {pattern}: {word} {name} has two images")
+                partners[index], partners[other] = other, index
+        return partners
+
+    def _name(self, kind: mujoco.mjtObj, index: int) -> str:
+        return mujoco.mj_id2name(self._model, kind, index) or ""
+
+    def _place_joint(
+        self, joint: int, partner: int, qpos: np.ndarray, qvel: np.ndarray, frames: dict[str, np.ndarray]
+    ) -> None:
+        """Write the block of a joint, whose rows are its partner's."""
+        model, data, reflection = self._model, self._data, self._reflection
+        name = self._name(mujoco.mjtObj.mjOBJ_JOINT, joint) or f"number {joint}"
+        image = self._name(mujoco.mjtObj.mjOBJ_JOINT, partner) or f"number {partner}"
+        kind = mujoco.mjtJoint(model.jnt_type[joint])
+        if kind != mujoco.mjtJoint(model.jnt_type[partner]):
+            raise self._uneven(f"joint {name} and its image {image} are of different types")
+        if np.abs(reflection @ data.xanchor[joint] - data.xanchor[partner]).max() > _SAME_M:
+            raise self._uneven(f"joint {image} is not where the image of joint {name} is in the default pose")
+        to_q, from_q = (int(model.jnt_qposadr[index]) for index in (partner, joint))
+        to_v, from_v = (int(model.jnt_dofadr[index]) for index in (partner, joint))
+        bodies = (int(model.jnt_bodyid[joint]), int(model.jnt_bodyid[partner]))
+        local = self._local(*(data.xmat[body] for body in bodies))
+        if kind in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
+            axis = reflection @ data.xaxis[joint] * (-1 if kind == mujoco.mjtJoint.mjJNT_HINGE else 1)
+            sign = float(np.sign(axis @ data.xaxis[partner]))
+            if np.abs(axis - sign * data.xaxis[partner]).max() > _SAME:
+                raise self._uneven(f"the axis of joint {image} is not the image of that of joint {name}")
+            qpos[to_q, from_q] = qvel[to_v, from_v] = sign
+            self._check_range(f"range of joint {image}", model.jnt_range, model.jnt_limited, joint, partner, sign)
+            return
+        width = 3 if kind == mujoco.mjtJoint.mjJNT_FREE else 0
+        if width:
+            qpos[to_q : to_q + 3, from_q : from_q + 3] = reflection
+            qvel[to_v : to_v + 3, from_v : from_v + 3] = reflection
+            frames[name] = local.T
+            reference = reflection
+        else:
+            parents = [data.xmat[model.body_parentid[body]] for body in bodies]
+            reference = self._local(*parents)
+        quaternion = _quaternion_map(reference, local)
+        qpos[to_q + width : to_q + width + 4, from_q + width : from_q + width + 4] = quaternion
+        qvel[to_v + width : to_v + width + 3, from_v + width : from_v + width + 3] = -local.T
+
+    def _local(self, frame: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return P, with which the frame of the image is M R P where that of a part is R. Shape (3, 3)."""
+        return np.round(frame.reshape(3, 3).T @ self._reflection @ image.reshape(3, 3), 9)
+
+    def _actuator_sign(self, actuator: int, partner: int, qvel: np.ndarray) -> float:
+        model = self._model
+        name, image = (self._name(mujoco.mjtObj.mjOBJ_ACTUATOR, index) for index in (actuator, partner))
+        if mujoco.mjtTrn(model.actuator_trntype[actuator]) not in (
+            mujoco.mjtTrn.mjTRN_JOINT,
+            mujoco.mjtTrn.mjTRN_JOINTINPARENT,
+        ):
+            raise self._uneven(f"actuator {name} drives no joint; a mirror is known for those that do")
+        joint, other = (int(model.actuator_trnid[index, 0]) for index in (actuator, partner))
+        if self._partners[mujoco.mjtObj.mjOBJ_JOINT][joint] != other:
+            raise self._uneven(f"actuators {name} and {image} do not drive joints that are images of each other")
+        if mujoco.mjtJoint(model.jnt_type[joint]) not in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
+            raise self._uneven(f"actuator {name} drives no hinge and no slide")
+        gears = model.actuator_gear[partner, 0] * model.actuator_gear[actuator, 0]
+        sign = float(qvel[model.jnt_dofadr[other], model.jnt_dofadr[joint]] * np.sign(gears))
+        ranges = (model.actuator_ctrlrange, model.actuator_ctrllimited)
+        self._check_range(f"ctrlrange of actuator {image}", *ranges, actuator, partner, sign)
+        return sign
+
+    def _check_range(
+        self, what: str, ranges: np.ndarray, limited: np.ndarray, index: int, partner: int, sign: float
+    ) -> None:
+        if limited[index] != limited[partner] or (
+            limited[index] and np.abs(np.sort(sign * ranges[index]) - ranges[partner]).max() > _SAME
+        ):
+            raise self._uneven(f"the {what} is not the image of its partner's")
+
+    def _check_home(self, qpos: np.ndarray, ctrl: np.ndarray) -> None:
+        """Check that the default pose is its own image; the sign of a quaternion does not matter."""
+        model = self._model
+        image = qpos @ self._home
+        for joint in range(model.njnt):
+            kind = mujoco.mjtJoint(model.jnt_type[joint])
+            width = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}.get(kind, 1)
+            place = slice(int(model.jnt_qposadr[joint]), int(model.jnt_qposadr[joint]) + width)
+            if np.abs(image[place] - self._home[place]).max(initial=0.0) > _SAME:
+                name = self._name(mujoco.mjtObj.mjOBJ_JOINT, joint)
+                raise self._uneven(f"the default pose is not its own image: joint {name} would be elsewhere")
+        wrong = np.flatnonzero(np.abs(ctrl @ self._home_ctrl - self._home_ctrl) > _SAME)
+        if len(wrong):
+            name = self._name(mujoco.mjtObj.mjOBJ_ACTUATOR, int(wrong[0]))
+            raise self._uneven(f"the controls of the default pose are not their own image: actuator {name} differs")
+
+    def _sensor_image(self, sensor: int, partner: int, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray | str:
+        """Return what becomes of the reading of a sensor, as its partner's; or why that is not known."""
+        model = self._model
+        if any(
+            getattr(model, field)[sensor] != getattr(model, field)[partner]
+            for field in ("sensor_type", "sensor_objtype", "sensor_reftype")
+        ):
+            return "its image is a sensor of another type"
+        kind = mujoco.mjtSensor(model.sensor_type[sensor]).name.removeprefix("mjSENS_")
+        part, image = (int(model.sensor_objid[index]) for index in (sensor, partner))
+        if kind in _JOINT_SENSORS:
+            return (
+                qvel[model.jnt_dofadr[image], model.jnt_dofadr[part]].reshape(1, 1) or "its image is of another joint"
+            )
+        if kind in _ACTUATOR_SENSORS:
+            return ctrl[image, part].reshape(1, 1) or "its image is of another actuator"
+        if kind in _SIZES or (kind == "CONTACT" and model.sensor_intprm[sensor, 0] == _CONTACT_FOUND):
+            return np.eye(int(model.sensor_dim[sensor]))
+        if kind in _WORLD_POLAR:
+            return self._reflection
+        if kind in _WORLD_AXIAL:
+            return -self._reflection
+        if kind in ("VELOCIMETER", "ACCELEROMETER", "FORCE", "GYRO", "TORQUE"):
+            frame = self._part_frame(mujoco.mjtObj.mjOBJ_SITE, part, image)
+            return frame.T if kind in _POLAR else -frame.T
+        reference = self._reflection
+        if model.sensor_refid[sensor] >= 0:
+            parts = [int(model.sensor_refid[index]) for index in (sensor, partner)]
+            reference = self._part_frame(mujoco.mjtObj(model.sensor_reftype[sensor]), *parts)
+        if kind in _POLAR:
+            return reference.T
+        if kind in _AXIAL:
+            return -reference.T
+        if kind in _AXES or kind == "FRAMEQUAT":
+            frame = self._part_frame(mujoco.mjtObj(model.sensor_objtype[sensor]), part, image)
+            if kind == "FRAMEQUAT":
+                return _quaternion_map(reference, frame)
+            axis = _AXES.index(kind)
+            sign = frame[axis, axis]
+            return sign * reference.T if abs(abs(sign) - 1.0) < _SAME else "the axes of its image are others"
+        return f"the mirror image of a sensor of type {kind.lower()} is not known"
+
+    def _part_frame(self, kind: mujoco.mjtObj, part: int, image: int) -> np.ndarray:
+        """Return P of a part, see `_local`."""
+        data = self._data
+        frames = {
+            mujoco.mjtObj.mjOBJ_XBODY: data.xmat,
+            mujoco.mjtObj.mjOBJ_BODY: data.ximat,
+            mujoco.mjtObj.mjOBJ_GEOM: data.geom_xmat,
+            mujoco.mjtObj.mjOBJ_SITE: data.site_xmat,
+            mujoco.mjtObj.mjOBJ_CAMERA: data.cam_xmat,
+        }[kind]
+        return self._local(frames[part], frames[image])
+
+    def _check_motion(self, mirror: RobotMirror) -> None:
+        """Compare accelerations in a few random states, without contacts, with those of their mirror images."""
+        model = self._model
+        flags, model.opt.disableflags = (
+            model.opt.disableflags,
+            int(model.opt.disableflags | mujoco.mjtDisableBit.mjDSBL_CONTACT),
+        )
+        try:
+            for state in self._draw_states(4):
+                one = self._accelerate(*state)
+                other = self._accelerate(
+                    *(
+                        matrix @ part
+                        for matrix, part in zip((mirror.qpos, mirror.qvel, mirror.ctrl), state, strict=True)
+                    )
+                )
+                difference = np.abs(mirror.qvel @ one - other)
+                worst = int(difference.argmax())
+                if difference[worst] > self._config.tolerance * np.abs(one).max():
+                    name = self._name(mujoco.mjtObj.mjOBJ_JOINT, int(model.dof_jntid[worst]))
+                    raise self._uneven(
+                        f"joint {name} accelerates otherwise than its image, by {difference[worst]:.3g} where the "
+                        f"largest acceleration is {np.abs(one).max():.3g}: masses, inertias, damping or gains differ; "
+                        "to accept that, raise --env.robot.mirror.tolerance"
+                    )
+        finally:
+            model.opt.disableflags = flags
+
+    def _draw_states(self, number: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield positions, velocities and controls around the default pose."""
+        model, rng = self._model, np.random.default_rng(0)
+        for _ in range(number):
+            qpos = self._home.copy()
+            mujoco.mj_integratePos(model, qpos, rng.uniform(-0.3, 0.3, model.nv), 1.0)
+            qvel = rng.uniform(-1.0, 1.0, model.nv)
+            yield qpos, qvel, self._home_ctrl + rng.uniform(-0.1, 0.1, model.nu)
+
+    def _accelerate(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
+        data = self._data
+        mujoco.mj_resetData(self._model, data)
+        data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+        mujoco.mj_forward(self._model, data)
+        return data.qacc.copy()
+
+    def _uneven(self, problem: str) -> RequestError:
+        return RequestError(
+            f"--env.robot.mirror: the robot is not its own mirror image (plane {self._config.plane}): {problem}"
+        )
+
+
+def _columns(addresses: np.ndarray, widths: np.ndarray, index: int) -> slice:
+    return slice(int(addresses[index]), int(addresses[index] + widths[index]))
+
+
+def _quaternion_map(reference: np.ndarray, local: np.ndarray) -> np.ndarray:
+    """Return the matrix by which the quaternion of R becomes that of reference^T R local. Shape (4, 4).
+
+    Both are reflections, so the negatives are rotations, whose product is the same.
+    """
+    left, right = np.empty(4), np.empty(4)
+    mujoco.mju_mat2Quat(left, np.ascontiguousarray(-reference.T).ravel())
+    mujoco.mju_mat2Quat(right, np.ascontiguousarray(-local).ravel())
+    columns = []
+    for unit in np.eye(4):
+        product = np.empty(4)
+        mujoco.mju_mulQuat(product, left, unit)
+        mujoco.mju_mulQuat(product, product.copy(), right)
+        columns.append(product)
+    matrix = np.round(np.stack(columns, axis=1), 9)
+    return matrix if matrix[0, 0] >= 0 else -matrix

@@ -1,0 +1,1 @@
+"""Commands beside training: doctor, sweep, plotting, scaling, new projects."""

@@ -1,0 +1,82 @@
+"""A Warp kernel is compiled and run on each device, and a CUDA graph is captured."""
+
+import os
+import tempfile
+import time
+
+import numpy as np
+import warp as wp
+
+from mjtrain.runtime.warp_start import start_warp
+from mjtrain.sim.drawing.backend import list_gpu_uuids
+from mjtrain.tools.doctor.finding import Finding, Judge, Question, failure, ok, skipped, warning
+
+_SIZE = 1024
+
+
+@wp.kernel
+def add_index(values: wp.array(dtype=wp.float32)):  # pyright: ignore[reportInvalidTypeForm]
+    """Add to each number its place."""
+    i = wp.tid()
+    values[i] = values[i] + wp.float32(i)  # pyright: ignore[reportArgumentType]
+
+
+def check_kernels(question: Question) -> list[Finding]:
+    """Try every device that a run would use."""
+    on_cpu = question.gpu_ids is None
+    with tempfile.TemporaryDirectory(prefix="mjtrain-doctor-") as folder:
+        wp.config.kernel_cache_dir = folder  # so that something has to be compiled, and nothing stays
+        start_warp(on_cpu=on_cpu)
+        devices = [] if on_cpu else [device.alias for device in wp.get_cuda_devices()]
+        if isinstance(question.gpu_ids, list):
+            devices = [devices[index] for index in question.gpu_ids if index < len(devices)]
+        if not devices and not on_cpu and list_gpu_uuids() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+            return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _advise("cuda"))]
+        if not devices:
+            return [_try_device("cpu"), skipped("cuda graph", "no GPU")]
+        return [finding for device in devices for finding in (_try_device(device), _try_graph(device))]
+
+
+def _try_device(device: str) -> Finding:
+    begin_s = time.monotonic()
+    try:
+        values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
+        wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
+        right = np.array_equal(values.numpy(), np.arange(_SIZE, dtype=np.float32))
+    except Exception as error:  # of the compiler, the driver or Warp, each with a class of its own
+        return _judge(device)("warp kernels", f"{device}: {_first_line(error)}", _advise(device))
+    if not right:
+        return _judge(device)("warp kernels", f"{device}: a kernel gave wrong numbers", _advise(device))
+    return ok("warp kernels", f"{device}: compiled and run in {time.monotonic() - begin_s:.1f} s")
+
+
+def _try_graph(device: str) -> Finding:
+    """Capture two launches, and replay them three times."""
+    try:
+        values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
+        with wp.ScopedCapture(device) as capture:
+            for _ in range(2):
+                wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
+        assert capture.graph is not None
+        for _ in range(3):
+            wp.capture_launch(capture.graph)
+        right = np.array_equal(values.numpy(), 6 * np.arange(_SIZE, dtype=np.float32))
+    except Exception as error:
+        return failure("cuda graph", f"{device}: {_first_line(error)}", _advise(device))
+    if not right:
+        return failure("cuda graph", f"{device}: a replay gave wrong numbers", _advise(device))
+    return ok("cuda graph", f"{device}: captured and replayed")
+
+
+def _judge(device: str) -> Judge:
+    return warning if device == "cpu" else failure  # on a CPU only cameras and --engine warp need them
+
+
+def _advise(device: str) -> str:
+    if device == "cpu":
+        return "reinstall warp-lang for this machine; only cameras and --engine warp need its kernels on a CPU"
+    return "update NVIDIA's driver to one that warp-lang supports, or `pip install warp-lang` anew; then try once more"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -1,0 +1,209 @@
+"""What the operating system allows a process on this host: descriptors, processes, locked memory, cores, memory."""
+
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.runtime.machine import available_memory, format_bytes
+from mjtrain.sim.drawing.backend import list_gpu_uuids
+from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
+
+
+def find_cgroups(controller: str) -> Iterator[Path]:
+    """Yield this process's cgroups that may limit something, and those around them, the innermost first.
+
+    Args:
+        controller: Such as "cpu", "memory" or "pids".
+    """
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            root = Path("/sys/fs/cgroup") / (controller if controllers else "")
+            own = root / name.lstrip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def cpu_quota() -> float | None:
+    """Return how many cores' worth of time the cgroups allow; None for no limit."""
+    found = []
+    for folder in find_cgroups("cpu"):
+        words = _read(folder / "cpu.max").split()  # version 2: quota and period, in microseconds
+        if not words:
+            words = [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
+            found.append(int(words[0]) / int(words[1]))
+    return min(found, default=None)
+
+
+def max_tasks() -> int | None:
+    """Return how many more processes and threads the cgroups allow; None for no limit."""
+    found = []
+    for folder in find_cgroups("pids"):
+        limit, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
+        if limit.isdigit() and used.isdigit():
+            found.append(int(limit) - int(used))
+    return min(found, default=None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+RANK_BYTES = 1 << 30
+"""Memory that a small training takes on a rank, libraries included."""
+
+_RANK_TASKS = 64
+"""Processes and threads of a rank with one thread for physics, libraries included."""
+
+_GOOD_DESCRIPTORS = 1024
+_LEAST_ADDRESSES = 3_500_000_000
+"""Address space without which a rank cannot load its libraries."""
+
+_SHM_BYTES = 64 << 20
+_INFINIBAND = Path("/sys/class/infiniband")
+
+
+def check_limits(question: Question) -> list[Finding]:
+    """Look at all limits of this process and its cgroups."""
+    ranks = question.num_ranks or count_ranks(question.gpu_ids, os.environ, len(list_gpu_uuids()))
+    return [
+        check_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranks, question.world_size),
+        check_tasks(ranks),
+        check_locked_memory(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], uses_infiniband=_INFINIBAND.exists()),
+        check_cores(len(os.sched_getaffinity(0)), cpu_quota(), ranks, question.num_threads),
+        check_memory(available_memory(), resource.getrlimit(resource.RLIMIT_AS)[0], ranks),
+        check_shared_memory(Path("/dev/shm"), ranks if question.gpu_ids is not None else 1),
+    ]
+
+
+def count_ranks(gpu_ids: list[int] | str | None, environ: Mapping[str, str], num_gpus: int) -> int:
+    """Return how many ranks --gpu-ids means on this host, without asking the driver, which may hang.
+
+    Args:
+        gpu_ids: As `LaunchConfig.gpu_ids`.
+        environ: Environment variables.
+        num_gpus: GPUs of the machine.
+    """
+    if isinstance(gpu_ids, list):
+        return max(1, len(gpu_ids))
+    return max(1, len(visible_gpus(environ, num_gpus))) if gpu_ids == "all" else 1
+
+
+def least_descriptors(num_ranks: int, world_size: int) -> int:
+    """Return how many open files a process of a small training needs.
+
+    Two ranks on one host end with an error at 20 and run at 24, and four at 30 and at 36. Ranks on other hosts take a
+    connection each.
+    """
+    return 12 + 6 * num_ranks + (world_size - num_ranks)
+
+
+def check_descriptors(limit: int, num_ranks: int, world_size: int) -> Finding:
+    """Compare the limit of open files with what the ranks of this host need."""
+    least = least_descriptors(num_ranks, world_size)
+    if _is_endless(limit):
+        return ok("descriptors", "no limit")
+    advice = "`ulimit -n 65536` before the command; for good in /etc/security/limits.conf (nofile) or LimitNOFILE="
+    if limit < least:
+        return failure("descriptors", f"{limit} open files per process, {least} are needed", advice)
+    if limit < max(_GOOD_DESCRIPTORS, 2 * least):
+        return warning("descriptors", f"{limit} open files per process, few where environments open files", advice)
+    return ok("descriptors", f"{limit:,} open files per process")
+
+
+def check_tasks(num_ranks: int) -> Finding:
+    """Compare the limits of processes and threads with what the ranks of this host need."""
+    need = _RANK_TASKS * num_ranks
+    in_cgroup = max_tasks()
+    if in_cgroup is not None and in_cgroup < need:
+        advice = "raise the container's limit (docker run --pids-limit, pids.max of the cgroup)"
+        return failure("processes", f"{in_cgroup} more in this cgroup, about {need} are needed", advice)
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() != 0 and not _is_endless(limit) and limit < 2 * need:  # the limit does not hold for root
+        advice = "`ulimit -u 32768` before the command; for good in /etc/security/limits.conf (nproc)"
+        return warning("processes", f"{limit} per user, about {need} are needed", advice)
+    there = [f"{limit:,} per user"] if not _is_endless(limit) else []
+    there += [f"{in_cgroup:,} more in this cgroup"] if in_cgroup is not None else []
+    return ok("processes", ", ".join(there) or "no limit")
+
+
+def check_locked_memory(limit: int, *, uses_infiniband: bool) -> Finding:
+    """Look at the limit of locked memory, which InfiniBand's driver needs for its buffers."""
+    if _is_endless(limit):
+        return ok("locked memory", "no limit")
+    if not uses_infiniband:
+        return ok("locked memory", f"{format_bytes(limit)}; only InfiniBand needs more, and there is none")
+    advice = "`ulimit -l unlimited`; in a container --ulimit memlock=-1; without it NCCL cannot register its buffers"
+    return warning("locked memory", f"{format_bytes(limit)}, and this host has InfiniBand", advice)
+
+
+def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: int | None) -> Finding:
+    """Compare the cores with the ranks and their threads.
+
+    Args:
+        usable: Cores on which this process may run.
+        quota: Cores' worth of time that its cgroups allow; None for all.
+        num_ranks: Ranks on this host.
+        num_threads: Threads of each; None for its share of the cores.
+    """
+    has = min(usable, quota or usable)
+    words = f"{usable} usable, {os.cpu_count()} in the machine"
+    words += f", of whose time a cgroup allows {quota:g}" if quota is not None and quota < usable else ""
+    if num_ranks > has:
+        advice = f"start at most {max(1, int(has))} ranks here: --num-workers {max(1, int(has))}"
+        return warning("cores", f"{words}; for {num_ranks} ranks", advice)
+    threads = num_ranks * (num_threads or max(1, usable // num_ranks))
+    if threads > has + 0.5:
+        good = max(1, int(has / num_ranks))
+        return warning(
+            "cores", f"{words}; for {threads} threads", f"give --num-threads {good}: threads that wait cost time"
+        )
+    return ok("cores", words)
+
+
+def check_memory(free: int, address_space: int, num_ranks: int) -> Finding:
+    """Compare free memory, within this process's cgroups, with what the ranks take before any environment is made."""
+    need = RANK_BYTES * num_ranks
+    ranks = "a rank" if num_ranks == 1 else f"{num_ranks} ranks"
+    if not _is_endless(address_space) and address_space < _LEAST_ADDRESSES:
+        figure = f"address space limited to {format_bytes(address_space)}; libraries alone take more"
+        return failure("memory", figure, "`ulimit -v unlimited` before the command: it limits addresses, not memory")
+    if free < need:
+        advice = (
+            "start fewer ranks, end other programs, or raise the limit of the container or the job (--mem of Slurm)"
+        )
+        return failure(
+            "memory", f"{format_bytes(free)} free, {ranks} take {format_bytes(need)} before any environment", advice
+        )
+    if free < 2 * need:
+        advice = "keep --num-envs small, or raise the limit; `train --dry-run` says what a rollout needs"
+        return warning("memory", f"{format_bytes(free)} free, of which {ranks} take {format_bytes(need)}", advice)
+    return ok("memory", f"{format_bytes(free)} free")
+
+
+def check_shared_memory(folder: Path, num_ranks: int) -> Finding:
+    """Look at /dev/shm, through which NCCL's ranks and the processes of Gymnasium's environments talk."""
+    need = _SHM_BYTES * num_ranks
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return warning("/dev/shm", error.strerror or str(error), f"mount -t tmpfs -o size=1g tmpfs {folder}")
+    free = found.f_bavail * found.f_frsize
+    if free >= need:
+        return ok("/dev/shm", f"{format_bytes(free)} free")
+    advice = "docker run --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm"
+    figure = f"{format_bytes(free)} free, {format_bytes(need)} are needed"
+    return failure("/dev/shm", figure, advice) if num_ranks > 1 else warning("/dev/shm", figure, advice)
+
+
+def _is_endless(limit: int) -> bool:
+    return limit in (resource.RLIM_INFINITY, -1)

@@ -1,0 +1,71 @@
+"""A project to begin with: a package with a task of its own."""
+
+import json
+import keyword
+import re
+from importlib.metadata import distribution
+from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from mjtrain.runtime.errors import RequestError
+
+TEMPLATE = Path(__file__).parent / "project_template"
+"""The project as it is written, under the name my-robots."""
+
+
+def write_project(name: str, parent: Path) -> tuple[Path, str]:
+    """Write a project: a package with a robot, a task that is registered by its entry point, a test and a README.
+
+    Args:
+        name: Name of the project, such as my-robots; its package and its task are named after it.
+        parent: Folder for the project's own folder.
+
+    Returns:
+        The project's folder, absolute, and the name of its task.
+
+    Raises:
+        RequestError: The name is none for a package, or the folder cannot be made.
+    """
+    package = name.lower().replace("-", "_")
+    if re.fullmatch(r"[a-z][a-z0-9_]*", package) is None or keyword.iskeyword(package):
+        raise RequestError(f"{name}: give a name of letters, digits, - and _ that begins with a letter, like my_robots")
+    if package in ("mjtrain", "mjtrain_tasks"):
+        raise RequestError(f"{name}: is the name of a package of mjtrain; give another")
+    folder = parent.absolute() / name
+    if folder.exists():
+        raise RequestError(f"{name}: {folder} exists already")
+    title = "-".join(part.capitalize() for part in package.split("_") if part)
+    names = {"my_robots": package, "my-robots": package.replace("_", "-"), "My-Robots": title}
+    try:
+        for source in sorted(TEMPLATE.rglob("*")):
+            if source.is_file() and "__pycache__" not in source.parts:
+                place = str(source.relative_to(TEMPLATE))
+                target = folder / _rename(".gitignore" if place == "gitignore" else place, names)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(_rename(source.read_text(), names))
+        with (folder / "pyproject.toml").open("a") as file:
+            file.write(_uv_source())
+    except OSError as error:
+        raise RequestError(f"{name}: {folder} cannot be written ({error.strerror})") from error
+    return folder, f"{title}-Pendulum"
+
+
+def _rename(text: str, names: dict[str, str]) -> str:
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _uv_source() -> str:
+    """Say where uv finds mjtrain, if it was not installed from an index."""
+    record = json.loads(distribution("mjtrain").read_text("direct_url.json") or "{}")
+    url = record.get("url", "")
+    if url.startswith("file:") and "dir_info" in record:
+        path = json.dumps(url2pathname(urlparse(url).path))
+        source = f"{{ path = {path}, editable = {json.dumps(record['dir_info'].get('editable', False))} }}"
+    elif "vcs_info" in record:
+        source = f"{{ git = {json.dumps(url)}, rev = {json.dumps(record['vcs_info']['commit_id'])} }}"
+    else:
+        return ""
+    return f"\n[tool.uv.sources]\nmjtrain = {source}\n"

@@ -1,0 +1,213 @@
+"""Metrics of runs as curves: read them, group them over seeds, and average them."""
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mjtrain.env.catalog import resolve_task_name
+from mjtrain.runs.metrics import Rows, parse_metrics
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.search import RunSearch
+from mjtrain.runs.search import find_runs as find_task_runs
+from mjtrain.runtime.errors import RequestError
+
+XAxis = Literal["iterations", "env-steps", "wall-time"]
+
+_MAX_LABELS = 3
+"""Differing settings that a label names at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCurves:
+    """The metrics of one run."""
+
+    name: str
+    """Name of the run, for labels."""
+
+    rows: Rows
+    """One per iteration, ascending."""
+
+    settings: dict[str, Any]
+    """Settings of the training, by dotted name; runs with equal settings differ in their seeds only."""
+
+    restarts: tuple[int, ...] = ()
+    """Iterations from which it was restarted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that are averaged to one curve."""
+
+    label: str
+    runs: tuple[RunCurves, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Mean and standard deviation over runs; NaN where no run has a value. Shape (points,) each."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+
+def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
+    """Expand run directories, folders of run directories, and tasks to run directories.
+
+    Args:
+        places: Each a run directory, a folder of them, or a task, which stands for its runs.
+        log_root: Folder below which runs of tasks live.
+
+    Raises:
+        RequestError: A folder holds no run, or a task has none.
+    """
+    found: dict[Path, None] = {}
+    for place in places:
+        found |= dict.fromkeys(run.absolute() for run in _find_in_folder(place) or _find_of_task(place, log_root))
+    return list(found)
+
+
+def _find_in_folder(place: str) -> list[Path]:
+    folder = Path(place)
+    if (folder / "metrics.jsonl").is_file():
+        return [folder]
+    runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
+    if folder.is_dir() and not runs:
+        raise RequestError(f"{place}: holds no run")
+    return runs
+
+
+def _find_of_task(place: str, log_root: str) -> list[Path]:
+    try:
+        task = resolve_task_name(place)
+    except RequestError as error:
+        raise RequestError(f"{place}: no such run directory, and no task ({error})") from error
+    runs = find_task_runs(RunSearch.for_task(task, log_root))
+    found = [run_dir for run_dir in runs if (run_dir / "metrics.jsonl").is_file()]
+    if not found:
+        raise RequestError(f"{place}: no run of this task below {log_root} has metrics")
+    return found[::-1]
+
+
+def load_curves(run_dir: Path) -> RunCurves:
+    """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted.
+
+    Raises:
+        RequestError: The run has no iteration yet.
+    """
+    rows, restarts = parse_metrics((run_dir / "metrics.jsonl").read_text(errors="replace").splitlines())
+    if not rows:
+        raise RequestError(f"{run_dir}: has no iteration yet")
+    try:
+        settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
+    except RequestError:
+        settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
+    return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts)
+
+
+def _comparable(params: dict[str, Any]) -> dict[str, Any]:
+    """Flatten the settings that decide what a run learns, without its seed, its directory and its length."""
+    launch = params["launch"]
+    run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load")}
+    kept = {
+        "task": launch["task"],
+        "run": run,
+        "num_ranks": len(launch["plan"]["ranks"]),
+        "env": params["env"],
+        "agent": params["agent"],
+    }
+    return _flatten("", kept)
+
+
+def _flatten(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {leaf: item for key, part in value.items() for leaf, item in _flatten(f"{name}.{key}", part).items()}
+    return {name.removeprefix("."): value}
+
+
+def group_runs(runs: Sequence[RunCurves]) -> list[Group]:
+    """Group runs with equal settings, and label each group by the settings that differ; pure."""
+    groups: list[list[RunCurves]] = []
+    for run in runs:
+        mine = next((group for group in groups if group[0].settings == run.settings), None)
+        if mine is None:
+            groups.append([run])
+        else:
+            mine.append(run)
+    keys = dict.fromkeys(key for group in groups for key in group[0].settings)
+    differing = [key for key in keys if len({repr(group[0].settings.get(key)) for group in groups}) > 1]
+    return [Group(label=_label(group, differing), runs=tuple(group)) for group in groups]
+
+
+def _label(group: list[RunCurves], differing: list[str]) -> str:
+    settings = group[0].settings
+    if "task" in differing or not differing:
+        name = settings.get("task", group[0].name)  # settings of different tasks differ too much to list
+    else:
+        named = [f"{key.removeprefix('run.')} {settings.get(key)}" for key in differing[:_MAX_LABELS]]
+        name = ", ".join([*named, *(["…"] if len(differing) > _MAX_LABELS else [])])
+    return f"{name} ({len(group)} seeds)" if len(group) > 1 else name
+
+
+def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[str]:
+    """Expand names and patterns such as reward/* to metrics that at least one run has; pure.
+
+    Raises:
+        RequestError: No run has such a metric.
+    """
+    there = dict.fromkeys(
+        key for run in runs for row in run.rows for key, value in row.items() if isinstance(value, int | float)
+    )
+    found: dict[str, None] = {}
+    for pattern in wanted:
+        matching = fnmatch.filter(there, pattern)
+        if not matching:
+            similar = difflib.get_close_matches(pattern, there, n=3) or sorted(there)
+            raise RequestError(f"--y {pattern}: no run has such numbers; there are {', '.join(similar)}")
+        found |= dict.fromkeys(matching)
+    return list(found)
+
+
+def x_values(rows: Rows, axis: XAxis) -> np.ndarray:
+    """Return the position of each iteration on an axis: iterations, env steps of the whole job, or training seconds."""
+    if axis == "wall-time":
+        return np.array(elapsed_s(rows))
+    key = "iteration" if axis == "iterations" else "env_steps_total"
+    return np.array([row[key] for row in rows], dtype=float)
+
+
+def elapsed_s(rows: Rows) -> list[float]:
+    """Return the seconds of training until the end of each iteration; starting and saving do not count."""
+    return list(accumulate(row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"] for row in rows))
+
+
+def average(runs: Sequence[RunCurves], metric: str, axis: XAxis) -> Curve:
+    """Average a metric over several runs; pure.
+
+    Each position on the axis where some run has a value gets the mean of all runs that cover it. Runs of different
+    lengths, or whose iterations take different times, are interpolated between their own values.
+    """
+    points = []
+    for run in runs:
+        values = np.array([_number(row.get(metric)) for row in run.rows])
+        known = np.isfinite(values)
+        points.append((x_values(run.rows, axis)[known], values[known]))
+    x = np.unique(np.concatenate([at for at, _ in points]))
+    table = np.full((len(points), x.size), np.nan)
+    for row, (at, values) in zip(table, points, strict=True):
+        if at.size:
+            row[:] = np.interp(x, at, values, left=np.nan, right=np.nan)
+    count = np.isfinite(table).sum(axis=0)
+    mean = np.nansum(table, axis=0) / count
+    std = np.sqrt(np.nansum((table - mean) ** 2, axis=0) / count)
+    return Curve(x=x, mean=mean, std=std)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else np.nan

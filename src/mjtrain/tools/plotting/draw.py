@@ -1,0 +1,75 @@
+"""Draw curves with matplotlib."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.plotting.curves import Group, RunCurves, XAxis, average, x_values
+
+LABELS: dict[XAxis, str] = {
+    "iterations": "iterations",
+    "env-steps": "env steps",
+    "wall-time": "training time, s",
+}
+SUFFIXES = (".png", ".svg")
+
+
+def check_out(out: Path) -> None:
+    """Check, before any work, that the picture can be drawn and written.
+
+    Raises:
+        RequestError: matplotlib is missing, or the file name cannot be used.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RequestError("plot draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    if out.suffix not in SUFFIXES:
+        raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
+    if not out.absolute().parent.is_dir():
+        raise RequestError(f"--out {out}: there is no folder {out.parent}")
+
+
+def draw_curves(
+    groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, out: Path, *, title: str | None = None
+) -> None:
+    """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
+
+    Args:
+        groups: What to compare.
+        metrics: Keys of metrics.jsonl.
+        axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
+        out: A PNG or SVG file.
+        title: Title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(len(metrics), 3)
+    lines = -(-len(metrics) // columns)
+    size = (6.4, 3.6) if len(metrics) == 1 else (4.6 * columns, 3.2 * lines)
+    figure = Figure(figsize=size, layout="constrained")
+    all_axes = figure.subplots(lines, columns, squeeze=False).flatten()
+    for axes, metric in zip(all_axes, metrics, strict=False):
+        for group in groups:
+            curve = average(group.runs, metric, axis)
+            (line,) = axes.plot(curve.x, curve.mean, label=group.label)
+            if len(group.runs) > 1:
+                low, high = curve.mean - curve.std, curve.mean + curve.std
+                axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            else:
+                _mark_restarts(axes, group.runs, axis, line.get_color())
+        axes.set(xlabel=LABELS[axis], ylabel=metric)
+        axes.grid(alpha=0.3)
+    for axes in all_axes[len(metrics) :]:
+        axes.set_visible(False)
+    all_axes[0].legend(fontsize=8)
+    if title is not None:
+        figure.suptitle(title)
+    figure.savefig(out, dpi=100)
+
+
+def _mark_restarts(axes: Any, runs: Sequence[RunCurves], axis: XAxis, color: Any) -> None:
+    for run in runs:
+        for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
+            if row["iteration"] in run.restarts:
+                axes.axvline(x, color=color, alpha=0.5, linestyle=":")

@@ -1,0 +1,229 @@
+"""Measure how a task scales over ranks, by running the command train."""
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mjtrain.runs.metrics import parse_metrics
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.plotting.curves import elapsed_s
+
+Mode = Literal["weak", "strong", "apart"]
+
+Rows = list[dict[str, Any]]
+"""The metrics of a run, by iteration."""
+
+WARM_UP_ITERATIONS = 5
+"""Iterations at the start of a run that are not counted: first allocations, kernels, caches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingPoint:
+    """One size of a scaling experiment; times are those of the median iteration, in seconds: the parts add up.
+
+    Where the ranks are trainings of their own, speeds are added up, and times and rewards are those of the first one.
+    """
+
+    mode: Mode
+    """weak: environments per rank fixed. strong: environments of the whole job fixed.
+
+    apart: as weak, but each rank is a training of its own, so that none waits for another.
+    """
+
+    num_ranks: int
+    num_envs_per_rank: int
+    env_steps_per_second: float
+    iteration_s: float
+    collect_s: float
+    learn_s: float
+    wait_s: float
+    efficiency: float
+    """Env steps per second, divided by the linear value: that of the fewest ranks times the ratio of ranks."""
+
+    final_reward: float | None
+    """Mean return of the last iteration."""
+
+    curve: list[tuple[float, float]]
+    """Wall seconds of training and mean return, for every iteration that has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingStudy:
+    """Which runs to compare."""
+
+    task: str
+    """What to train."""
+
+    ranks: tuple[int, ...]
+    """Numbers of ranks, ascending."""
+
+    modes: tuple[Mode, ...]
+    """Which experiments."""
+
+    num_envs: int
+    """Environments of the whole job for strong scaling, per rank for the others."""
+
+    max_iterations: int
+    """Iterations of each run."""
+
+    on_gpus: bool
+    """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""
+
+    out_dir: Path
+    """Existing folder for the results and the runs."""
+
+    train_flags: tuple[str, ...] = ()
+    """Further flags for train."""
+
+
+def run_study(study: ScalingStudy) -> list[ScalingPoint]:
+    """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
+
+    Returns:
+        The points, by mode and number of ranks.
+
+    Raises:
+        RequestError: A run was refused, or the environments cannot be split.
+        RuntimeError: A run failed; the message is its standard error.
+    """
+    for flag in ("--dry-run", "--log-root", "--gpu-ids", "--num-workers", "--num-envs", "--max-iterations"):
+        if flag in study.train_flags:
+            raise RequestError(f"-- {flag}: is decided by scaling")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RequestError("scaling draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    if "strong" in study.modes:
+        for count in study.ranks:
+            if study.num_envs % count:
+                raise RequestError(f"--num-envs {study.num_envs}: strong scaling cannot split it over {count} ranks")
+    points: list[ScalingPoint] = []
+    trained: dict[tuple[int, int, int], list[Rows]] = {}
+    for mode in study.modes:
+        jobs = {}
+        for count in study.ranks:
+            num_jobs, num_ranks = (count, 1) if mode == "apart" else (1, count)
+            size = (num_jobs, num_ranks, study.num_envs // count if mode == "strong" else study.num_envs)
+            if size not in trained:
+                trained[size] = _train(study, *size)
+            jobs[count] = trained[size]
+        fewest = study.ranks[0]
+        base = _median_speed(jobs[fewest]) / fewest
+        points += [_summarise(mode, count, rows, base) for count, rows in jobs.items()]
+    return points
+
+
+def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
+    """Write scaling.json, scaling.md and scaling.png, and return the table as Markdown."""
+    (out_dir / "scaling.json").write_text(json.dumps([asdict(point) for point in points], indent=2))
+    _plot(points, out_dir / "scaling.png")
+    header = (
+        "| scaling | ranks | envs per rank | env steps/s | iteration, s | collect, s | learn, s | wait, s "
+        "| efficiency |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+    )
+    table = header + "\n".join(
+        f"| {point.mode} | {point.num_ranks} | {point.num_envs_per_rank:,} | {point.env_steps_per_second:,.0f} "
+        f"| {point.iteration_s:.3f} | {point.collect_s:.3f} | {point.learn_s:.3f} | {point.wait_s:.3f} "
+        f"| {100 * point.efficiency:.0f} % |"
+        for point in points
+    )
+    (out_dir / "scaling.md").write_text(table + "\n")
+    return table
+
+
+def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) -> list[Rows]:
+    """Run the command train with a number of environments per rank, several times at once, and return their metrics."""
+    runs = study.out_dir / f"{num_jobs}_jobs_of_{num_ranks}_x_{num_envs}"
+    before = set(runs.glob("*/*/*"))
+    with ExitStack() as started:
+        processes = []
+        for job in range(num_jobs):
+            log_root = runs / str(job)
+            log_root.mkdir(parents=True, exist_ok=True)
+            gpus = [str(job * num_ranks + rank) for rank in range(num_ranks)]
+            where = ["--gpu-ids", *gpus] if study.on_gpus else ["--gpu-ids", "None", "--num-workers", str(num_ranks)]
+            command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, "--logger", "none"]
+            command += [] if study.on_gpus else ["--num-threads", "1"]
+            command += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
+            command += ["--log-root", str(log_root), *study.train_flags]
+            console = started.enter_context((log_root / "console.txt").open("w"))
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=console))
+            started.callback(processes[-1].wait)
+            started.callback(processes[-1].terminate)  # which does nothing to one that has ended
+        for process in processes:
+            process.wait()
+    for job, process in enumerate(processes):
+        if process.returncode != 0:
+            kind = RequestError if process.returncode == 2 else RuntimeError
+            reason = (runs / str(job) / "console.txt").read_text().strip()
+            raise kind(f"{num_ranks} ranks with {num_envs} environments each: {reason}")
+    run_dirs = set(runs.glob("*/*/*")) - before
+    return [parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())[0] for run_dir in sorted(run_dirs)]
+
+
+def _counted(rows: Rows) -> Rows:
+    return rows[min(WARM_UP_ITERATIONS, len(rows) - 1) :]
+
+
+def _median_speed(jobs: list[Rows]) -> float:
+    return sum(statistics.median(row["env_steps_per_second"] for row in _counted(rows)) for rows in jobs)
+
+
+def _iteration_s(row: dict[str, Any]) -> float:
+    return row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
+
+
+def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> ScalingPoint:
+    speed, rows = _median_speed(jobs), jobs[0]
+    by_time = sorted(_counted(rows), key=_iteration_s)
+    median = by_time[len(by_time) // 2]
+    return ScalingPoint(
+        mode=mode,
+        num_ranks=num_ranks,
+        num_envs_per_rank=rows[0]["num_envs_total"] * len(jobs) // num_ranks,
+        env_steps_per_second=speed,
+        iteration_s=_iteration_s(median),
+        collect_s=median["collect_time_s"],
+        learn_s=median["learn_time_s"],
+        wait_s=median["wait_time_s"],
+        efficiency=speed / (num_ranks * base),
+        final_reward=rows[-1]["mean_reward"],
+        curve=[
+            (time_s, row["mean_reward"])
+            for time_s, row in zip(elapsed_s(rows), rows, strict=True)
+            if row["mean_reward"] is not None
+        ],
+    )
+
+
+def _plot(points: list[ScalingPoint], path: Path) -> None:
+    """Draw env steps per second against ranks, and reward against wall time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    speed_axes, reward_axes = figure.subplots(1, 2)
+    for mode in dict.fromkeys(point.mode for point in points):
+        mine = [point for point in points if point.mode == mode]
+        counts = [point.num_ranks for point in mine]
+        speeds = [point.env_steps_per_second for point in mine]
+        (line,) = speed_axes.plot(counts, speeds, marker="o", label=f"{mode} scaling")
+        linear = [speeds[0] * count / counts[0] for count in counts]
+        speed_axes.plot(counts, linear, linestyle=":", color=line.get_color(), label=f"{mode}, linear")
+        for point in mine:
+            if point.curve:
+                label = f"{mode}, {point.num_ranks} x {point.num_envs_per_rank:,} envs"
+                reward_axes.plot(*zip(*point.curve, strict=True), label=label)
+    speed_axes.set(
+        xlabel="ranks", ylabel="env steps per second", ylim=(0, None), xticks=sorted({p.num_ranks for p in points})
+    )
+    reward_axes.set(xlabel="wall time of training, s", ylabel="mean return")
+    for axes in (speed_axes, reward_axes):
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8)
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,275 @@
+"""A sweep, checked: everything that is known before anything is written or started."""
+
+import importlib.util
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
+from mjtrain.env.catalog import folder_name
+from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
+from mjtrain.tools.sweep.slots import Slot, resolve_slots
+from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
+from mjtrain.tools.sweep.successive_halving import REDUCTION_FACTOR
+from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
+from mjtrain.training.request import TrainRequest, resolve_training
+
+ReadTrain = Callable[[Sequence[str]], tuple[TrainConfig, LaunchConfig]]
+"""Reads the task and the flags of `train`; raises a RequestError where they are wrong."""
+
+DECIDED = {
+    "dry-run": "is for train alone",
+    "gpu-ids": "is decided by --gpus-per-trial, and CUDA_VISIBLE_DEVICES says which",
+    "hostnames": "cannot be given; the trials of a sweep run on this host",
+    "log-root": "is decided by --sweep-dir",
+    "run-name": "is decided by the sweep",
+    "resume": "is decided by the sweep, which resumes its trials itself",
+    "checkpoint-url": "cannot be given, as each run needs a URL of its own",
+    "requeue-on-signal": "cannot be given; start the same sweep again, and it goes on",
+}
+"""Flags of `train` that a sweep's command cannot give, and why."""
+
+DEFAULTS = {"logger": "none", "keep-checkpoints": "1"}
+"""Flags that all trials get unless the command gives them."""
+
+EVALUATIONS = 20
+"""Evaluations of a run where the metric is one of evaluations and --eval-interval is not given."""
+
+START_TIMEOUT_S = 1800.0
+"""Time that a run has until its first iteration, or the time that it has for any other if that is more."""
+
+SEED_STEP = 1000
+"""Difference between the seeds of a trial's runs; ranks use those in between."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """What the command asks for; see its flags."""
+
+    task: str
+    space: tuple[Parameter, ...]
+    num_trials: int
+    metric: str | None
+    direction: Literal["maximize", "minimize"] | None
+    sampler: Literal["tpe", "random", "grid"]
+    pruner: Literal["asha", "median", "none"]
+    min_iterations: int | None
+    seeds_per_trial: int
+    jobs: int | None
+    cores_per_trial: int | None
+    gpus_per_trial: int | None
+    start_timeout_s: float | None
+    stall_timeout_s: float
+    shared: bool
+    for_wandb: bool
+    sweep_dir: str | None
+    train_flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """A sweep that can be carried out on this machine."""
+
+    options: SweepOptions
+    """As asked for; the number of trials is at most that of all combinations of a grid."""
+
+    folder: Path
+    """Its directory, absolute; it may not exist yet."""
+
+    metric: str
+    """Key in metrics.jsonl."""
+
+    maximize: bool
+    """Whether larger values are better."""
+
+    added_flags: tuple[str, ...]
+    """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
+
+    slots: tuple[Slot, ...]
+    """Where trials run."""
+
+    max_iterations: int
+    """Iterations of a run."""
+
+    min_iterations: int
+    """Iterations before which no trial is pruned."""
+
+    seed: int
+    """Seed of the first run of each trial, and of the suggestions."""
+
+    start_timeout_s: float
+    """Time that a run has until its first iteration, in seconds."""
+
+    stop_grace_s: float
+    """Time that a run has to save when it is stopped, in seconds."""
+
+    num_reports: int
+    """How often a run reports the metric."""
+
+    @property
+    def log_root(self) -> Path:
+        """Folder below which the runs live."""
+        return self.folder / "runs"
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must not change when the sweep is started again, by the flags that say it."""
+        options = self.options
+        return {
+            "task": options.task,
+            "--param": [parameter.describe() for parameter in options.space],
+            "--metric": self.metric,
+            "--direction": "maximize" if self.maximize else "minimize",
+            "--seeds-per-trial": options.seeds_per_trial,
+            "flags of train": list(options.train_flags),
+        }
+
+    def train_arguments(self, params: dict[str, Any], seed_index: int, run_name: str) -> list[str]:
+        """Return the arguments of `train` for a run of a trial."""
+        own = ["--seed", str(self.seed + SEED_STEP * seed_index), "--log-root", str(self.log_root)]
+        gpus = list(map(str, range(len(self.slots[0].gpus)))) or ["None"]
+        own += ["--run-name", run_name, "--resume", "auto", "--gpu-ids", *gpus]
+        return [*self._shared_arguments(params), *self.added_flags, *own]
+
+    def agent_arguments(self) -> list[str]:
+        """Return the arguments of `train` that all runs of a W&B sweep share."""
+        return [self.options.task, *self.options.train_flags, *self.added_flags]
+
+    def best_command(self, params: dict[str, Any]) -> str:
+        """Return a command line that trains with the settings of a trial."""
+        on_cpu = [] if self.slots[0].gpus else ["--gpu-ids", "None"]
+        return shlex.join(["train", *self._shared_arguments(params), *on_cpu])
+
+    def _shared_arguments(self, params: dict[str, Any]) -> list[str]:
+        return [self.options.task, *self.options.train_flags, *to_words(self.options.space, params)]
+
+
+def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
+    """Check a sweep against the task, the flags of `train` and this machine; writes nothing.
+
+    Args:
+        options: What is asked for.
+        read: Reads the command line of `train`, and refuses what `train` refuses.
+
+    Raises:
+        RequestError: Something is wrong; the message names the flag and what would be right.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RequestError("sweep draws with matplotlib, which is not installed; pip install 'mjtrain[sweep]'")
+    options = _check_options(options)
+    _check_flags(options)
+    gpus = _find_gpus(options.gpus_per_trial)
+    gpus_per_trial = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
+    slots = resolve_slots(
+        cores=sorted(os.sched_getaffinity(0)),
+        gpus=gpus,
+        num_trials=options.num_trials,
+        jobs=options.jobs,
+        cores_per_trial=options.cores_per_trial,
+        gpus_per_trial=gpus_per_trial,
+    )
+    device = ["--gpu-ids", *(list(map(str, range(gpus_per_trial))) or ["None"])]
+    fixed = [options.task, *options.train_flags]
+    read(fixed)  # what is wrong there is no parameter's fault
+    corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
+    requests = [resolve_training(*corner) for corner in (corners[0], corners[1])]
+    config, launch = requests[0].config, requests[0].launch
+    _check_memory(requests, len(slots))
+    metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
+    added, config = _add_flags(options, config, metric)
+    problems = list(find_metric_problems(f"--metric {metric}", metric, config))
+    if problems:
+        raise RequestError.of(problems)
+    direction = options.direction or ("minimize" if is_smaller_better(metric) else "maximize")
+    max_iterations = max(request.config.run.max_iterations for request in requests)
+    return SweepPlan(
+        options=options,
+        folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),
+        metric=metric,
+        maximize=direction == "maximize",
+        added_flags=tuple(added),
+        slots=slots,
+        max_iterations=max_iterations,
+        min_iterations=_find_min_iterations(options, max_iterations),
+        num_reports=config.run.max_iterations // (config.run.eval_interval if metric.startswith("eval/") else 1),
+        seed=launch.seed,
+        start_timeout_s=options.start_timeout_s or max(START_TIMEOUT_S, options.stall_timeout_s),
+        stop_grace_s=launch.stop_grace_s,
+    )
+
+
+def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
+    given = options.min_iterations
+    if given is None:
+        return max(1, max_iterations // REDUCTION_FACTOR)
+    if options.pruner == "none":
+        raise RequestError(f"--min-iterations {given}: --pruner none prunes no trial at all")
+    if not 1 <= given < max_iterations:
+        raise RequestError(
+            f"--min-iterations {given}: must be at least 1 and below the {max_iterations} iterations of a run"
+        )
+    return given
+
+
+def _check_options(options: SweepOptions) -> SweepOptions:
+    for flag, value in (("--trials", options.num_trials), ("--seeds-per-trial", options.seeds_per_trial)):
+        if value < 1:
+            raise RequestError(f"{flag} {value}: must be at least 1")
+    for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
+        if value is not None and not value > 0:  # NaN neither
+            raise RequestError(f"{flag} {value:g}: must be more than 0")
+    if options.sampler == "grid":
+        return replace(options, num_trials=min(options.num_trials, count_grid(options.space)))
+    return options
+
+
+def _check_flags(options: SweepOptions) -> None:
+    """Refuse flags that the sweep decides, and parameters that are fixed flags too."""
+    fixed = _names(options.train_flags)
+    for flag in fixed:
+        if flag in DECIDED:
+            raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
+    for parameter in options.space:
+        for flag in parameter.flags:
+            if flag in DECIDED or flag == "seed":
+                raise RequestError(f"--param {flag}: {DECIDED.get(flag, 'is decided by --seeds-per-trial')}")
+            if flag in fixed:
+                raise RequestError(f"--param {flag}: is a fixed flag after -- too; leave out one of them")
+
+
+def _names(train_flags: Sequence[str]) -> set[str]:
+    return {normalise_flag(word.partition("=")[0]) for word in train_flags if word.startswith("--")}
+
+
+def _find_gpus(gpus_per_trial: int | None) -> tuple[str, ...]:
+    return () if gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
+
+
+def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
+    """Refuse more trials side by side than there is memory for, as far as a plan knows what a run needs."""
+    needs = [
+        request.memory.total_bytes * request.plan.world_size
+        for request in requests
+        if request.memory is not None and request.device == "cpu"
+    ]
+    need, free = max(needs, default=0), available_memory()
+    if need * num_slots > free:
+        raise RequestError(
+            f"--jobs {num_slots}: a trial needs {format_bytes(need)}, of {format_bytes(free)} that are free; "
+            f"give --jobs {max(1, free // need)}"
+        )
+
+
+def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple[list[str], TrainConfig]:
+    """Return what the sweep adds to the flags of `train`, and the config with its evaluations."""
+    fixed = {*_names(options.train_flags), *(flag for parameter in options.space for flag in parameter.flags)}
+    defaults = {**DEFAULTS, "logger": "wandb"} if options.for_wandb else DEFAULTS
+    if metric.startswith("eval/") and "eval-interval" not in fixed:
+        interval = max(1, config.run.max_iterations // EVALUATIONS)
+        defaults = {**defaults, "eval-interval": str(interval)}
+        config = replace(config, run=replace(config.run, eval_interval=interval))
+    return [word for flag, value in defaults.items() if flag not in fixed for word in (f"--{flag}", value)], config

@@ -1,0 +1,286 @@
+"""The loop of a sweep: ask for trials, run them in their slots, tell how they ended."""
+
+import errno
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.signals import leave
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.claims import Claim, Claims
+from mjtrain.tools.sweep.display import SweepDisplay
+from mjtrain.tools.sweep.draw import draw_sweep
+from mjtrain.tools.sweep.plan import SweepPlan
+from mjtrain.tools.sweep.run_files import SUMMARY, State, TrialResult, count_states, find_best, write_summary
+from mjtrain.tools.sweep.running_trial import DiskFullError, RunningTrial
+from mjtrain.tools.sweep.slots import Slot
+from mjtrain.tools.sweep.study import Study, Trial, read_identity
+
+JOURNAL = "study.jsonl"
+PICTURE = "sweep.png"
+
+GOES_ON = "the same command goes on with the sweep"
+
+LOOK_INTERVAL_S = 1.0
+"""Time between two looks for a trial to begin, where there was none, in seconds."""
+
+
+class SweepStoppedError(RuntimeError):
+    """The sweep cannot go on now; what has ended is recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    """What came of a sweep."""
+
+    trials: tuple[TrialResult, ...]
+    """All trials, in the order in which they were begun."""
+
+    best: TrialResult | None
+    """The complete trial with the best value; None if no trial is complete."""
+
+    files: tuple[Path, ...]
+    """What says more: tables and plots."""
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """How many trials ended in which way."""
+        return count_states(self.trials)
+
+
+def run_sweep(plan: SweepPlan) -> SweepResult:
+    """Carry out a sweep, or go on with one; when this returns or raises, no process that it has started is left.
+
+    Raises:
+        RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
+        SweepStoppedError: The disk is full.
+        KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
+        SystemExit: It was stopped by another signal; its trials have saved.
+    """
+    folder = plan.folder
+    with claim_folder(plan) as claims:
+        with claims.alone():
+            _check_identity(plan)  # another sweep may have begun meanwhile
+            study = _open_study(plan)
+        sweep = _Sweep(plan, study, claims)
+        try:
+            sweep.run()
+        except DiskFullError as error:
+            raise SweepStoppedError(f"{error}; {GOES_ON} when there is room on the disk of {folder}") from error
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise SweepStoppedError(f"{folder}: {error.strerror}; {GOES_ON} when there is room") from error
+        with claims.alone():
+            trials = study.results()
+            write_summary(plan, trials)
+            picture = draw_sweep(trials, study.importances(), plan, folder / PICTURE)
+        best = find_best(trials, maximize=plan.maximize)
+    return SweepResult(trials=tuple(trials), best=best, files=(folder / SUMMARY, *([picture] if picture else [])))
+
+
+@contextmanager
+def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
+    """Make the folder of a sweep; during a with block only processes work there that share it, if this one does.
+
+    Raises:
+        RequestError: It cannot be written, it holds another sweep, another process works there, or it cannot be shared.
+    """
+    _check_identity(plan)
+    flag, shared = f"--sweep-dir {plan.folder}", plan.options.shared
+    try:
+        for folder in (plan.log_root, plan.folder / "output"):
+            folder.mkdir(parents=True, exist_ok=True)
+        claims = Claims(plan.folder / "claims", needs_locks=shared)
+    except OSError as error:
+        raise RequestError(f"{flag}: cannot be written ({error.strerror})") from error
+    try:
+        claim = claims.take("sweep", shared=shared)
+    except OSError as error:
+        raise RequestError(f"--shared: the file system of {plan.folder} has no locks ({error.strerror})") from error
+    if claim is None:
+        hint = "; it was started without --shared" if shared else "; with --shared several may do one"
+        raise RequestError(f"{flag}: another sweep is at work there{hint}")
+    try:
+        yield claims
+    finally:
+        claim.release()
+
+
+def _check_identity(plan: SweepPlan) -> None:
+    """Refuse to go on with a study of something else."""
+    recorded, now = read_identity(plan.folder / JOURNAL), plan.identity()
+    if recorded is None:
+        return
+    for name, value in now.items():
+        if recorded.get(name) != value:
+            before, after = _write(recorded.get(name)), _write(value)
+            raise RequestError(
+                f"--sweep-dir {plan.folder}: holds a sweep with {name} {before}, not {after}; give another --sweep-dir"
+            )
+
+
+def _write(value: Any) -> str:
+    return (" ".join(value) or "(none)") if isinstance(value, list) else str(value)
+
+
+def _open_study(plan: SweepPlan) -> Study:
+    options = plan.options
+    study = Study(plan.folder / JOURNAL, plan.identity(), maximize=plan.maximize)
+    study.configure(
+        options.space,
+        sampler=options.sampler,
+        pruner=options.pruner,
+        seed=plan.seed,
+        num_trials=options.num_trials,
+        max_iterations=plan.max_iterations,
+        min_iterations=plan.min_iterations,
+    )
+    return study
+
+
+class _Sweep:
+    """The trials that run, and those to come."""
+
+    def __init__(self, plan: SweepPlan, study: Study, claims: Claims) -> None:
+        self._plan = plan
+        self._study = study
+        self._claims = claims
+        self._running: dict[RunningTrial, list[Claim]] = {}
+        """Each with the claims to its slot and to itself."""
+        self._waits = False
+        """Whether there may be a trial to begin or to go on with soon, but not yet."""
+        self._next_look_s = 0.0
+        self._stop_signal: int | None = None
+        self._loop = EventLoop(self._on_signal)
+        self._display = SweepDisplay(plan)
+        self._results: list[TrialResult] = []
+
+    def run(self) -> None:
+        """Run until all trials have ended, or a signal has."""
+        with ExitStack() as stack:
+            stack.enter_context(self._loop)
+            stack.enter_context(self._display)
+            stack.callback(self._close)
+            self._report()
+            while True:
+                if self._stop_signal is None and time.monotonic() >= self._next_look_s:
+                    self._fill_slots()
+                if not self._running and (self._stop_signal is not None or not self._waits):
+                    break
+                self._loop.turn()
+                for trial in list(self._running):
+                    self._follow(trial)
+                self._display.update(list(self._running))
+        if self._stop_signal is not None:
+            leave(self._stop_signal)
+
+    def _fill_slots(self) -> None:
+        """Begin trials until no slot is free, or none is to be begun now."""
+        self._waits = False
+        while place := self._take_slot():
+            slot, slot_claim = place
+            trial, claim = self._take_trial()
+            if trial is None or claim is None:
+                slot_claim.release()
+                self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
+                return
+            self._display.tell_start(trial)
+            running = RunningTrial(self._plan, trial, slot, self._loop, claim.descriptor(_processes_of(trial.number)))
+            self._running[running] = [slot_claim, claim]
+            self._follow(running)  # one that was done already ends at once
+
+    def _take_slot(self) -> tuple[Slot, Claim] | None:
+        used = [trial.slot for trial in self._running]
+        for slot in self._plan.slots:
+            if slot not in used and (claim := self._claims.take(*_resources_of(slot))):
+                return slot, claim
+        if not self._running:  # another process of this host has all of them
+            self._waits = len(self._results) < self._plan.options.num_trials or self._has_paused
+            self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
+        return None
+
+    def _take_trial(self) -> tuple[Trial, Claim] | tuple[None, None]:
+        """Return a trial that was begun and that nobody goes on with, or a new one; None if there is none."""
+        with self._claims.alone():
+            own = {running.trial.number for running in self._running}
+            for number in self._study.hopeless():
+                if number not in own and (claim := self._claims.take(f"trial_{number}")):
+                    self._study.prune(number)
+                    claim.release()
+            for number in self._study.ready():
+                if number in own or (nobody := self._claims.take(f"trial_{number}")) is None:
+                    continue
+                nobody.release()
+                if claim := self._claims.take(f"trial_{number}", _processes_of(number)):
+                    return self._study.take_up(number), claim
+                self._waits = True  # its processes are being ended
+            self._results = self._study.results()
+            if len(self._results) >= self._plan.options.num_trials:
+                self._waits |= self._has_paused  # others may promote it, or their runs are being ended
+                return None, None
+            trial = self._study.ask()
+            self._results = self._study.results()
+            claim = self._claims.take(f"trial_{trial.number}", _processes_of(trial.number))
+            assert claim is not None
+            return trial, claim
+
+    @property
+    def _has_paused(self) -> bool:
+        return any(result.state == "paused" for result in self._results)
+
+    def _follow(self, trial: RunningTrial) -> None:
+        had_ended = bool(trial.ended)
+        trial.follow()
+        if trial.is_over:
+            _release(self._running.pop(trial))
+        if (trial.is_over and trial.ended) or (trial.ended and not had_ended):
+            self._report(trial)
+
+    def _report(self, ended: RunningTrial | None = None) -> None:
+        """Show and write how far the sweep is."""
+        with self._claims.alone():  # who writes last knows most
+            self._results = self._study.results()
+            write_summary(self._plan, self._results)
+        self._display.set_results(self._results, ended)
+
+    def _on_signal(self, signum: int) -> None:
+        """The first signal lets all runs save; a second one ends them at once."""
+        if self._stop_signal is not None:
+            self._close()
+            return
+        self._stop_signal = signum
+        self._display.tell(
+            f"{signal.Signals(signum).name}: {len(self._running)} running trials save and end (again to end them at "
+            f"once); {GOES_ON}"
+        )
+        for trial in self._running:
+            trial.stop()
+
+    def _close(self) -> None:
+        for trial, claims in self._running.items():
+            trial.close()
+            _release(claims)
+        self._running.clear()
+
+
+def _release(claims: list[Claim]) -> None:
+    for claim in claims:
+        claim.release()
+
+
+def _processes_of(number: int) -> str:
+    """Name what the processes of a trial hold."""
+    return f"trial_{number}_processes"
+
+
+def _resources_of(slot: Slot) -> list[str]:
+    """Name the cores and GPUs of a slot, for all hosts."""
+    names = [f"core_{core}" for core in slot.cores] + [f"gpu_{gpu.replace('/', '_')}" for gpu in slot.gpus]
+    return [f"{socket.gethostname()}_{name}" for name in names]

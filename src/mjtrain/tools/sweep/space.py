@@ -1,0 +1,218 @@
+"""The search space: which flags of `train` vary, and over which values; pure."""
+
+import difflib
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from mjtrain.runtime.errors import RequestError
+
+Kind = Literal["log", "uniform", "int", "choice", "flag"]
+Value = float | int | str
+
+KINDS: dict[Kind, str] = {
+    "log": "log LOW HIGH",
+    "uniform": "uniform LOW HIGH",
+    "int": "int LOW HIGH",
+    "choice": "choice A B …",
+    "flag": "flag",
+}
+"""How each kind is written."""
+
+SWITCH = ("off", "on")
+"""Values of a flag that takes none: left out, and given."""
+
+EXAMPLE = "--param agent.algorithm.learning-rate log 1e-4 1e-2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One setting that is searched."""
+
+    flags: tuple[str, ...]
+    """Flags of `train` that all get its value, without the dashes before them."""
+
+    kind: Kind
+    """log and uniform: a number in [low, high], whose logarithm or which itself is spread evenly. int: a whole number
+    in it. choice: one of the choices. flag: a flag without a value, given or left out."""
+
+    low: float = 0.0
+    """Smallest number."""
+
+    high: float = 0.0
+    """Largest number."""
+
+    choices: tuple[str, ...] = ()
+    """Values of a choice: words of the command line, several of them separated by spaces."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the study and in tables."""
+        return ",".join(self.flags)
+
+    @property
+    def finite_values(self) -> tuple[Value, ...] | None:
+        """All of its values; None if there are infinitely many."""
+        if self.kind == "int":
+            return tuple(range(int(self.low), int(self.high) + 1))
+        return self.choices or None
+
+    @property
+    def tested_values(self) -> tuple[Value, ...]:
+        """Values that are tried before a sweep: the bounds, or all choices."""
+        if self.choices:
+            return self.choices
+        return (int(self.low), int(self.high)) if self.kind == "int" else (self.low, self.high)
+
+    def to_words(self, value: Value) -> list[str]:
+        """Write a value as arguments of `train`."""
+        if self.kind == "flag":
+            return [f"--{flag}" for flag in self.flags] if value == SWITCH[1] else []
+        return [word for flag in self.flags for word in (f"--{flag}", *format_value(value).split())]
+
+    def describe(self) -> str:
+        """Write it as it is given on the command line."""
+        return " ".join((self.name, self.kind, *_bounds(self)))
+
+
+def _bounds(parameter: Parameter) -> Iterable[str]:
+    if parameter.kind == "choice":
+        return (f'"{choice}"' if " " in choice else choice for choice in parameter.choices)
+    return () if parameter.kind == "flag" else (format_value(value) for value in parameter.tested_values)
+
+
+def format_value(value: Value) -> str:
+    """Write a value as it stands on the command line; numbers have six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
+    """Write the values of a trial as arguments of `train`.
+
+    Args:
+        space: The parameters.
+        values: One for each of them, by name.
+    """
+    return [word for parameter in space for word in parameter.to_words(values[parameter.name])]
+
+
+def list_corners(space: Sequence[Parameter]) -> list[dict[str, Value]]:
+    """Return combinations of values in which each bound and each choice occurs: lowest, highest, further choices."""
+    tested = {parameter.name: parameter.tested_values for parameter in space}
+    count = max(len(values) for values in tested.values())
+    return [{name: values[min(index, len(values) - 1)] for name, values in tested.items()} for index in range(count)]
+
+
+def count_grid(space: Sequence[Parameter]) -> int:
+    """Count all combinations.
+
+    Raises:
+        RequestError: A parameter has infinitely many values.
+    """
+    for parameter in space:
+        if parameter.finite_values is None:
+            raise RequestError(
+                f"--sampler grid: {parameter.name} {parameter.kind} has no finite number of values; give choice or int"
+            )
+    return math.prod(len(parameter.finite_values or ()) for parameter in space)
+
+
+def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
+    """Read a search space.
+
+    Args:
+        parameters: The words of each --param.
+
+    Raises:
+        RequestError: One cannot be read, a flag occurs twice, or there is none.
+    """
+    if not parameters:
+        raise RequestError(f"--param: nothing to search; give at least one, as in {EXAMPLE}")
+    space = tuple(_parse(words) for words in parameters)
+    flags = [flag for parameter in space for flag in parameter.flags]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise RequestError(f"--param {flag}: is given twice")
+    return space
+
+
+def normalise_flag(word: str) -> str:
+    """Return the name of a flag without dashes before it and with dashes inside it."""
+    return word.strip().lstrip("-").replace("_", "-")
+
+
+def _parse(words: Sequence[str]) -> Parameter:
+    if len(words) < 2:
+        kinds = ", ".join(KINDS)
+        raise RequestError(f"--param {' '.join(words)}: give a flag of train, one of {kinds}, and values: {EXAMPLE}")
+    flags = tuple(normalise_flag(flag) for flag in words[0].split(","))
+    text = f"--param {' '.join(words)}"
+    if not all(flags):
+        raise RequestError(f"{text}: a name is missing")
+    kind: Kind | None = next((kind for kind in KINDS if kind == words[1]), None)
+    if kind is None:
+        close = difflib.get_close_matches(words[1], KINDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"give {', '.join(KINDS.values())}"
+        raise RequestError(f"{text}: unknown kind {words[1]}; {hint}")
+    values = words[2:]
+    if kind == "flag":
+        if values:
+            raise RequestError(f"{text}: flag takes no values; the trial gives the flag or leaves it out")
+        return Parameter(flags=flags, kind=kind, choices=SWITCH)
+    if kind == "choice":
+        choices = tuple(" ".join(value.split()) for value in values)
+        if len(choices) < 2 or len(set(choices)) < len(choices) or not all(choices):
+            raise RequestError(f"{text}: give two different values or more")
+        return Parameter(flags=flags, kind=kind, choices=choices)
+    low, high = _parse_bounds(text, kind, values)
+    return Parameter(flags=flags, kind=kind, low=low, high=high)
+
+
+def _parse_bounds(text: str, kind: Kind, values: Sequence[str]) -> tuple[float, float]:
+    try:
+        bounds = [int(value) if kind == "int" else float(value) for value in values]
+    except ValueError:
+        bounds = []
+    if len(bounds) != 2 or not all(map(math.isfinite, bounds)):
+        raise RequestError(f"{text}: give two {'whole ' if kind == 'int' else ''}numbers, as in {KINDS[kind]}")
+    low, high = bounds
+    if low >= high:
+        swapped = f"; give {values[1]} {values[0]}" if low > high else ""
+        raise RequestError(f"{text}: the lower bound comes first, and both differ{swapped}")
+    if kind == "log" and low <= 0:
+        raise RequestError(f"{text}: a logarithm needs bounds above 0; give uniform {values[0]} {values[1]}")
+    return low, high
+
+
+def read_space_file(path: Path) -> list[list[str]]:
+    """Read a mapping from the names of flags to what --param takes after them, as a text or as a list.
+
+    Returns:
+        The words of each parameter.
+
+    Raises:
+        RequestError: It cannot be read, or holds something else.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise RequestError(f"--space {path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RequestError(f"--space {path}: is no YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"--space {path}: give lines such as agent.algorithm.learning-rate: log 1e-4 1e-2")
+    return [[str(name), *_split(path, name, value)] for name, value in content.items()]
+
+
+def _split(path: Path, name: Any, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [" ".join(map(str, item)) if isinstance(item, list) else str(item) for item in value]
+    try:
+        return shlex.split(str(value))
+    except ValueError as error:
+        raise RequestError(f"--space {path}: {name}: {value}: {error}") from error

@@ -1,0 +1,67 @@
+"""The same search as the configuration of a W&B sweep, whose agents then start `train`."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.plan import SweepPlan
+from mjtrain.tools.sweep.space import Parameter
+from mjtrain.tools.sweep.successive_halving import REDUCTION_FACTOR
+
+METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
+"""What W&B calls the way in which settings are suggested."""
+
+
+def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
+    """Write a file for `wandb sweep`.
+
+    Raises:
+        RequestError: It is there already, it cannot be written, or W&B cannot search like that.
+    """
+    content = make_wandb_sweep(plan)
+    try:
+        with path.open("x") as file:
+            yaml.safe_dump(content, file, sort_keys=False, width=120)
+    except FileExistsError as error:
+        raise RequestError(f"--wandb {path}: is there already; remove it, or give another name") from error
+    except OSError as error:
+        raise RequestError(f"--wandb {path}: cannot be written ({error.strerror})") from error
+    return path
+
+
+def make_wandb_sweep(plan: SweepPlan) -> dict[str, Any]:
+    """Return the configuration of a W&B sweep; its agents pass settings as `mjtrain.cli.agent_flags` reads them.
+
+    Raises:
+        RequestError: W&B cannot search like that.
+    """
+    options = plan.options
+    if options.seeds_per_trial > 1:
+        raise RequestError(f"--seeds-per-trial {options.seeds_per_trial}: a run of W&B's agent has one seed")
+    if options.pruner == "median":
+        raise RequestError("--pruner median: W&B has asha (its hyperband) and none")
+    content: dict[str, Any] = {
+        "program": "train",
+        "command": ["${env}", "${program}", *plan.agent_arguments(), "${args_no_boolean_flags}"],
+        "method": METHODS[options.sampler],
+        "metric": {"name": plan.metric, "goal": "maximize" if plan.maximize else "minimize"},
+        "run_cap": options.num_trials,
+        "parameters": {parameter.name: _describe(parameter) for parameter in options.space},
+    }
+    if options.pruner == "asha":  # W&B counts how often the metric was reported
+        first = max(1, plan.num_reports * plan.min_iterations // plan.max_iterations)
+        content["early_terminate"] = {"type": "hyperband", "min_iter": first, "eta": REDUCTION_FACTOR}
+    return content
+
+
+def _describe(parameter: Parameter) -> dict[str, Any]:
+    if parameter.kind == "flag":
+        return {"values": [False, True]}
+    if parameter.choices:
+        return {"values": list(parameter.choices)}
+    if parameter.kind == "int":
+        return {"distribution": "int_uniform", "min": int(parameter.low), "max": int(parameter.high)}
+    distribution = "log_uniform_values" if parameter.kind == "log" else "uniform"
+    return {"distribution": distribution, "min": parameter.low, "max": parameter.high}

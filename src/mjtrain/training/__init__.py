@@ -1,0 +1,1 @@
+"""From a request to the work of one rank."""

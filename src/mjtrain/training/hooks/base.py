@@ -1,0 +1,58 @@
+"""What hooks have in common."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.config import TrainConfig
+from mjtrain.env.base import TaskEnv
+from mjtrain.learning.learner import IterationResult, Learner
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.reporting.report import RunReport
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A training on one rank, as its hooks see it."""
+
+    context: RankContext
+    """This rank."""
+
+    config: TrainConfig
+    """What is trained."""
+
+    run_dir: Path
+    """Where the run lives. Only the main rank writes there, except NaN dumps."""
+
+    env: TaskEnv
+    """This rank's environments."""
+
+    learner: Learner
+    """What learns."""
+
+    last_iteration: int
+    """Iteration with which the training ends, unless something ends it before."""
+
+    report: RunReport | None
+    """Takes metrics and warnings; None on all ranks except the main one."""
+
+    ended_by: str | None = None
+    """What has ended the training early as planned, in words; None for nothing."""
+
+    is_paused: bool = False
+    """Whether the training ends here, saved, to be started again with hosts that wait; the same on all ranks."""
+
+
+class Hook:
+    """Does something after each iteration of a training, or nothing. Use as a context manager."""
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Called after each iteration; the hook decides whether it is due. What it raises ends the training."""
+
+    def finish(self) -> None:
+        """Called once when the training ends without an error, before the context is left."""
+
+    def __enter__(self) -> "Hook":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Release what the hook holds; also after an error."""

@@ -1,0 +1,110 @@
+"""Checkpoints, and their uploads."""
+
+from pathlib import Path
+
+from mjtrain.learning.learner import IterationResult
+from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, read_best, write_best
+from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
+from mjtrain.runs.storage import Uploader, UploadEvent
+from mjtrain.runtime import heartbeat
+from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.metric_rules import find_ranking
+from mjtrain.training.reporting.report import RunReport
+
+
+def is_save_due(result: IterationResult, save_interval: int) -> bool:
+    """Tell whether an iteration ends with a checkpoint: every save_interval iterations, the best and the last one."""
+    return result.is_last or result.is_best or result.iteration % save_interval == 0
+
+
+class CheckpointHook(Hook):
+    """Saves the run now and then, and has the main rank upload what is saved.
+
+    A save or an upload that fails is reported and does not end the training, except the last save.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Prepare to save; the checkpoint from which a run was resumed is uploaded first."""
+        run = session.config.run
+        self._session = session
+        self._learner = session.learner
+        self._report = session.report
+        self._run_dir = session.run_dir
+        self._infos = {"task": session.config.task}
+        self._interval = session.config.agent.save_interval
+        self._keep = run.keep_checkpoints
+        self._ranking = find_ranking(run)
+        self._flush_s = run.checkpoint_flush_s
+        self._uploader: Uploader | None = None
+        if session.report is not None and run.checkpoint_url is not None:
+            self._uploader = Uploader(run.checkpoint_url, self._keep)
+            if session.learner.iteration > 0:
+                self._uploader.submit(checkpoint_path(self._run_dir, session.learner.iteration))
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Save, if it is due (collective), and report finished uploads; where hosts wait, the training pauses then.
+
+        Raises:
+            RuntimeError: The last iteration could not be saved.
+        """
+        if is_save_due(result, self._interval):
+            heartbeat.beat("save")
+            is_saved = self._save(checkpoint_path(self._run_dir, result.iteration), result)
+            if result.hosts_wait and not result.is_last:
+                self._session.is_paused = self._learner.agree(is_saved)
+        if self._uploader is not None:
+            self._tell(self._uploader.poll_events())
+
+    def finish(self) -> None:
+        """Wait for the last upload, at most --checkpoint-flush-s, and report it."""
+        if self._uploader is not None:
+            self._tell(self._uploader.flush(self._flush_s))
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._uploader is not None:
+            self._uploader.close()
+
+    def _save(self, path: Path, result: IterationResult) -> bool:
+        """Save, and tell whether that was done, as far as this rank knows."""
+        try:
+            self._learner.save(path, self._infos)
+        except OSError as error:
+            self._handle_failed_save(path, error, is_last=result.is_last)
+            return False
+        if self._report is not None:
+            self._report.add_checkpoint(path)
+            self._record_best(result, self._report)
+            best = read_best(self._run_dir)
+            prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration)
+        if self._uploader is not None:
+            self._uploader.submit(path)
+        return True
+
+    def _record_best(self, result: IterationResult, report: RunReport) -> None:
+        """Record that a checkpoint which was just saved is the best, if it is."""
+        if not result.is_best or self._ranking is None:
+            return
+        metric = self._ranking.metric
+        best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
+        try:
+            write_best(self._run_dir, best)
+        except OSError as error:
+            report.warn(f"{self._run_dir / BEST_FILE} could not be written ({error.strerror}); training continues")
+
+    def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
+        """Report that a checkpoint could not be written, and end the run if it was the last one."""
+        if not self._run_dir.is_dir():
+            problem = f"the run directory {self._run_dir} was deleted"  # the report has said so already
+        else:
+            last = find_valid_checkpoint(self._run_dir)[0]
+            kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"
+            problem = f"checkpoint {path} could not be written ({error.strerror}); {kept}"
+            if self._report is not None and not is_last:
+                self._report.warn(f"{problem}; training continues")
+        if is_last:
+            raise RuntimeError(f"{problem}; iteration {self._learner.iteration} is not saved") from error
+
+    def _tell(self, events: list[UploadEvent]) -> None:
+        assert self._report is not None
+        for event in events:
+            self._report.add_event(event.event, event.line, event.fields)

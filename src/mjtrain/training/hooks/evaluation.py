@@ -1,0 +1,47 @@
+"""Evaluation of the policy while it trains."""
+
+import time
+
+from mjtrain.evaluation.evaluator import Evaluator
+from mjtrain.learning.learner import IterationResult
+from mjtrain.runtime import heartbeat
+from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.metric_rules import parse_stop_condition
+
+
+class EvaluationHook(Hook):
+    """Measures the policy every --eval-interval iterations and after the last one, and adds eval/* to the metrics.
+
+    A request to stop ends an evaluation, without numbers, and the training.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Build the worlds of the evaluation, on every rank."""
+        self._learner = session.learner
+        self._interval = session.config.run.eval_interval
+        self._last_iteration = session.last_iteration
+        self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
+        self._evaluator = Evaluator(session.context, session.config)
+        self._warming_up = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._evaluator.close()
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Evaluate, if it is due; collective."""
+        if not self._is_due(result):
+            return
+        heartbeat.beat("evaluation", warming_up=self._warming_up)  # the first one may compile kernels
+        self._warming_up = False
+        began = time.perf_counter()
+        metrics = self._evaluator.evaluate(self._learner.policy_weights())
+        if metrics is None:
+            result.is_last = True
+        else:
+            result.metrics |= {**metrics, "eval_time_s": time.perf_counter() - began}
+
+    def _is_due(self, result: IterationResult) -> bool:
+        """Decide by what all ranks know alike; a training that was asked to stop is not evaluated any more."""
+        is_early_end = any(condition.is_met(result.metrics) for condition in self._conditions)
+        is_planned_end = result.iteration >= self._last_iteration or is_early_end
+        return is_planned_end or (not result.is_last and result.iteration % self._interval == 0)

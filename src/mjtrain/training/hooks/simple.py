@@ -1,0 +1,160 @@
+"""Whether the ranks still hold the same networks."""
+
+import torch
+
+from mjtrain.env.env import Env
+from mjtrain.env.nan_guard import check_nan_resets
+from mjtrain.evaluation.episodes import sum_over_ranks
+from mjtrain.learning.learner import IterationResult
+from mjtrain.runs.best_checkpoint import read_best
+from mjtrain.runtime import heartbeat
+from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.hooks.checkpoints import is_save_due
+from mjtrain.training.metric_rules import Ranking, parse_stop_condition
+
+
+class DriftHook(Hook):
+    """Compares the ranks now and then, and before each save: a checkpoint of ranks that differ is never written."""
+
+    def __init__(self, session: Session) -> None:
+        self._interval = session.config.run.drift_check_interval
+        self._save_interval = session.config.agent.save_interval
+        self._learner = session.learner
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Compare, if it is due; collective.
+
+        Raises:
+            RuntimeError: The ranks differ.
+        """
+        if not self._interval:
+            return
+        is_before_save = is_save_due(result, self._save_interval)
+        if is_before_save:
+            heartbeat.beat("save")
+        if is_before_save or result.iteration % self._interval == 0:
+            self._learner.check_drift()
+
+
+class BestHook(Hook):
+    """Marks the iterations that are better than all before, by --best-metric.
+
+    Compared are iterations with an evaluation, and those that are saved anyway.
+    """
+
+    def __init__(self, session: Session, ranking: Ranking) -> None:
+        """Learn how good the best one was before a resumption; every rank must call it."""
+        self._ranking = ranking
+        self._save_interval = session.config.agent.save_interval
+        self._best = _read_value(session, ranking)
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Compare; all ranks have the same metrics, so all of them save."""
+        if not (is_save_due(result, self._save_interval) or "eval/return" in result.metrics):
+            return
+        value = result.metrics.get(self._ranking.metric)
+        if self._ranking.is_better(value, self._best):
+            self._best, result.is_best = value, True
+
+
+def _read_value(session: Session, ranking: Ranking) -> float | None:
+    """Return the value of the best checkpoint up to here, which only the main rank may be able to read."""
+    best = read_best(session.run_dir) if session.context.is_main else None
+    if best is not None and (best.metric != ranking.metric or best.iteration > session.learner.iteration):
+        best = None  # by another metric, or of iterations that are repeated now
+    found = torch.tensor([0.0, 0.0] if best is None else [1.0, best.value], dtype=torch.float64)
+    is_known, value = sum_over_ranks(found.to(session.context.device), session.context).tolist()
+    return value if is_known else None
+
+
+class NanHook(Hook):
+    """Dumps the worlds that stopped being finite, and ends the training when too many did."""
+
+    def __init__(self, session: Session) -> None:
+        self._env = session.env
+        self._config = session.config.env.nan_guard
+        self._folder = session.run_dir / "nan"
+        self._rank = session.context.rank
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Dump and count.
+
+        Raises:
+            FloatingPointError: More than --env.nan-guard.max-fraction of all worlds broke in this iteration.
+        """
+        if result.metrics["nan_resets"]:
+            self._env.dump_broken_worlds(self._folder, f"iteration_{result.iteration}_rank_{self._rank}")
+            check_nan_resets(result.metrics, self._config)
+
+
+_MARGIN = 1.25
+"""How much more room is proposed than was asked for: where some was missing, not all that was needed was asked for."""
+
+
+class OverflowHook(Hook):
+    """Warns once of each buffer of the engine that was too small, and names the setting that would have fitted."""
+
+    def __init__(self, session: Session) -> None:
+        self._context = session.context
+        self._report = session.report
+        self._device = session.env.device
+        self._buffers = dict(session.env.engine.buffers) if isinstance(session.env, Env) else {}
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Warn, if it is due; collective when some rank had no room, which all know from the metrics."""
+        for name, buffer in list(self._buffers.items()):
+            num_worlds = result.metrics[f"overflow/{name}"]
+            if not num_worlds:
+                continue
+            del self._buffers[name]
+            by_rank = torch.zeros(self._context.world_size, device=self._device)
+            by_rank[self._context.rank] = buffer.find_need()
+            need = int(sum_over_ranks(by_rank, self._context).max())
+            room = 8 * max(1, -int(-need * _MARGIN // 8))
+            if self._report is not None:
+                self._report.warn(
+                    f"{buffer.setting} {buffer.size}: in iteration {result.iteration} there was no room for all "
+                    f"{name} of {num_worlds} worlds, and the physics goes on without the rest; up to {need} per world "
+                    f"were asked for, so {buffer.setting} {room} should do"
+                )
+
+
+class ReportHook(Hook):
+    """Hands each iteration's metrics to the report, on the main rank."""
+
+    def __init__(self, session: Session) -> None:
+        self._report = session.report
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Report the metrics, then the videos that were done meanwhile."""
+        if self._report is not None:
+            self._report.update(result.metrics)
+
+    def finish(self) -> None:
+        """Report the last videos."""
+        if self._report is not None:
+            self._report.flush_videos()
+
+
+class StopWhenHook(Hook):
+    """Ends the training with the first iteration that meets a condition of --stop-when."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Compare, unless the training ends here anyway; all ranks have the same metrics, so all of them end."""
+        if result.is_last:
+            return
+        for condition in self._conditions:
+            if condition.is_met(result.metrics):
+                result.is_last = True
+                value = result.metrics[condition.metric]
+                self._session.ended_by = f"--stop-when {condition}: {value:g} after {result.iteration} iterations"
+                return
+
+    def finish(self) -> None:
+        """Say why the training ends here."""
+        if self._session.ended_by is not None and self._session.report is not None:
+            self._session.report.tell(f"ends as planned by {self._session.ended_by}")

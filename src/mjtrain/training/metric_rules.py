@@ -1,0 +1,177 @@
+"""What follows from metrics: when a run ends early, and which checkpoint is the best; pure."""
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mjtrain.config import DEFAULT_LEARNER, DistillationConfig, EnvConfig, RunConfig, TrainConfig
+from mjtrain.evaluation.names import list_eval_metrics
+from mjtrain.runtime.errors import RequestError
+
+_ITERATION = (
+    "iteration",
+    "env_steps_total",
+    "env_steps_per_second",
+    "collect_time_s",
+    "learn_time_s",
+    "wait_time_s",
+    "mean_reward",
+    "mean_episode_length",
+    "nan_resets",
+    "kl",
+    "action_std",
+    "world_size",
+    "num_envs_total",
+    "learning_rate",
+)
+
+
+def list_metrics(config: TrainConfig) -> list[str]:
+    """Return the keys of metrics.jsonl that hold a number of the whole job, the same on all ranks."""
+    env = config.env
+    return [
+        *_ITERATION,
+        *(f"loss/{name}" for name in _list_losses(config)),
+        *(f"reward/{name}" for name in env.rewards),
+        *(f"termination/{name}" for name in env.terminations),
+        *(f"success/{name}" for name in env.successes),
+        *(f"curriculum/{name}" for name in env.curriculum),
+        *(list_eval_metrics(env, config.agent) if isinstance(env, EnvConfig) else ()),
+    ]
+
+
+def _list_losses(config: TrainConfig) -> tuple[str, ...]:
+    algorithm = config.agent.algorithm
+    if isinstance(algorithm, DistillationConfig):
+        return ("behavior",)
+    further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.mirrors_samples}
+    return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))
+
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+}
+_SMALLER_IS_BETTER = ("loss/", "eval/error/", "eval/estimate/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopCondition:
+    """A condition of --stop-when."""
+
+    metric: str
+    """Key in metrics.jsonl."""
+
+    comparison: str
+    """>=, >, <= or <."""
+
+    bound: float
+    """What the metric is compared with."""
+
+    def __str__(self) -> str:
+        return f"{self.metric}{self.comparison}{self.bound:g}"
+
+    def is_met(self, metrics: dict[str, Any]) -> bool:
+        """Tell whether an iteration meets it; one without a number of this metric does not."""
+        value = metrics.get(self.metric)
+        return value is not None and _OPERATORS[self.comparison](value, self.bound)
+
+
+def parse_stop_condition(text: str) -> StopCondition:
+    """Read a condition of --stop-when.
+
+    Raises:
+        RequestError: It is none.
+    """
+    found = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*", text)
+    try:
+        bound = float(found[3]) if found else math.nan
+    except ValueError:
+        bound = math.nan
+    if found is None or math.isnan(bound):
+        raise RequestError(f"--stop-when {text}: give a metric, one of >= > <= <, and a number, as in eval/return>=14")
+    return StopCondition(metric=found[1], comparison=found[2], bound=bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Which of two iterations is better."""
+
+    metric: str
+    """Key in metrics.jsonl."""
+
+    smaller_is_better: bool = False
+    """Whether a smaller value is better."""
+
+    def is_better(self, value: float | None, best: float | None) -> bool:
+        """Tell whether a value is better than the best one so far; None and NaN are no values."""
+        if value is None or math.isnan(value):
+            return False
+        if best is None:
+            return True
+        return value < best if self.smaller_is_better else value > best
+
+
+def find_ranking(run: RunConfig) -> Ranking | None:
+    """Return by what the best checkpoint is chosen; None if none is."""
+    name = run.best_metric or ("eval/return" if run.eval_interval else None)
+    if name is None:
+        return None
+    metric = name.removeprefix("-").removeprefix("+")
+    if name != metric:
+        return Ranking(metric=metric, smaller_is_better=name[0] == "-")
+    return Ranking(metric=metric, smaller_is_better=is_smaller_better(metric))
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Tell whether smaller values of a metric are better, as far as its name says: losses and errors."""
+    return metric.startswith(_SMALLER_IS_BETTER)
+
+
+def find_rule_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield what is wrong with the evaluation, the conditions and the ranking of a request."""
+    run = config.run
+    if run.eval_interval < 0:
+        yield f"--eval-interval {run.eval_interval}: must be at least 1, or 0 for never"
+    if run.eval_episodes < 1:
+        yield f"--eval-episodes {run.eval_episodes}: must be at least 1"
+    for text in run.stop_when:
+        try:
+            condition = parse_stop_condition(text)
+        except RequestError as error:
+            yield str(error)
+        else:
+            yield from find_metric_problems(f"--stop-when {text}", condition.metric, config)
+    ranking = find_ranking(run)
+    if run.best_metric is not None and ranking is not None:
+        yield from find_metric_problems(f"--best-metric {run.best_metric}", ranking.metric, config)
+
+
+def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
+    """Yield why a training would not report a metric.
+
+    Args:
+        what: The flag that names it and its value, which begin the message.
+        metric: Key in metrics.jsonl.
+        config: What is trained.
+    """
+    known = list_metrics(config)
+    has_own_losses = config.learner.name != DEFAULT_LEARNER or not config.agent.algorithm.class_name.startswith(
+        "mjtrain."
+    )
+    if metric.startswith("loss/") and has_own_losses:
+        return  # another learner, or an algorithm of the user's own, names its losses
+    if metric.startswith("log/") and not isinstance(config.env, EnvConfig):
+        return  # environments of others say what they log only while they run
+    if metric not in known:
+        close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        yield f"{what}: unknown metric {metric}; {hint}"
+    elif metric.startswith("eval/") and config.run.eval_interval == 0:
+        yield f"{what}: needs evaluations; give --eval-interval too, such as --eval-interval 50"

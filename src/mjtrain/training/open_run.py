@@ -1,0 +1,162 @@
+"""From a request to a run: its directory is found or made, and what will happen is printed."""
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mjtrain.config import RobotConfig, to_plain
+from mjtrain.env.catalog import task_file
+from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
+from mjtrain.runs.resume import FoundRun, find_or_make_run
+from mjtrain.runs.robot import choose_robot, list_robot_changes
+from mjtrain.runs.run_dir import claim_run_dir, leaving_no_trace, list_changes
+from mjtrain.runs.training_run import TrainingRun, read_git_state
+from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
+from mjtrain.runtime.machine import installed_packages
+from mjtrain.training.request import TrainRequest
+
+if TYPE_CHECKING:
+    from mjtrain.launcher.base import OnRestart
+    from mjtrain.launcher.failure import Failure
+    from mjtrain.launcher.planning.membership import Change
+
+
+@contextmanager
+def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[TrainingRun]:
+    """Find or make the run directory, and hold it for the length of a with block. Only the leader of a job does this.
+
+    A request that is refused before the first iteration leaves nothing behind: a directory that was made is removed,
+    and one that was there is as it was.
+
+    Args:
+        request: What to train.
+        previous: What the job decided before something outside started it again; None at the first start.
+
+    Raises:
+        RequestError: There is no such run, it is complete, or another process trains there.
+    """
+    found = find_or_make_run(request.config) if previous is None else _reopen(previous)
+    started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+    with claim_run_dir(found.run_dir), leaving_no_trace(found.run_dir, found.made, started):
+        run = _make_run(request, found, previous, started)
+        if run.restarted:
+            _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
+        _print(*run.notices, request.describe(run.iteration), request.describe_learning())
+        _print(f"run directory: {_shorten(run.run_dir)}")
+        yield run
+
+
+def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str) -> TrainingRun:
+    robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
+    resumption = _describe_resumption(request, found, previous, robot)
+    return TrainingRun(
+        run_dir=found.run_dir,
+        robot=None if robot is None or robot == request.config.env.robot else robot.file,
+        resume=found.resume,
+        checkpoint=found.checkpoint,
+        iteration=found.iteration,
+        restarted=previous is not None,
+        notices=(*request.notices, *found.notices, *resumption, *robot_notices),
+        record=_record(request, found, started),
+    )
+
+
+def _reopen(previous: TrainingRun) -> FoundRun:
+    """Find the run that this job trained before it was started again."""
+    run_dir = previous.run_dir
+    made = () if run_dir.exists() else (run_dir,)
+    run_dir.mkdir(parents=True, exist_ok=True)  # rank 0 may be on another host now; --checkpoint-url helps then
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=previous.resume, made=made)
+
+
+def _describe_resumption(
+    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, robot: RobotConfig | None
+) -> list[str]:
+    if previous is not None:
+        return [f"started again: resuming from iteration {found.iteration}"]
+    if found.checkpoint is None:
+        return []
+    changes = [*list_robot_changes(found.run_dir, robot), *list_changes(found.run_dir, **request.params)]
+    return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
+
+
+def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
+    """Return the content of params/launch.yaml."""
+    run = {**to_plain(request.config.run), "resume": found.resume}
+    file = task_file(request.config.task)
+    return {
+        "task": request.config.task,
+        "task_file": None if file is None else str(file.absolute()),
+        "started": started,
+        "run": run,
+        "launch": to_plain(request.launch),
+        "plan": to_plain(request.plan.for_run(found.run_dir)),
+        "packages": installed_packages(),
+        "git": read_git_state(Path.cwd()),
+        "host": socket.gethostname(),
+    }
+
+
+def restart_reporter(run: TrainingRun, max_restarts: int) -> "OnRestart":
+    """Return what the launcher calls before it restarts a failed job.
+
+    It prints one line, and writes one into metrics.jsonl: from which iteration, and why. Another line says what the job
+    is left without. A restart without a failure is said to be planned.
+    """
+    return partial(_report_restart, run.run_dir, max_restarts)
+
+
+def _report_restart(
+    run_dir: Path, max_restarts: int, failure: "Failure | None", restart: int, back_off_s: float, change: "Change"
+) -> None:
+    iteration = saved_iteration(run_dir)
+    news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
+    news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
+    more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
+    more |= {"taken_in": list(change.taken_in)}
+    if failure is None:
+        cause = "hosts are there again" if news else "hosts were there again, and are lost once more"
+        _write_restart(run_dir, iteration, f"{cause} (--rejoin-at-save)", planned=True, **more)
+        _print(f"planned restart from iteration {iteration}, as {cause} (--rejoin-at-save); it is not counted")
+        _print_ranks(change, news)
+        return
+    who = "the job" if failure.rank is None else f"rank {failure.rank}"
+    who += f" on host {failure.host}" if failure.host else ""
+    cause = f"{who}: {failure.summary}"
+    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if news else {}))
+    _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
+    _print_ranks(change, news)
+
+
+def _print_ranks(change: "Change", news: list[str]) -> None:
+    if news:
+        _print(f"{change.num_ranks} of {change.num_places} ranks go on, {', '.join(news)}")
+
+
+def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
+    with suppress(OSError):  # the directory is gone, or the disk is full: the restart matters more than its record
+        lost = max(0, last_iteration(run_dir) - iteration)
+        write_event(run_dir, "restart", **fields, iteration=iteration, lost=lost, cause=cause, time=time.time())
+
+
+def saved_iteration(run_dir: Path) -> int:
+    """Return the iteration of a run's newest valid checkpoint; 0 if it has none."""
+    checkpoint, _ = find_valid_checkpoint(run_dir)
+    return 0 if checkpoint is None else checkpoint_iteration(checkpoint)
+
+
+def _print(*lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _shorten(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

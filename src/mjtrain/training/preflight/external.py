@@ -1,0 +1,58 @@
+"""Whether an agent can be trained in external environments."""
+
+from dataclasses import replace
+
+from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig, MjlabConfig
+from mjtrain.env.external.env import ForeignEnv
+from mjtrain.env.external.make import make_foreign_env
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.network_check import find_network_problems
+
+
+def check_agent(env: ForeignEnv, agent: AgentConfig, num_envs: int) -> None:
+    """Check that an agent reads what the environments observe, with networks that fit.
+
+    Args:
+        env: Some of the environments.
+        agent: The agent.
+        num_envs: Environments of a rank.
+
+    Raises:
+        RequestError: It does not.
+    """
+    seen = env.observe()
+    problems = [
+        f"--agent.obs-groups.{name} {group}: the environment observes {', '.join(seen)}"
+        for name, groups in agent.obs_groups.items()
+        for group in groups
+        if group not in seen
+    ]
+    shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
+    problems = problems or list(find_network_problems(agent, shapes, num_envs))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
+    """Step two environments of Gymnasium once, before anything is written; of mjlab, check what is changed.
+
+    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
+    environments of mjlab, which take long to make.
+
+    Raises:
+        RequestError: They cannot be made or trained on.
+    """
+    if isinstance(config, MjlabConfig):
+        from mjtrain.env.external.mjlab_worlds import read_env_config
+
+        read_env_config(config)
+    if not isinstance(config, GymnasiumConfig):
+        return
+    import torch
+
+    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
+    try:
+        check_agent(env, agent, num_envs)
+        env.step(torch.zeros(env.num_envs, env.num_actions))
+    finally:
+        env.close()

@@ -1,0 +1,150 @@
+"""How much each rank of a run trains; pure."""
+
+import dataclasses
+import math
+from typing import Any, get_args
+
+from mjtrain.config import AgentConfig, DistillationConfig, EngineName, EnvConfig, LoggerName, PpoConfig, TrainConfig
+from mjtrain.runtime.errors import RequestError
+
+COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
+"""Modes of torch.compile that keep no CUDA graphs."""
+
+
+def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") -> TrainConfig:
+    """Resolve num_envs and max_iterations from the totals and the task's defaults, and check the numbers of a run.
+
+    Args:
+        config: What was asked for.
+        world_size: Ranks of the job.
+        device: Torch device of the ranks.
+
+    Returns:
+        The same run with num_envs and max_iterations of one rank. The totals stay, for the record.
+
+    Raises:
+        RequestError: A number is too small, or the environments cannot be split evenly.
+    """
+    run = config.run
+    for flag, word, words in (
+        ("--engine", run.engine, get_args(EngineName)),
+        ("--logger", run.logger, get_args(LoggerName)),
+    ):
+        if word not in words:
+            raise RequestError(f"{flag} {word}: give one of {', '.join(words)}")
+    mode = config.agent.torch_compile_mode
+    if mode is not None and mode not in COMPILE_MODES:
+        why = "keeps CUDA graphs, which PPO cannot use; " if mode in ("reduce-overhead", "max-autotune") else ""
+        raise RequestError(f"--agent.torch-compile-mode {mode}: {why}give one of {', '.join(COMPILE_MODES)}, or None")
+    max_iterations = run.max_iterations
+    num_envs = default_num_envs(config, device) if run.num_envs is None else run.num_envs
+    if run.num_envs_total is not None:
+        num_envs = _split(run.num_envs_total, world_size)
+    algorithm = config.agent.algorithm
+    for flag, value, least in (
+        ("--num-envs", num_envs, 1),
+        ("--total-env-steps", run.total_env_steps, 1),
+        ("--max-iterations", max_iterations, 1),
+        ("--keep-checkpoints", run.keep_checkpoints, 1),
+        ("--checkpoint-flush-s", run.checkpoint_flush_s, 0),
+        ("--drift-check-interval", run.drift_check_interval, 0),
+        *([("--env.decimation", config.env.decimation, 1)] if isinstance(config.env, EnvConfig) else []),
+        ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),
+        ("--agent.save-interval", config.agent.save_interval, 1),
+        ("--agent.algorithm.num-learning-epochs", algorithm.num_learning_epochs, 1),
+        *(
+            [("--agent.algorithm.num-mini-batches", algorithm.num_mini_batches, 1)]
+            if isinstance(algorithm, PpoConfig)
+            else [("--agent.algorithm.gradient-length", algorithm.gradient_length, 1)]
+        ),
+    ):
+        if value is not None and value < least:
+            raise RequestError(f"{flag} {value}: must be at least {least}")
+    samples = num_envs * config.agent.num_steps_per_env
+    _check_update(config.agent, num_envs)
+    if run.total_env_steps is not None:
+        max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
+    return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
+
+
+def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> tuple[TrainConfig, list[str]]:
+    """Return the same run for a job that may have fewer ranks by now than when its size was resolved.
+
+    Args:
+        config: As `resolve_run_size` returned it.
+        world_size: Ranks of the job now.
+        device: Torch device of the ranks.
+
+    Returns:
+        The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
+        the environments cannot be split evenly, so that there are fewer from now on.
+    """
+    total, lines = config.run.num_envs_total, []
+    if total is not None and total % world_size:
+        fitting = total - total % world_size
+        lines = [f"--num-envs-total {total}: cannot be split evenly over {world_size} ranks; going on with {fitting}"]
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=fitting))
+    return resolve_run_size(config, world_size, device), lines
+
+
+def _check_update(agent: AgentConfig, num_envs: int) -> None:
+    """Check that an update uses each sample of a rollout."""
+    algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
+    if isinstance(algorithm, PpoConfig) and num_envs * num_steps < algorithm.num_mini_batches:
+        raise RequestError(
+            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
+            f"{num_steps} steps has only {num_envs * num_steps} samples"
+        )
+    if isinstance(algorithm, DistillationConfig):
+        steps = num_steps * algorithm.num_learning_epochs
+        if steps % algorithm.gradient_length:
+            raise RequestError(
+                f"--agent.algorithm.gradient-length {algorithm.gradient_length}: must divide {steps}, the env steps "
+                "of an update (--agent.num-steps-per-env times --agent.algorithm.num-learning-epochs)"
+            )
+
+
+def choose_agent(config: TrainConfig, device: str) -> TrainConfig:
+    """Return the same run with the task's agent for a kind of device.
+
+    A setting that the user has changed stays; the others become those of the task's agent for a GPU, if it has one and
+    the device is one.
+
+    Args:
+        config: What was asked for, with changes to the task's agent for a CPU.
+        device: Torch device of the ranks.
+    """
+    if config.default_agents is None or not device.startswith("cuda"):
+        return config
+    return dataclasses.replace(config, agent=_replace_unchanged(config.agent, *config.default_agents))
+
+
+def _replace_unchanged(asked: Any, before: Any, instead: Any) -> Any:
+    """Return what was asked for, with what is as before replaced, field by field."""
+    if asked == before:
+        return instead
+    if not dataclasses.is_dataclass(asked) or not type(asked) is type(before) is type(instead):
+        return asked
+    fields = [field.name for field in dataclasses.fields(asked)]
+    changed = {name: _replace_unchanged(*(getattr(one, name) for one in (asked, before, instead))) for name in fields}
+    return dataclasses.replace(asked, **changed)  # pyright: ignore[reportArgumentType]
+
+
+def default_num_envs(config: TrainConfig, device: str) -> int:
+    """Return the task's environments per rank for a kind of device; worlds of the native engine are on the CPU."""
+    steps_there = device.startswith("cuda") and config.run.engine != "native"
+    on_gpu = config.default_num_envs_gpu if steps_there else None
+    return config.default_num_envs if on_gpu is None else on_gpu
+
+
+def _split(num_envs_total: int, world_size: int) -> int:
+    if num_envs_total < 1:
+        raise RequestError(f"--num-envs-total {num_envs_total}: must be at least 1")
+    num_envs, rest = divmod(num_envs_total, world_size)
+    if rest:
+        nearest = [f"{count:,}" for count in (num_envs * world_size, (num_envs + 1) * world_size) if count]
+        raise RequestError(
+            f"--num-envs-total {num_envs_total}: cannot be split evenly over {world_size} ranks; "
+            f"{' or '.join(nearest)} can"
+        )
+    return num_envs

@@ -1,0 +1,118 @@
+"""Everything the main rank reports about a run in progress."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import TrainConfig
+from mjtrain.runtime.event_log import write_event
+from mjtrain.sim.drawing.video import Video
+from mjtrain.training.reporting.console import ProgressDisplay, StragglerWatch
+from mjtrain.training.reporting.writer import Writer, WriterError
+from mjtrain.training.reporting.writers import make_writers
+
+
+class RunReport:
+    """Writes metrics, shows progress and warns of stragglers. Use as a context manager."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path, first_iteration: int, max_iterations: int) -> None:
+        """Open the writers.
+
+        Args:
+            config: What is trained.
+            run_dir: Where the run lives; metrics of iterations after first_iteration are deleted.
+            first_iteration: Iterations that a resumed run has already.
+            max_iterations: Iterations at which it ends.
+        """
+        self._run_dir = run_dir
+        self._stack = ExitStack()
+        self._failing: set[str] = set()
+        self._videos: list[Video] = []
+        self._directory_is_gone = False
+        self._display = ProgressDisplay(max_iterations)
+        self._writers = make_writers(config, run_dir, first_iteration, self.warn)
+        for writer in self._writers:
+            self._stack.push(partial(self._close, writer))
+        self._stack.enter_context(self._display)
+        self._stragglers = StragglerWatch()
+
+    def __enter__(self) -> "RunReport":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
+
+    def warn(self, line: str) -> None:
+        """Show a warning."""
+        self._display.warn(line)
+
+    def tell(self, line: str) -> None:
+        """Show a line."""
+        self._display.tell(line)
+
+    def add_event(self, event: str, line: str | None, fields: dict[str, Any]) -> None:
+        """Record an event in metrics.jsonl, and show a line about it if there is one."""
+        if line is not None:
+            self.warn(line)
+        self._attempt("metrics.jsonl", partial(write_event, self._run_dir, event, **fields))
+
+    def update(self, metrics: dict[str, Any]) -> None:
+        """Record and show one iteration."""
+        self._check_directory()
+        self._display.update(metrics)
+        warning = self._stragglers.update(metrics)
+        if warning is not None:
+            self.warn(warning)
+        for writer in self._writers:
+            self._attempt(_name(writer), partial(writer.write, metrics))
+        self.flush_videos()
+
+    def _check_directory(self) -> None:
+        """Warn once if the run directory was deleted. An unmounted file system may come back, so training continues."""
+        is_known, self._directory_is_gone = self._directory_is_gone, not self._run_dir.is_dir()
+        if self._directory_is_gone and not is_known:
+            self.warn(
+                f"the run directory {self._run_dir} was deleted; training continues, but nothing is saved unless the "
+                "directory comes back; without it the run ends with status 1"
+            )
+
+    def add_checkpoint(self, path: Path) -> None:
+        """Record a checkpoint that was just saved."""
+        for writer in self._writers:
+            self._attempt(_name(writer), partial(writer.add_checkpoint, path))
+
+    def add_videos(self, videos: Iterable[Video]) -> None:
+        """Take finished videos; they are reported after the next metrics, as W&B's steps never go back."""
+        self._videos += videos
+
+    def flush_videos(self) -> None:
+        """Report the videos that were added, and delete their GIFs."""
+        for video in self._videos:
+            for writer in self._writers:
+                self._attempt(_name(writer), partial(writer.add_video, video))
+            if video.gif is not None:
+                video.gif.unlink(missing_ok=True)
+        self._videos.clear()
+
+    def _close(self, writer: Writer, error_type: object, *_: object) -> None:
+        if error_type is not None:
+            writer.fail()
+        self._attempt(_name(writer), writer.close)
+
+    def _attempt(self, name: str, action: Callable[[], None]) -> None:
+        """Write; a failing disk or service is reported once per target, and the training continues."""
+        try:
+            action()
+        except (OSError, WriterError) as error:
+            if name not in self._failing and self._run_dir.is_dir():
+                reason = getattr(error, "strerror", None) or error
+                self.warn(f"{name} cannot write ({reason}); training continues without it")
+            self._failing.add(name)
+        else:
+            self._failing.discard(name)
+
+
+def _name(writer: Writer) -> str:
+    return type(writer).__name__

@@ -1,0 +1,176 @@
+"""Write metrics, videos and checkpoints to Weights & Biases; W&B can neither end a run nor delay it for long."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import RunConfig
+from mjtrain.runs.run_dir import load_params
+from mjtrain.sim.drawing.video import Video
+from mjtrain.training.reporting.writer import Writer, WriterError, scalars
+
+INIT_TIMEOUT_S = 30.0
+"""Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
+
+FINISH_TIMEOUT_S = 60.0
+"""Longest wait for the last uploads when a run ends well."""
+
+FAILED_FINISH_TIMEOUT_S = 5.0
+"""The same if a run fails: the user waits for the cause."""
+
+
+class WandbWriter(Writer):
+    """A Weights & Biases run; its id is in the run directory, so that a resumed run continues the same W&B run."""
+
+    def __init__(self, run_dir: Path, config: RunConfig, warn: Callable[[str], None]) -> None:
+        """Start or resume the W&B run.
+
+        Args:
+            run_dir: Where the run lives; what params/ holds there becomes the W&B run's config.
+            config: Names, mode, and whether checkpoints go along.
+            warn: Takes a line about what is not as asked.
+
+        Raises:
+            WriterError: W&B cannot even record on this machine.
+        """
+        self._failed = False
+        self._step = 0
+        self._uploads_checkpoints = config.wandb_upload_checkpoints
+        mode = resolve_mode(config.wandb_mode, os.environ, _has_credentials)
+        if config.wandb_mode == "online" and mode == "offline":
+            warn("--wandb-mode online: there is no W&B API key (WANDB_API_KEY or wandb login); recording offline")
+        try:
+            self._run = _begin(run_dir, config, mode)
+        except WriterError as error:
+            if mode == "offline":
+                raise
+            warn(f"W&B cannot be reached ({error}); recording offline, for wandb sync later")
+            self._run = _begin(run_dir, config, "offline")
+        _id_file(run_dir).write_text(self._run.id)
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Log the scalars."""
+        self._step = metrics["iteration"]
+        _guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+
+    def add_video(self, video: Video) -> None:
+        """Upload the video at the current step, because W&B's steps never go back."""
+        _guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
+
+    def _video(self, video: Video) -> Any:
+        import wandb
+
+        return wandb.Video(str(video.path), caption=f"iteration {video.iteration}", format="mp4")
+
+    def add_checkpoint(self, path: Path) -> None:
+        """Upload a checkpoint as an artifact, if that was asked for."""
+        if self._uploads_checkpoints:
+            _guard(lambda: self._log_artifact(path))
+
+    def _log_artifact(self, path: Path) -> None:
+        import wandb
+
+        artifact = wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
+        artifact.add_file(str(path))
+        self._run.log_artifact(artifact, aliases=["latest", path.stem])
+
+    def fail(self) -> None:
+        """Mark the run as failed."""
+        self._failed = True
+
+    def close(self) -> None:
+        """Finish the run."""
+        timeout_s = FAILED_FINISH_TIMEOUT_S if self._failed else FINISH_TIMEOUT_S
+        _guard(lambda: _within(timeout_s, lambda: self._run.finish(exit_code=int(self._failed))))
+
+
+def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) -> str:
+    """Decide between online, offline and disabled; pure.
+
+    Args:
+        asked: --wandb-mode.
+        environ: Environment variables; WANDB_MODE counts where the flag is auto.
+        has_credentials: Whether W&B would not have to ask who is there; only called where it matters. Without a key
+            it would ask, and a job without a terminal would wait for the answer for ever.
+    """
+    mode = environ.get("WANDB_MODE", "online") if asked == "auto" else asked
+    if mode in ("disabled", "offline", "dryrun"):
+        return "offline" if mode == "dryrun" else mode
+    return "online" if has_credentials() else "offline"
+
+
+def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
+    """Start W&B's own process, and the run in it."""
+    import wandb
+
+    id_file = _id_file(run_dir)
+    settings = wandb.Settings(
+        console="off",  # the launcher owns the output streams
+        init_timeout=INIT_TIMEOUT_S,
+        finish_timeout=FINISH_TIMEOUT_S,
+        finish_timeout_raises=True,
+    )
+    return _guard(
+        lambda: wandb.init(
+            project=config.wandb_project or os.environ.get("WANDB_PROJECT") or "mjtrain",
+            entity=config.wandb_entity,
+            group=config.wandb_group,
+            tags=list(config.wandb_tags) or None,
+            name=config.wandb_name or run_dir.name,
+            dir=run_dir,
+            config={name: load_params(run_dir, name) for name in ("env", "agent", "learner", "launch")},
+            allow_val_change=True,  # a resumed run may have other settings
+            mode=mode,  # pyright: ignore[reportArgumentType]
+            id=id_file.read_text().strip() if id_file.exists() else None,
+            resume="allow",
+            settings=settings,
+        )
+    )
+
+
+def _id_file(run_dir: Path) -> Path:
+    return run_dir / "wandb_run_id"
+
+
+def _has_credentials() -> bool:
+    import wandb
+
+    try:
+        return wandb.login(prompt=False, verify=False)
+    except Exception:  # damaged credentials count as none
+        return False
+
+
+def _guard(action: Callable[[], Any]) -> Any:
+    """Call W&B and turn all its exceptions into WriterError."""
+    try:
+        return action()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        raise WriterError(reason) from error
+
+
+def _within(timeout_s: float, action: Callable[[], Any]) -> None:
+    """Call something that may never return.
+
+    Raises:
+        TimeoutError: It did not return within timeout_s seconds; its thread is abandoned.
+        Exception: What it raised.
+    """
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            action()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if errors:
+        raise errors[0]
+    if thread.is_alive():
+        raise TimeoutError(f"no answer for {timeout_s:g} s")

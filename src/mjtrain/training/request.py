@@ -1,0 +1,353 @@
+"""From what was asked for to what will be done: all that can be checked before anything is written."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from mjtrain.config import (
+    DEFAULT_LEARNER,
+    AgentConfig,
+    DistillationConfig,
+    EnvConfig,
+    LaunchConfig,
+    PpoConfig,
+    RunConfig,
+    TrainConfig,
+    to_plain,
+)
+from mjtrain.config.functions import collect_functions, is_importable
+from mjtrain.config.type_check import find_type_problems
+from mjtrain.env.catalog import load_task
+from mjtrain.env.term_check import find_empty_parts, find_term_problems
+from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
+from mjtrain.learning.registry import check_learner, find_library
+from mjtrain.runs.best_checkpoint import BEST, find_best
+from mjtrain.runs.learner import resolve_learner
+from mjtrain.runs.requeue import resolve_requeue
+from mjtrain.runs.resume import check_urls, preview_run_dir
+from mjtrain.runs.robot import check_robot_file
+from mjtrain.runs.run_dir import name_run_dir
+from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runs.trained_run import is_run
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
+from mjtrain.sim.drawing.backend import drawing_environ
+from mjtrain.sim.engines import resolve_engine
+from mjtrain.training.metric_rules import find_rule_problems
+from mjtrain.training.preflight.faults import find_training_problems
+from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
+from mjtrain.training.preflight.network_check import find_network_problems
+from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
+from mjtrain.training.preflight.symmetry_check import find_mirrored_groups, find_symmetry_problems
+
+if TYPE_CHECKING:
+    from mjtrain.training.preflight.task_size import TaskSize
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """A training that was checked against this machine; nothing is written yet."""
+
+    config: TrainConfig
+    """What to train, with totals resolved to what one rank does."""
+
+    launch: LaunchConfig
+    """Which processes, as asked for."""
+
+    plan: LaunchPlan
+    """Which processes, resolved; without the log folder, which depends on the run directory."""
+
+    params: dict[str, Any]
+    """The MDP, the agent and the learner as plain values, by the file below params/ that records them."""
+
+    requeued_job: str | None = None
+    """Number of the Slurm job to queue again when it is stopped; None for none."""
+
+    notices: tuple[str, ...] = ()
+    """Lines that the user should see: what was chosen for them."""
+
+    memory: MemoryNeed | None = None
+    """What each rank needs; None where the robot is known only to the run that is resumed."""
+
+    @property
+    def device(self) -> str:
+        """Torch device of the first rank."""
+        return self.plan.ranks[0].device
+
+    def describe(self, iterations_done: int = 0) -> str:
+        """Say in a line what will run.
+
+        Args:
+            iterations_done: Iterations that the run has already.
+        """
+        config, world_size = self.config, self.plan.world_size
+        num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
+        to_come = max(0, config.run.max_iterations - iterations_done)
+        engine, learner = f"{resolve_engine(config.run.engine, self.device)} engine", config.learner.name
+        if not isinstance(config.env, EnvConfig):
+            engine = config.env.label
+        with_learner = "" if learner == DEFAULT_LEARNER else f", learner {learner}"
+        per_iteration = world_size * num_envs * num_steps
+        kind = self.device.partition(":")[0]
+        ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
+        return (
+            f"{config.task}: {ranks} ({engine}{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
+            f"{per_iteration:,} env steps per iteration; {to_come:,} iterations to come, "
+            f"{per_iteration * to_come:,} env steps in all"
+        )
+
+    def describe_learning(self) -> str:
+        """Say in a line with what each rank learns: what a task may choose by the kind of device."""
+        agent, rank = self.config.agent, self.plan.ranks[0]
+        words = [f"{rank.num_threads} {'thread' if rank.num_threads == 1 else 'threads'}"]
+        if isinstance(agent.algorithm, PpoConfig) and self.config.learner.name == DEFAULT_LEARNER:
+            epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
+            samples = self.config.num_envs * agent.num_steps_per_env // batches
+            words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
+        models = {"actor": agent.actor, "critic": agent.critic}
+        if not isinstance(agent.algorithm, PpoConfig):
+            del models["critic"]  # a teacher is in its place
+        words += [f"{name} {'-'.join(map(str, model.hidden_dims))}" for name, model in models.items()]
+        return f"each rank: {', '.join(words)}"
+
+
+def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
+    """Resolve a training against this machine without starting or writing anything.
+
+    Raises:
+        RequestError: It cannot be done; the message names the flag, the value and what would be right.
+    """
+    _check_config(config, launch)
+    config = resolve_learner(config)
+    find_library(config.learner.name)  # raises if it is not installed
+    problems = list(find_rule_problems(config))  # which losses there are depends on the learner
+    if problems:
+        raise RequestError.of(problems)
+    config = resolve_teacher(config)
+    config, job = resolve_requeue(config, launch, os.environ)
+    plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
+    if not isinstance(config.env, EnvConfig):  # it may wait for something outside, such as a robot and its operator
+        plan = replace(plan, heartbeat_floor_s=None)
+    device = plan.ranks[0].device
+    if (chosen := choose_agent(config, device)) is not config:
+        _check_config(chosen, launch)
+        config = chosen
+    asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
+    if config.run.resume is not None and config.run.load is not None:
+        raise RequestError(
+            f"--load {config.run.load}: cannot be combined with --resume, which brings weights of its own"
+        )
+    problems = list(find_training_problems(plan.faults, config, plan.world_size))
+    if problems:
+        raise RequestError.of(problems)
+    resolve_engine(config.run.engine, device)
+    name_run_dir(config)  # checks --run-name
+    _check_video(config.run)
+    if config.run.resume is None:  # a run that is resumed has a copy of its own
+        check_robot_file(config.env.robot)
+    config = _resolve_load(config)
+    notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
+    notices += check_learner(config, plan.world_size, device)
+    params = {name: to_plain(getattr(config, name)) for name in ("env", "agent", "learner")}  # raises where it cannot
+    memory = None
+    if not isinstance(config.env, EnvConfig):
+        from mjtrain.training.preflight.external import check_before_training
+
+        check_before_training(config.env, config.agent, config.num_envs)
+    elif config.run.resume is None or config.env.robot.spec is not None or Path(config.env.robot.file).is_file():
+        from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
+
+        check_image_sizes(config.env, NUM_ENVS, available_memory())
+        mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
+        size = check_task(config.env, mirrored)
+        problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
+        if problems:
+            raise RequestError.of(problems)
+        memory = find_memory_need(config, size, _find_available_memory(plan))
+        check_memory(memory, config, plan.world_size)
+        _check_memory_of_fewest(config, size, plan)
+    return TrainRequest(
+        config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices, memory=memory
+    )
+
+
+def _resolve_load(config: TrainConfig) -> TrainConfig:
+    """Check --load, and replace {run}/best by the file of that checkpoint."""
+    if config.run.load is None:
+        return config
+    path, flag = Path(config.run.load), f"--load {config.run.load}"
+    if path.name == BEST and is_run(path.parent):
+        path = find_best(path.parent, flag)
+    if not path.is_file():
+        raise RequestError(f"{flag}: no such file")
+    return replace(config, run=replace(config.run, load=str(path)))
+
+
+def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
+    """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
+
+    Raises:
+        RequestError: Something does not fit. There is a note for each further problem.
+    """
+    own = config.env if isinstance(config.env, EnvConfig) else None
+    problems = list(_find_unfit_settings(config) if own is None else find_term_problems(own))
+    problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
+    problems += find_type_problems(int, config.default_num_envs, "num_envs of the task")
+    for options in (config.run, launch):
+        kinds = get_type_hints(type(options))
+        for name in type(options).__dataclass_fields__:
+            problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
+    if own is not None:
+        problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
+    problems = problems or list(_find_unfit_networks(config.agent))
+    problems = problems or list(find_symmetry_problems(config.agent))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
+    if agent.actor.distribution_cfg is None and isinstance(agent.algorithm, PpoConfig):
+        yield (
+            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
+            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
+        )
+    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
+        if any(width < 1 for width in model.hidden_dims):
+            yield f"--agent.{name}.hidden-dims {' '.join(map(str, model.hidden_dims))}: each must be at least 1"
+
+
+def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
+    """Find what only environments with worlds of ours can do."""
+    assert not isinstance(config.env, EnvConfig)
+    yield from find_type_problems(type(config.env), config.env, "--env")
+    label = config.env.label
+    if config.run.engine != "auto":
+        yield f"--engine {config.run.engine}: {label} brings its own physics"
+    if config.run.video:
+        yield f"--video: {label} has no worlds that mjtrain could draw"
+    if config.run.eval_interval:
+        yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
+    if find_mirrored_groups(config.agent):
+        yield f"--agent.algorithm.symmetry-cfg: {label} has no robot of which mjtrain knows the mirror image"
+    if isinstance(config.agent.algorithm, DistillationConfig):
+        yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
+
+
+def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
+    there = ", ".join(env.observations)
+    for name, groups in agent.obs_groups.items():
+        for group in groups:
+            if group not in env.observations:
+                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
+
+
+def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:
+    """Check the ranks that failures may leave, which divide --num-envs-total among them."""
+    fewest, total = plan.least_world_size, config.run.num_envs_total
+    if total is None or fewest == plan.world_size:
+        return
+    config = fit_to_ranks(config, fewest, plan.ranks[0].device)[0]
+    local_world_size = min(fewest, plan.ranks[0].local_world_size)
+    need = find_memory_need(config, size, _find_available_memory(plan, local_world_size))
+    check_memory(need, config, fewest, after_failures=True)
+
+
+def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None) -> int | None:
+    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here.
+
+    Args:
+        plan: The job.
+        local_world_size: Ranks on this host, if not as planned.
+    """
+    if plan.hosts:
+        return None
+    first = plan.ranks[0]
+    if first.device == "cpu":
+        return available_memory() // (local_world_size or first.local_world_size)
+    free = [free_gpu_memory(gpu) for gpu in plan.local_gpus(os.environ)]
+    return min((count for count in free if count is not None), default=None)
+
+
+def _check_video(run: RunConfig) -> None:
+    if not run.video:
+        return
+    for flag, value in (("--video-interval", run.video_interval), ("--video-length-s", run.video_length_s)):
+        if not value > 0:
+            raise RequestError(f"{flag} {value}: must be more than 0")
+    drawing_environ("cpu", os.environ)  # raises if something is missing
+
+
+def _note_functions(config: TrainConfig) -> list[str]:
+    """Say that a run needs functions that only this process has, and what follows from that."""
+    functions = {path: func for path, func in collect_functions(config.env).items() if not is_importable(func)}
+    if functions:
+        theirs = _find_task_functions(config.task)  # those of a task are there again when the task is loaded
+        functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
+    if not functions:
+        return []
+    (path, func), *others = functions.items()
+    more = f" and {len(others)} more" if others else ""
+    return [
+        f"env.{path} is {to_plain(func)}{more}, which other processes cannot import: only this process can play and "
+        "export the run (functions at the top level of a module or of a task file can be imported everywhere)"
+    ]
+
+
+def _find_task_functions(task: str) -> dict[str, str]:
+    """Return the names of a task's functions by their paths; empty for a task that was made in Python."""
+    try:
+        return to_plain(collect_functions(load_task(task).env))
+    except RequestError:
+        return {}
+
+
+def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
+    """Say that a GPU gets another default than the CPU."""
+    run, here, on_cpu = asked.run, default_num_envs(asked, device), default_num_envs(asked, "cpu")
+    if run.num_envs is not None or run.num_envs_total is not None or here == on_cpu:
+        return []
+    return [f"--num-envs is not given: {here:,} environments per GPU, this task's default ({on_cpu:,} on the CPU)"]
+
+
+def preview(request: TrainRequest) -> dict[str, Any]:
+    """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
+
+    Raises:
+        RequestError: --resume names a run on this machine that cannot be resumed.
+    """
+    return {
+        "summary": [request.describe(), request.describe_learning()],
+        "config": to_plain(request.config),
+        "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
+        "memory": None if request.memory is None else request.memory.to_plain(),
+        "preflight": _inspect_machine(request.config),
+    }
+
+
+def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
+    """Return usable cores, visible GPUs, versions of packages, and whether the log root can be written."""
+    log_root = Path(config.run.log_root).absolute()
+    return {
+        "num_cores": len(os.sched_getaffinity(0)),
+        "num_visible_gpus": count_gpus(),
+        "log_root": str(log_root),
+        "log_root_writable": is_writable(log_root),
+        "packages": installed_packages(),
+    }
+
+
+def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """Replace fields of a run by options that were given from Python.
+
+    Raises:
+        RequestError: There is no such option.
+    """
+    known = list(RunConfig.__dataclass_fields__)
+    for option in options:
+        if option in LaunchConfig.__dataclass_fields__:
+            raise RequestError(f"train() takes {option} in launch, as in train(…, launch=LaunchConfig({option}=…))")
+        if option not in known:
+            raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
+    return replace(run, **options)

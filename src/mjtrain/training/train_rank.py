@@ -1,0 +1,157 @@
+"""One training run, as one rank sees it."""
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import EnvConfig, TrainConfig
+from mjtrain.env.base import TaskEnv
+from mjtrain.env.env import Env
+from mjtrain.launcher.faults import expose
+from mjtrain.learning.learner import Learner
+from mjtrain.learning.registry import make_learner
+from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, partial_path
+from mjtrain.runs.storage import fetch_checkpoint, is_url
+from mjtrain.runs.training_run import TrainingRun, record_run
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.engines import make_engine, resolve_engine
+from mjtrain.training.hooks import HOOKS, Session
+from mjtrain.training.preflight.run_size import fit_to_ranks
+from mjtrain.training.reporting.report import RunReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a training returns."""
+
+    run_dir: Path
+    """Where the run lives."""
+
+    checkpoint: Path
+    """The last one it saved."""
+
+    metrics: dict[str, Any]
+    """Those of the last iteration, as in metrics.jsonl."""
+
+    ended_by: str | None = None
+    """The condition of --stop-when that ended it early, and the value that met it; None for nothing."""
+
+
+def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
+    """Build environments and learner, restore them, and learn; every rank calls it.
+
+    Args:
+        context: This rank.
+        config: What to train.
+        run: Where the run lives and what is resumed. Only the main rank writes there, except NaN dumps.
+
+    Returns:
+        The same on every rank.
+
+    Raises:
+        RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.
+    """
+    heartbeat.beat("build", warming_up=True)
+    config, resized = fit_to_ranks(config, context.world_size, context.device)
+    metrics: dict[str, Any] = {}
+    with ExitStack() as stack:
+        env = make_rank_env(context, config)
+        stack.callback(env.close)
+        learner = make_learner(context, env, config.agent, config.learner)
+        expose(env, learner, lambda iteration: partial_path(checkpoint_path(run.run_dir, iteration)))
+        notices = [*resized, *restore(learner, context, config, run)]
+        last_iteration = find_last_iteration(config, learner)
+        report = None
+        if context.is_main:
+            notices += record_run(run, config, context.left_out)
+            report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
+            for notice in notices:
+                report.warn(notice)
+        session = Session(
+            context=context,
+            config=config,
+            run_dir=run.run_dir,
+            env=env,
+            learner=learner,
+            last_iteration=last_iteration,
+            report=report,
+        )
+        hooks = [stack.enter_context(make_hook(session)) for make_hook in HOOKS]
+        for result in learner.iterate(last_iteration):
+            metrics = result.metrics
+            for hook in hooks:
+                hook.after_iteration(result)
+            if result.is_last or session.is_paused:
+                break
+        heartbeat.current.paused = session.is_paused
+        for hook in hooks:
+            hook.finish()
+    return TrainResult(
+        run_dir=run.run_dir,
+        checkpoint=checkpoint_path(run.run_dir, learner.iteration),
+        metrics=metrics,
+        ended_by=session.ended_by,
+    )
+
+
+def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
+    """Build this rank's environments, whoever wrote them."""
+    if isinstance(config.env, EnvConfig):
+        return make_env(context, config)
+    from mjtrain.env.external.make import make_foreign_env
+    from mjtrain.training.preflight.external import check_agent
+
+    env = make_foreign_env(config.env, config.num_envs, context.device, context.seed)
+    check_agent(env, config.agent, config.num_envs)
+    return env
+
+
+def make_env(context: RankContext, config: TrainConfig) -> Env:
+    """Build this rank's worlds.
+
+    Raises:
+        RequestError: The environment is not made of worlds of ours, or the robot or the engine do not fit.
+    """
+    if not isinstance(config.env, EnvConfig):
+        raise RequestError(f"{config.env.label}: is an environment of its own; make_env and make_vec make mjtrain's")
+    name = resolve_engine(config.run.engine, context.device)
+    engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
+    return Env(config.env, engine, context.seed)
+
+
+def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
+    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted.
+
+    Returns:
+        Lines about what could not be restored.
+    """
+    if config.run.load is not None:
+        learner.load_weights(Path(config.run.load))
+    if run.resume is None and context.restarts == 0:
+        return []
+    path, lines = _find_checkpoint(config, run) if context.is_main else (None, [])
+    lost = learner.resume(path, config.task)
+    return lines if lost is None else [*lines, lost]
+
+
+def _find_checkpoint(config: TrainConfig, run: TrainingRun) -> tuple[Path | None, list[str]]:
+    """Find the newest valid checkpoint: here, or else in the storage, as rank 0 may be on another machine now."""
+    path, _ = find_valid_checkpoint(run.run_dir)
+    for url in (config.run.checkpoint_url, run.resume):
+        if path is None and url is not None and is_url(url):
+            path, lines = fetch_checkpoint(url, run.run_dir)
+            if path is not None:
+                return path, [*lines, f"{path.name} comes from {url}"]
+    return path, []
+
+
+def find_last_iteration(config: TrainConfig, learner: Learner) -> int:
+    """Return the iteration with which the run ends; env steps done with another number of ranks count too."""
+    if config.run.total_env_steps is None or learner.iteration == 0:
+        return config.run.max_iterations
+    left = max(0, config.run.total_env_steps - learner.env_steps_total)
+    return learner.iteration + math.ceil(left / learner.env_steps_per_iteration)
