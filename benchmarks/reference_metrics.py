@@ -2,7 +2,7 @@
 
     uv run benchmarks/reference_metrics.py --output before.json           # a minute on two idle cores
     uv run benchmarks/reference_metrics.py --compare before.json          # exits with 1 if a number differs
-    uv run benchmarks/reference_metrics.py --source ../clone --output before.json      # the code of another clone
+    ../clone/.venv/bin/python benchmarks/reference_metrics.py --output before.json     # the code of another clone
     uv run benchmarks/reference_metrics.py --runs cartpole arm --compare before.json   # some of the runs only
 
 Each run is the command `mjtrain train` on the native engine, with one thread per rank, and is read from its
@@ -45,8 +45,6 @@ RUNS = {
 """Task and flags of each run."""
 
 COMMON = "--engine native --gpu-ids None --num-threads 1 --seed 7 --logger none --log-root logs"
-PACKAGES = ("src", "tasks/src", "learners/src")
-"""Where a clone keeps the sources of its packages."""
 
 
 def is_compared(key: str) -> bool:
@@ -54,22 +52,14 @@ def is_compared(key: str) -> bool:
     return key not in ("env_steps_per_second", "slowest_rank", "time") and "_time_" not in key
 
 
-def make_environ(source: Path | None) -> dict[str, str]:
-    """Return the environment of the commands, in which mjtrain is imported from a clone if one is given."""
-    environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    if source is not None:
-        folders = [str(source.resolve() / package) for package in PACKAGES]
-        environ["PYTHONPATH"] = os.pathsep.join(folders)
-    return environ
-
-
-def train(arguments: str, environ: dict[str, str]) -> Rows:
+def train(arguments: str) -> Rows:
     """Run the command in a temporary folder; return its rows of metrics.jsonl.
 
-    Python is started with -m, because installed console scripts name the modules of the installed version.
+    The command is started with -m, so that it is the one of the Python that runs this file.
     """
     command = [sys.executable, "-m", "mjtrain", "train", *shlex.split(arguments), *shlex.split(COMMON)]
     with tempfile.TemporaryDirectory() as folder:
+        environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{shlex.join(command)} ended with status {done.returncode}:\n{done.stderr}")
@@ -103,20 +93,18 @@ def main() -> None:
     """Train, write, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS), help="default: all")
-    parser.add_argument("--source", type=Path, help="a clone whose packages are run instead of the installed ones")
     parser.add_argument("--output", type=Path, help="write the metrics to this file")
     parser.add_argument("--compare", type=Path, help="a file of --output; print the differences from it")
     arguments = parser.parse_args()
     before = json.loads(arguments.compare.read_text()) if arguments.compare else None
-    environ = make_environ(arguments.source)
     where = "import mjtrain; print(mjtrain.__file__)"
     with tempfile.TemporaryDirectory() as folder:
-        print(subprocess.check_output([sys.executable, "-c", where], cwd=folder, env=environ, text=True), end="")
+        print(subprocess.check_output([sys.executable, "-c", where], cwd=folder, text=True), end="")
     runs: dict[str, Rows] = {}
     num_differences = 0
     for name in arguments.runs:
         begin = time.perf_counter()
-        runs[name] = train(RUNS[name], environ)
+        runs[name] = train(RUNS[name])
         num_values = sum(len(row) for row in runs[name])
         print(f"{name}: {len(runs[name])} rows, {num_values} values, {time.perf_counter() - begin:.0f} s", flush=True)
         if before is None and arguments.output is None:

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from mjtrain.config import AgentConfig, TrainConfig
 from mjtrain.env.env import Env
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.loop import TrainingLoop
-from mjtrain.runs.checkpoint import CheckpointError
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import (
+    AgentConfig,
+    CheckpointError,
+    Collectives,
+    Observations,
+    RankContext,
+    RequestError,
+    TrainConfig,
+    TrainingLoop,
+)
 
 STD = 0.5
 

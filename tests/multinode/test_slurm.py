@@ -19,10 +19,10 @@ TEMPLATES = PROGRAMS.parents[1] / "deploy" / "slurm"
 pytestmark = pytest.mark.proves(
     "deploy/slurm",
     "requirements.lock",
-    *[f"src/mjtrain/{name}.py" for name in ("api", "open_run", "rank", "request", "training", "worker")],
+    "src/mjtrain/api.py",
     *[f"src/mjtrain/cli/{name}.py" for name in ("doctor", "sweep", "train")],
     "src/mjtrain/config/launch.py",
-    *[f"src/mjtrain/{name}" for name in ("doctor", "launcher", "runs", "sweep")],
+    *[f"src/mjtrain/{name}" for name in ("launcher", "runs", "runtime", "tools/doctor", "tools/sweep", "training")],
     *[f"tests/multinode/{name}.py" for name in ("conftest", "multinode_faults", "rank_notes", "task")],
     *[f"tests/support/{name}.py" for name in ("cluster", "machine", "multinode_jobs", "slurm")],
 )

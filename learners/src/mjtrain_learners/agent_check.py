@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, PpoConfig
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import AgentConfig, PpoConfig, RequestError
 from mjtrain_learners.mlp import ACTIVATIONS
 
 

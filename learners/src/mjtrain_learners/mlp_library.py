@@ -4,14 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import AgentConfig
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import AgentConfig, RankContext
 
 if TYPE_CHECKING:
     import torch
 
-    from mjtrain.env.base import TaskEnv
-    from mjtrain.learning.learner import Learner, Policy
+    from mjtrain.learning import Learner, Policy, TaskEnv
     from mjtrain_learners.policy import Weights
 
     Build = Callable[[RankContext, TaskEnv, AgentConfig, Mapping[str, Any]], Learner]

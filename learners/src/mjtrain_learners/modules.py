@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mjtrain.learning.collectives import Collectives
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import Collectives, RequestError
 
 
 @torch.no_grad()

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mjtrain.config import AgentConfig
-from mjtrain.runs.checkpoint import CheckpointError
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import AgentConfig, CheckpointError, RequestError
 from mjtrain_learners.mlp import make_activation, make_layers
 
 

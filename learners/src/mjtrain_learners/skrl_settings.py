@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, PpoConfig, merge_settings
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import AgentConfig, PpoConfig, RequestError, merge_settings
 
 SCALER = "RunningStandardScaler"
 """skrl's normaliser."""

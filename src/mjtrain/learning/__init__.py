@@ -1,1 +1,72 @@
-"""The training loop of all learning libraries, and the registry that finds them. This package imports no torch."""
+"""What a learning library is connected with: one list of names for those who write a learner.
+
+    from mjtrain.learning import Algorithm, Collectives, Library, TrainingLoop
+
+A package registers a `Library` under the entry point `mjtrain.learners`. Its learner is a `TrainingLoop` around an
+`Algorithm`, so that rollouts, metrics, checkpoints, stop requests and checks are the same for every library. See
+docs/learners.md.
+This package imports no torch; the first use of a name does, where the name needs it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mjtrain.config import AgentConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig, merge_settings
+    from mjtrain.env.base import TaskEnv
+    from mjtrain.learning.algorithm import Algorithm, Observations
+    from mjtrain.learning.collectives import Collectives, normalise
+    from mjtrain.learning.drift import RanksDriftedError
+    from mjtrain.learning.learner import IterationResult, Learner, Policy
+    from mjtrain.learning.library import Library
+    from mjtrain.learning.loop import TrainingLoop
+    from mjtrain.runs.checkpoint import CheckpointError
+    from mjtrain.runtime.errors import RequestError
+    from mjtrain.runtime.rank import RankContext
+
+__all__ = [
+    "AgentConfig",
+    "Algorithm",
+    "CheckpointError",
+    "Collectives",
+    "IterationResult",
+    "Learner",
+    "LearnerConfig",
+    "Library",
+    "ModelConfig",
+    "Observations",
+    "Policy",
+    "PpoConfig",
+    "RankContext",
+    "RanksDriftedError",
+    "RequestError",
+    "TaskEnv",
+    "TrainConfig",
+    "TrainingLoop",
+    "merge_settings",
+    "normalise",
+]
+
+_MODULES = {
+    "Algorithm": "mjtrain.learning.algorithm",
+    "CheckpointError": "mjtrain.runs.checkpoint",
+    "Collectives": "mjtrain.learning.collectives",
+    "IterationResult": "mjtrain.learning.learner",
+    "Learner": "mjtrain.learning.learner",
+    "Library": "mjtrain.learning.library",
+    "Observations": "mjtrain.learning.algorithm",
+    "Policy": "mjtrain.learning.learner",
+    "RankContext": "mjtrain.runtime.rank",
+    "RanksDriftedError": "mjtrain.learning.drift",
+    "RequestError": "mjtrain.runtime.errors",
+    "TaskEnv": "mjtrain.env.base",
+    "TrainingLoop": "mjtrain.learning.loop",
+    "normalise": "mjtrain.learning.collectives",
+}
+"""Where a name is defined; those that are not here are of `mjtrain.config`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module(_MODULES.get(name, "mjtrain.config")), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,11 +8,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from mjtrain.learning.deferred_imports import defer_imports
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.rank import RankContext
-
-defer_imports()  # here, because every learner imports this module before its library
 
 
 class Collectives:

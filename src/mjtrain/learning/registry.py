@@ -69,6 +69,7 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
         agent: Networks, algorithm and rollout.
         learner: Which library, and its own settings.
     """
+    _defer_imports()
     return find_library(learner.name).make_learner(context, env, agent, learner.settings)
 
 
@@ -87,4 +88,12 @@ def make_policy(
         RequestError: The network reads an observation group that the environment does not have, or the library is not
             installed.
     """
+    _defer_imports()
     return find_library(learner.name).make_policy(agent, learner.settings, observations, num_actions)
+
+
+def _defer_imports() -> None:
+    """Make the imports of a library cheaper; this module itself imports no torch."""
+    from mjtrain.learning.deferred_imports import defer_imports
+
+    defer_imports()

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mjtrain.config import TrainConfig
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import RankContext, TrainConfig
 from mjtrain_learners.agent_check import check_agent, check_settings
 from mjtrain_learners.mlp_library import MlpLibrary
 from mjtrain_learners.rl_games_agent.request_check import check_request, find_notes

@@ -9,7 +9,7 @@ from rl_games.common.a2c_common import swap_and_flatten01
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from mjtrain.learning.collectives import Collectives, normalise
+from mjtrain.learning import Collectives, normalise
 from mjtrain_learners.rl_games_agent.normalization import replace_normalisers
 
 

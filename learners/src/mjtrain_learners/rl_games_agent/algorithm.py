@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from rl_games.algos_torch.torch_ext import mean_list
 
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives, Observations
 from mjtrain_learners.modules import broadcast_modules, load_modules
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 

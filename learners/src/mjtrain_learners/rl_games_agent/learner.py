@@ -13,11 +13,7 @@ from rl_games.common.algo_observer import AlgoObserver
 from rl_games.common.ivecenv import IVecEnv
 from rl_games.common.tr_helpers import DefaultRewardsShaper
 
-from mjtrain.config import AgentConfig
-from mjtrain.env.base import TaskEnv
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.loop import TrainingLoop
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import AgentConfig, Collectives, RankContext, TaskEnv, TrainingLoop
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 from mjtrain_learners.rl_games_agent.algorithm import RlGamesAlgorithm
 from mjtrain_learners.rl_games_agent.translation import translate

@@ -6,7 +6,7 @@ import torch
 from rl_games.algos_torch.running_mean_std import RunningMeanStd
 from torch import nn
 
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives
 
 
 class JobMeanStd(RunningMeanStd):

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, PpoConfig, TrainConfig
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import AgentConfig, PpoConfig, RequestError, TrainConfig
 from mjtrain_learners.rl_games_agent.translation import ACTIVATIONS, has_central_value, translate
 
 _CHOICES = {

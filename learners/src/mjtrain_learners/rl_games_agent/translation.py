@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, ModelConfig, PpoConfig, merge_settings
+from mjtrain.learning import AgentConfig, ModelConfig, PpoConfig, merge_settings
 
 ACTIVATIONS = {
     "elu": "elu",

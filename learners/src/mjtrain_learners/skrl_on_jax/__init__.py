@@ -3,9 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING
 
-from mjtrain.config import PpoConfig, TrainConfig
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import PpoConfig, RankContext, RequestError, TrainConfig
 from mjtrain_learners.agent_check import check_agent, check_settings
 from mjtrain_learners.mlp_library import MlpLibrary
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own

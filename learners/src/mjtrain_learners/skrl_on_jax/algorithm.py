@@ -10,9 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import Collectives, Observations, RequestError
 from mjtrain_learners.skrl_on_jax.arrays import from_named, to_jax, to_named, to_torch
 from mjtrain_learners.skrl_on_jax.ppo import JobPpo
 

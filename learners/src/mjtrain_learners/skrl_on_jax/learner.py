@@ -12,11 +12,7 @@ from skrl.memories.jax import RandomMemory
 from skrl.resources.preprocessors.jax import RunningStandardScaler
 from skrl.resources.schedulers.jax import KLAdaptiveLR
 
-from mjtrain.config import AgentConfig
-from mjtrain.env.base import TaskEnv
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.loop import TrainingLoop
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import AgentConfig, Collectives, RankContext, TaskEnv, TrainingLoop
 from mjtrain_learners.skrl_on_jax.algorithm import SkrlJaxAlgorithm
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic
 from mjtrain_learners.skrl_on_jax.normalization import JobScaler

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from skrl.models.jax import DeterministicMixin, GaussianMixin, Model
 
-from mjtrain.config import ModelConfig
+from mjtrain.learning import ModelConfig
 
 ACTIVATIONS = {
     "elu": jax.nn.elu,

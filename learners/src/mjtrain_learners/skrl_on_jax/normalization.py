@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from skrl.resources.preprocessors.jax import RunningStandardScaler
 
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives
 
 
 class JobScaler(RunningStandardScaler):

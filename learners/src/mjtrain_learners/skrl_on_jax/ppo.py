@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from skrl.agents.jax.ppo import PPO, ppo
 
-from mjtrain.learning.collectives import Collectives, normalise
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import Collectives, RankContext, normalise
 from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
 
 

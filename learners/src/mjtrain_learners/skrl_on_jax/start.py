@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import RankContext
 
 _OF_A_JOB = ("WORLD_SIZE", "JAX_WORLD_SIZE")
 """Where skrl sees more than one rank here, its import starts a process group over NCCL, or JAX's own."""

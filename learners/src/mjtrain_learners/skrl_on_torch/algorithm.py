@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives, Observations
 from mjtrain_learners.skrl_on_torch.base import NOW, Inputs, SkrlBase
 from mjtrain_learners.skrl_on_torch.ppo import JobPpo, NotedKlAdaptiveLr
 

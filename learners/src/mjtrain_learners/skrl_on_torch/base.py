@@ -8,11 +8,7 @@ import torch
 from gymnasium.spaces import Box
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 
-from mjtrain.config import AgentConfig
-from mjtrain.env.base import TaskEnv
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv
 from mjtrain_learners.modules import broadcast_modules, load_modules
 from mjtrain_learners.skrl_on_torch.normalization import JobScaler
 

@@ -8,11 +8,7 @@ from gymnasium.spaces import Box
 from skrl.agents.torch.ppo import PPO_CFG
 from skrl.memories.torch import RandomMemory
 
-from mjtrain.config import AgentConfig
-from mjtrain.env.base import TaskEnv
-from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.loop import TrainingLoop
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import AgentConfig, Collectives, RankContext, TaskEnv, TrainingLoop
 from mjtrain_learners.skrl_on_torch.algorithm import SkrlAlgorithm
 from mjtrain_learners.skrl_on_torch.base import Inputs, fill_in_scalers
 from mjtrain_learners.skrl_on_torch.models import Actor, Critic

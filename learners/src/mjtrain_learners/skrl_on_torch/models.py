@@ -9,8 +9,7 @@ from gymnasium.spaces import Box
 from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
 from torch import nn
 
-from mjtrain.config import ModelConfig
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives, ModelConfig
 from mjtrain_learners.mlp import make_layers
 
 

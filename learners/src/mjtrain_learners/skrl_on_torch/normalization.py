@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives
 
 
 class JobScaler(RunningStandardScaler):

@@ -9,7 +9,7 @@ from skrl import config
 from skrl.agents.torch.ppo import PPO, ppo
 from skrl.resources.schedulers.torch import KLAdaptiveLR
 
-from mjtrain.learning.collectives import Collectives, normalise
+from mjtrain.learning import Collectives, normalise
 
 
 class NotedKlAdaptiveLr(KLAdaptiveLR):

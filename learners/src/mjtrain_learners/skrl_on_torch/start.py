@@ -3,7 +3,7 @@
 import logging
 import os
 
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import RankContext
 
 _HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
 

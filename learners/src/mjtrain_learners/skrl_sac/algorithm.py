@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from skrl.agents.torch.sac import SAC
 
-from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
-from mjtrain.runtime.rank import RankContext
+from mjtrain.learning import Collectives, Observations, RankContext
 from mjtrain_learners.skrl_on_torch.base import NOW, Inputs, SkrlBase
 
 CRITICS = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")

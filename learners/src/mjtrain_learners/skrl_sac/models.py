@@ -7,8 +7,7 @@ import torch
 from gymnasium.spaces import Box
 from skrl.models.torch import DeterministicMixin
 
-from mjtrain.config import ModelConfig
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning import Collectives, ModelConfig
 from mjtrain_learners.mlp import make_layers
 from mjtrain_learners.skrl_on_torch.models import Actor, JobModel
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mjtrain.config import AgentConfig, PpoConfig, merge_settings
-from mjtrain.runtime.errors import RequestError
+from mjtrain.learning import AgentConfig, PpoConfig, RequestError, merge_settings
 from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS
 
 OWN_SETTINGS: dict[str, Any] = {
