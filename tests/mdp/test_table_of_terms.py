@@ -13,4 +13,4 @@ def test_the_table_of_terms_is_up_to_date() -> None:
     if os.environ.get("WRITE_TERM_TABLE") == "1":
         DOCUMENT.write_text(before + BEGIN + table + END + after)
         old = table
-    assert old == table, "docs/environment.md: run this test with WRITE_TERM_TABLE=1"
+    assert old == table, "docs/terms.md: run this test with WRITE_TERM_TABLE=1"

@@ -141,9 +141,9 @@ def test_auto_resumes_what_the_same_command_started_in_its_own_folders(file: Pat
 
     logs = tmp_path / "logs"
     make_run(logs / "mine" / "2026-01-03_00-00-00", f"{file}:make_task", run={"run_name": "n"})
-    old = make_run(logs / "make_task" / "2026-01-01_00-00-00", f"{file}:make_task", run={"run_name": "n"})
-    make_run(logs / "make_task" / "2026-01-02_00-00-00", f"{file.parent}/ant.py:make_task", run={"run_name": "n"})
-    assert find_or_make_run(resuming(str(file), logs, resume="auto", run_name="n")).run_dir == old
+    own = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", f"{file}:make_task", run={"run_name": "n"})
+    make_run(logs / "hopper_make_task" / "2026-01-02_00-00-00", f"{file.parent}/ant.py:make_task", run={"run_name": "n"})
+    assert find_or_make_run(resuming(str(file), logs, resume="auto", run_name="n")).run_dir == own
 
 
 def test_a_task_may_name_its_folder(tmp_path: Path) -> None:

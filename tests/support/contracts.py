@@ -10,6 +10,7 @@ import inspect
 import io
 import json
 import os
+import pkgutil
 import re
 import types
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 import yaml
 
+import mjtrain.mdp
 from mjtrain.cli.main import COMMANDS, main
 
 FILE = Path(__file__).parents[1] / "contracts.json"
@@ -27,22 +29,11 @@ FILE = Path(__file__).parents[1] / "contracts.json"
 MODULES = ("mjtrain.config", "mjtrain", "mjtrain.mdp")
 """Where public names are. A name that is the same object in an earlier module refers to it."""
 
-TERM_MODULES = (
-    "appearance",
-    "events",
-    "gait",
-    "mirrors",
-    "objects",
-    "observations",
-    "randomization",
-    "reach",
-    "rewards",
-    "root",
-    "targets",
-    "terminations",
-    "velocity",
-)
-"""Modules of `mjtrain.mdp` whose functions are public."""
+HELPERS = "terms"
+"""The module of `mjtrain.mdp` whose functions are names of `mjtrain.mdp` itself; all others hold terms."""
+
+DEFERRED = ("mjtrain.mdp.torch",)
+"""Modules that are imported by their first use, and are objects of another type until then."""
 
 TASKS = ("Cartpole-Balance", "Quadruped-Velocity-Flat")
 """Tasks whose settings are pinned as flags."""
@@ -69,11 +60,9 @@ def list_names() -> Contracts:
             value, path = getattr(module, name), f"{module_name}.{name}"
             first = known.setdefault(id(value), path)
             contracts |= {path: f"the same as {first}"} if first != path else describe(path, value)
-    for name in TERM_MODULES:
-        module = importlib.import_module(f"mjtrain.mdp.{name}")
-        for key, value in vars(module).items():
-            if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_"):
-                contracts |= describe(f"{module.__name__}.{key}", value)
+    for entry in pkgutil.iter_modules(mjtrain.mdp.__path__, "mjtrain.mdp."):
+        if entry.name != f"mjtrain.mdp.{HELPERS}":
+            contracts |= describe(entry.name, importlib.import_module(entry.name))
     return contracts
 
 
@@ -84,8 +73,15 @@ def describe(path: str, value: Any) -> Contracts:
     if inspect.isfunction(value):
         return {path: describe_parameters(value)}
     if isinstance(value, types.ModuleType):
-        return {path: "module"}
-    return {path: show(value)}
+        return {path: "module"} | {f"{path}.{name}": text for name, text in describe_module(value)}
+    return {path: "module" if path in DEFERRED else show(value)}
+
+
+def describe_module(module: types.ModuleType) -> Iterator[tuple[str, str]]:
+    """Yield the public functions that a module defines."""
+    for name, value in vars(module).items():
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+            yield name, describe_parameters(value)
 
 
 def describe_class(kind: type) -> Iterator[tuple[str, str]]:
@@ -135,46 +131,57 @@ def show(value: Any) -> str:
 
 
 def list_flags() -> Contracts:
-    """Return the commands and their flags; of `train` and `play` those of some tasks too, with their settings."""
+    """Return the commands and their flags; of `train` and `play` also the settings of some tasks."""
     contracts: Contracts = {}
     for command in COMMANDS:
         contracts[command] = "command"
         contracts |= {f"{command} {flag}": text for flag, text in read_flags([command, "--help"], WIDE)}
-    for command in ("train", "play"):
+    for command, *args in (("train", "--help-all"), ("play", "--policy", "zero", "--help-all")):
         for task in TASKS:
-            for flag, text in read_flags([command, task, "--help-all"], ONE_BOX):
-                of_all_tasks = contracts.get(f"{command} {flag}") == text
-                if not of_all_tasks:
+            for flag, text in read_flags([command, task, *args], ONE_BOX):
+                if contracts.get(f"{command} {flag}") != text:
                     contracts[f"{command} {task} {flag}"] = text
     return contracts
 
 
 def read_flags(args: list[str], columns: int) -> Iterator[tuple[str, str]]:
     """Yield the flags of a help page with their values and defaults; explanations are not part of a contract."""
-    flags: list[tuple[str, str]] = []
+    flags: list[list[str]] = []
+    in_flag = False
     for line in print_help(args, columns).splitlines():
-        if not line.startswith("│"):
-            continue
         row = line.strip("│").rstrip()
-        if row.startswith(" -"):
+        if line.startswith("│ -"):
             flag, _, text = row.strip().partition("  ")
-            flags.append((flag, text.strip()))
-        elif flags:
-            flags[-1] = (flags[-1][0], f"{flags[-1][1]} {row.strip()}")
+            flags.append([flag, text.strip()])
+            in_flag = True
+        elif line.startswith("│") and in_flag:
+            flags[-1][1] += f" {row.strip()}"
+        else:  # the end of a box
+            in_flag = False
     for flag, text in flags:
-        names, _, value = re.sub(r"^(-\w), ", r"\1,", flag).partition(" ")
-        default = re.search(r"\(default: (.*?)\)(?: ─.*)?$", text)
-        yield names.replace(",", ", "), " ".join([value or "switch", *([f"= {default[1]}"] if default else [])])
+        names, _, value = flag.replace("-h, ", "-h,").partition(" ")
+        default = re.search(r"\(default: (.*?)\)$", text)
+        shown = [f"= {show_default(default[1])}".rstrip()] if default else []
+        yield names, " ".join([value or "switch", *shown])
+
+
+def show_default(text: str) -> str:
+    """Return the default of a flag without folders and modules, which are not part of a contract."""
+    if text.startswith("/"):
+        return Path(text.replace(" ", "")).name  # a long path may be wrapped
+    return re.sub(r"\bmjtrain(?:\.\w+)*\.(\w+)", r"\1", text)
 
 
 def print_help(args: list[str], columns: int) -> str:
-    """Return what a command prints on a terminal of so many columns."""
+    """Return what a command prints on a terminal with this many columns."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(columns)
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # without an encoding, boxes are drawn in ASCII
     try:
-        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        with contextlib.redirect_stdout(out):
             main(args)
+    except SystemExit as stop:
+        assert stop.code in (0, None), f"{' '.join(args)} ended with status {stop.code}"  # noqa: PT017
     finally:
         if before is None:
             del os.environ["COLUMNS"]
@@ -247,9 +254,7 @@ def check(part: str, now: Contracts) -> None:
         FILE.write_text(json.dumps(agreed, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return
     differences = list(find_differences(agreed.get(part, {}), now))
-    hint = (
-        "If this is intended, write the new contracts with WRITE_CONTRACTS=1 uv run pytest -n 0 tests/test_contracts.py"
-    )
+    hint = "If this is intended: WRITE_CONTRACTS=1 uv run pytest -n 0 tests/test_contracts.py"
     assert not differences, "\n".join([f"{part}: not as in tests/contracts.json", *differences, hint])
 
 

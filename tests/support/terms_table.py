@@ -1,4 +1,4 @@
-"""The table of term functions in docs/environment.md, read from their signatures and docstrings."""
+"""The tables of term functions in docs/terms.md, read from their signatures and docstrings."""
 
 import importlib
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 
 import docstring_parser
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "environment.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "terms.md"
 BEGIN, END = "<!-- table of terms: begin -->\n", "<!-- table of terms: end -->\n"
 SUBJECTS = (
     "observations",
@@ -27,7 +27,7 @@ SUBJECTS = (
     "objects",
 )
 HELPERS = {"moving", "swing", "outside"}
-"""Functions that terms share, and that are no terms."""
+"""Functions that terms share. They are not terms."""
 
 LEADING = {
     ("env",): "",
@@ -37,7 +37,7 @@ LEADING = {
     ("env", "values"): "steer",
     ("estimated", "true"): "estimate error",
 }
-"""What a function takes before its parameters, and the kind of term that tells."""
+"""Positional parameters of a function, and the kind of term that follows from them."""
 
 COMMON = {
     "joint": "name of a joint",
@@ -68,8 +68,8 @@ def make_table() -> str:
         functions = sorted(list_terms(module), key=lambda function: function.__code__.co_firstlineno)
         title = (module.__doc__ or "").splitlines()[0]
         rows = [_make_row(subject, function) for function in functions]
-        head = "| function | kind | parameters | what it is |\n|---|---|---|---|\n"
-        parts.append(f"#### `{subject}`\n\n{title}\n\n{head}{''.join(rows)}")
+        head = "| function | kind | parameters | description |\n|---|---|---|---|\n"
+        parts.append(f"### `{subject}`\n\n{title}\n\n{head}{''.join(rows)}")
     return "\n".join(parts)
 
 

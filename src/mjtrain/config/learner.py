@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_LEARNER = "rsl_rl"
-"""Learner of a run that names none; earlier versions had no other."""
+"""Learner of a run that names none."""
 
 
 @dataclass(frozen=True, kw_only=True)

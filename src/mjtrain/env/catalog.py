@@ -147,11 +147,6 @@ def folder_name(task: str) -> str:
     return f"{re.sub('[-.]', '_', place).lower()}_{name}" if place else name
 
 
-def old_folder_name(task: str) -> str:
-    """Name the folder that earlier versions used, which was that of the factory alone for a task given by a path."""
-    return task.rpartition(":")[2].lower().replace("-", "_")
-
-
 def _identify(task: str) -> tuple[str, str]:
     """Return the name of a task's file or module, which is empty for a registered task, and its own or its factory's.
 

@@ -1,4 +1,4 @@
-"""What terms remember from env step to env step."""
+"""What terms remember from env step to env step, contact times among it."""
 
 from typing import Any
 

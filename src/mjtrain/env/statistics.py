@@ -1,4 +1,4 @@
-"""Sums over finished episodes, kept on the device."""
+"""Sums over finished episodes, kept on the device, and the numbers that external environments log."""
 
 from collections.abc import Iterable, Mapping
 

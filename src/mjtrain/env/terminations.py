@@ -1,4 +1,4 @@
-"""When an episode ends."""
+"""The evaluators of terminations, rewards and curricula."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Step other worlds of a task without a trace in the ones that learn."""
+"""Step other worlds of a task, or observe the same ones once more, and leave the ones that learn unchanged."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Measure a policy over whole episodes."""
+"""Measure a policy over whole episodes, on every rank of a job."""
 
 import math
 from collections.abc import Callable, Iterable

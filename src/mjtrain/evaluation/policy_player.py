@@ -1,4 +1,4 @@
-"""Environments and the policy that acts in them."""
+"""Environments and the policy that acts in them, with what the policy estimates about the worlds."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A task as Gymnasium's vector environment."""
+"""A task as Gymnasium's vector environment, its spaces, and the registration of all tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Start a function on every rank of a job."""
+"""Start a function on every rank of a job, from this process or as one process of an external job."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Sums over ranks, and how long this rank waits for them."""
+"""Sums, means and variances over the samples of all ranks, and how long this rank waits for the others."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside what was learned: every rank's environments and random numbers."""
+"""What a checkpoint holds beside what was learned: every rank's environments and random generators."""
 
 import io
 import random

@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,31 +19,6 @@ from mjtrain.runtime.errors import RequestError
 FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
 
-
-def upgrade(content: dict[str, Any]) -> dict[str, Any]:
-    """Turn the content of a checkpoint of any earlier format into today's.
-
-    Args:
-        content: As it was saved; not changed. Without a "format" it is of format 0.
-
-    Raises:
-        ValueError: A newer version of mjtrain wrote it; the message says so.
-    """
-    number = content.get("format", 0)
-    if not isinstance(number, int) or not 0 <= number <= FORMAT:
-        raise ValueError(f"has format {number}, and this version of mjtrain reads up to {FORMAT}; update mjtrain")
-    for reader in _READERS[number:]:
-        content = reader(content)
-    return content
-
-
-def _from_0(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 has the same content as format 0, and says which format it is."""
-    return {**content, "format": 1}
-
-
-_READERS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (_from_0,)
-"""The reader at index n turns format n into format n + 1."""
 
 MAGIC = b"\nmjtrain sha256:"
 _TRAILER_SIZE = len(MAGIC) + hashlib.sha256().digest_size
@@ -161,7 +135,7 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
         device: Torch device for the tensors.
 
     Raises:
-        CheckpointError: They are not a complete checkpoint of plain values, or a newer version of mjtrain wrote them.
+        CheckpointError: They are not a complete checkpoint of plain values, or of another format.
     """
     import torch
 
@@ -172,10 +146,11 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
-    try:
-        return upgrade(content)
-    except ValueError as error:
-        raise CheckpointError(f"checkpoint {path}: {error}") from None
+    number = content.get("format", FORMAT)
+    if number != FORMAT:
+        advice = "; update mjtrain" if isinstance(number, int) and number > FORMAT else ""
+        raise CheckpointError(f"checkpoint {path}: has format {number}; this version reads format {FORMAT}{advice}")
+    return content
 
 
 def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
@@ -187,7 +162,7 @@ def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
 
 
 def recorded_learner(content: dict[str, Any]) -> str:
-    """Return the name of the learner that wrote the content of a checkpoint; earlier versions had only RSL-RL."""
+    """Return the name of the learner that wrote the content of a checkpoint."""
     return content.get("learner", DEFAULT_LEARNER)
 
 

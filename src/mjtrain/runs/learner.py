@@ -14,7 +14,7 @@ from mjtrain.runtime.errors import RequestError
 
 
 def read_learner(run_dir: Path) -> LearnerConfig:
-    """Read the learner that a run recorded; runs of earlier versions had no other than the default.
+    """Read the learner that a run recorded; the default where it names none.
 
     Raises:
         RequestError: Its record cannot be understood.

@@ -177,7 +177,7 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here."""
     search = RunSearch.for_training(config)
     for run_dir in find_runs(search):
-        if run_dir.parent not in search.own_folders:
+        if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
         run = read_params(run_dir, "launch").get("run", {})
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):

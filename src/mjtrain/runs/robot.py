@@ -82,8 +82,8 @@ def find_robot(run_dir: Path, recorded: RobotConfig) -> RobotConfig | None:
 
     Args:
         run_dir: The run.
-        recorded: What its params/env.yaml says. The file is relative to the run directory, or an absolute path (as runs
-            of earlier versions, and of robots that could not be copied, recorded it), or empty for a function.
+        recorded: What its params/env.yaml says. The file is relative to the run directory, or the absolute path of
+            a robot that could not be copied, or empty for a function.
     """
     if not recorded.file:
         return recorded if recorded.spec is not None else None

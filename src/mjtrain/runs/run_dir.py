@@ -1,11 +1,11 @@
-"""Where a run lives."""
+"""Where a run lives, how its records are read, and how a refused request leaves nothing behind."""
 
 import contextlib
 import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -13,42 +13,10 @@ from typing import Any
 
 import yaml
 
-from mjtrain.config import RobotConfig, TrainConfig, to_plain
+from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
-from mjtrain.config.renamed import RENAMED_FUNCTIONS, RENAMED_PARAMETERS
 from mjtrain.env.catalog import folder_name
 from mjtrain.runtime.errors import RequestError
-
-
-def upgrade_params(
-    content: Any,
-    functions: Mapping[str, str] = RENAMED_FUNCTIONS,
-    parameters: Mapping[str, Mapping[str, str]] = RENAMED_PARAMETERS,
-) -> Any:
-    """Give functions and their parameters the names, and robots the form, that they have today.
-
-    Args:
-        content: What a file below params/ holds; plain values, not changed.
-        functions: Recorded "module:qualified.name" to the present one.
-        parameters: For the present name of a function, recorded names of its parameters to the present ones.
-
-    Returns:
-        The same with names that are not in the tables as they are.
-    """
-    if isinstance(content, str):
-        return functions.get(content, content)
-    if isinstance(content, list):
-        return [upgrade_params(item, functions, parameters) for item in content]
-    if not isinstance(content, dict):
-        return content
-    upgraded = {key: upgrade_params(item, functions, parameters) for key, item in content.items()}
-    if isinstance(upgraded.get("robot"), str) and "decimation" in upgraded:  # an environment when a robot was a file
-        upgraded["robot"] = to_plain(RobotConfig(file=upgraded["robot"]))
-    renamed = parameters.get(upgraded["func"], {}) if isinstance(upgraded.get("func"), str) else {}
-    if renamed and isinstance(upgraded.get("params"), dict):
-        upgraded["params"] = {renamed.get(name, name): value for name, value in upgraded["params"].items()}
-    return upgraded
-
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
@@ -168,14 +136,14 @@ def _keep_previous(folder: Path) -> None:
 
 
 def load_params(run_dir: Path, name: str) -> Any:
-    """Read what `save_params` wrote for a run under a name; functions have the names of today.
+    """Read what `save_params` wrote for a run under a name.
 
     Raises:
         RequestError: It is not there, or is no YAML.
     """
     path = run_dir / "params" / f"{name}.yaml"
     try:
-        return upgrade_params(yaml.safe_load(path.read_text()))
+        return yaml.safe_load(path.read_text())
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is no run directory") from error
     except yaml.YAMLError as error:
@@ -202,7 +170,7 @@ def read_params(run_dir: Path, name: str) -> dict[str, Any]:
         content = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
     except (OSError, yaml.YAMLError):
         return {}
-    return upgrade_params(content) if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _compare(name: str, before: Any, now: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from mjtrain.config import TrainConfig
-from mjtrain.env.catalog import folder_name, is_same_task, old_folder_name
+from mjtrain.env.catalog import folder_name, is_same_task
 from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.run_dir import experiment_dir, read_params
 from mjtrain.runtime.errors import RequestError
@@ -58,11 +58,6 @@ class RunSearch:
         """
         root = Path(log_root).absolute()
         return cls(task=task, log_root=root, folder=root / (name or folder_name(task)))
-
-    @property
-    def own_folders(self) -> tuple[Path, ...]:
-        """Folders in which commands without --agent.experiment-name have made runs of the task, today and before."""
-        return (self.folder, self.log_root / old_folder_name(self.task))
 
 
 def find_runs(search: RunSearch) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Finds what was trained on a task: the run, its recorded configs and its checkpoint."""
+"""Finds what was trained on a task: the run, its recorded configs, its functions and its checkpoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""A run that is about to be trained, as all its processes see it."""
+"""A run that is about to be trained, as all its processes see it, with the version of the user's code."""
 
 import subprocess
 from dataclasses import asdict, dataclass, field, replace

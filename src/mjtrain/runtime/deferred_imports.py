@@ -1,4 +1,4 @@
-"""Modules that libraries import although most runs do not use them: they are imported by their first use."""
+"""Modules that are imported by their first use, torch as terms see it among them."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""What follows from metrics: when a run ends early, and which checkpoint is the best; pure."""
+"""Which metrics a training writes, and what follows from them: an early end, the best checkpoint; pure."""
 
 import difflib
 import math

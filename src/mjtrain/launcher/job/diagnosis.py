@@ -1,4 +1,4 @@
-"""Why a job failed: the one cause that is shown, out of what the supervisor knows of the ranks."""
+"""Why a job failed: the one cause that is shown, from what the supervisor and the kernel know of the ranks."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A job on several hosts that this process starts, over ssh or srun."""
+"""A job on several hosts that this process starts over ssh or srun; lost hosts that come back are noticed."""
 
 import os
 import pickle

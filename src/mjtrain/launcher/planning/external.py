@@ -1,4 +1,4 @@
-"""Whether something else has started this job, and which place this process has in it; pure.
+"""Whether torchrun, Slurm or another launcher has started this job, and which place this process has in it; pure.
 
 torchrun, srun and skrl's launcher for JAX start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one
 process per node and set RANK and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.

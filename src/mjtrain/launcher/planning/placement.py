@@ -1,4 +1,4 @@
-"""Which ranks run where: on this host, on several hosts, or this process as one rank of an external job; pure."""
+"""Which ranks run where, and on which devices; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether the function of a rank makes progress, seen from another thread of its process."""
+"""Whether the function of a rank makes progress, seen from another thread of its process, and how long it may take."""
 
 import contextlib
 import os

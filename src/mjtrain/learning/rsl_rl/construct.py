@@ -1,4 +1,4 @@
-"""RSL-RL's networks and algorithm, built for any device and backend."""
+"""RSL-RL's networks and algorithm, built for any device and backend, in the training loop."""
 
 import contextlib
 import copy

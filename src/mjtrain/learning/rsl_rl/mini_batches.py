@@ -1,4 +1,4 @@
-"""Mini-batches of a rollout, put in order once and not once per epoch."""
+"""Cheaper parts of an update: mini-batches put in order once, a fused optimiser step, activations in place."""
 
 from collections.abc import Generator
 from typing import Any

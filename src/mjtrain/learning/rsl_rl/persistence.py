@@ -1,4 +1,4 @@
-"""How the networks of a checkpoint get back into the algorithm."""
+"""What a checkpoint holds of RSL-RL: networks, plain attributes of algorithms, and the memory of recurrent networks."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Objects below a URL, by name; the only module that uses obstore."""
+"""Objects below a URL: the URL, the credentials, and the only use of obstore."""
 
 import configparser
 import contextlib

@@ -1,4 +1,4 @@
-"""What a physics engine is to the environment."""
+"""The protocol of a physics engine, and the check that a state fits it."""
 
 import math
 from collections.abc import Mapping

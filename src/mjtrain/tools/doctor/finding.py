@@ -1,4 +1,4 @@
-"""What a check has found; pure."""
+"""What a host is asked, and what a check has found; pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""What the operating system allows a process on this host: descriptors, processes, locked memory, cores, memory."""
+"""What the operating system and its cgroups allow a process on this host."""
 
 import os
 import resource

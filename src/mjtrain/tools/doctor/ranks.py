@@ -1,4 +1,4 @@
-"""What every rank of the job does: it is started as a training's ranks are, and they measure each other."""
+"""What every rank of a job measures, and what the measurements mean."""
 
 import contextlib
 import socket

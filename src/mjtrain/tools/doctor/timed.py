@@ -1,4 +1,4 @@
-"""Checks in processes of their own, each within a limit of time."""
+"""Checks that may hang or crash: each runs in a separate process, within a time limit."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""What a run of a trial leaves in its folder: where it is, how far it came, and how it ended."""
+"""What the trials of a sweep leave in its folder: their runs, their results, and sweep.json."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The search space: which flags of `train` vary, and over which values; pure."""
+"""The search space, from flags or a YAML file: which settings of `train` vary, and over which values; pure."""
 
 import difflib
 import math

@@ -1,4 +1,4 @@
-"""The study: Optuna suggests settings, hears how trials go, and remembers all of it in the sweep's folder."""
+"""The study: what Optuna suggests, how trials are reported to it, and its journal in the sweep's folder."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""Whether the ranks still hold the same networks."""
+"""Hooks of a few lines each: drift between ranks, the best iteration, NaN, overflow, the report, the early end."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Progress of a run on the terminal."""
+"""Progress of a run on the terminal: lines, a live status, and a warning about a rank that holds up the others."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Geoms that are changed, and sites, cameras and lights that are added."""
+"""Options, geoms, sites, cameras and lights that a robot config changes or adds, found by name."""
 
 import difflib
 import itertools
