@@ -48,7 +48,7 @@ def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **optio
         Where the run lives, its last checkpoint and its last metrics.
 
     Raises:
-        RequestError: The request cannot be met; nothing is left of it.
+        RequestError: The request is invalid; nothing was written.
         Exception: The first exception raised by any rank.
     """
     return start_training(make_train_config(task, **options), launch or LaunchConfig())

@@ -158,7 +158,7 @@ def test_two_workers_leave_one_set_of_files_and_a_log_each(tmp_path: Path) -> No
         "--total-env-steps", "2000", cwd=tmp_path, exec_it=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    header = "2 ranks on cpu (native engine) x 16 envs x 24 steps = 768 env steps per iteration; 3 iterations to come"
+    header = "2 ranks on cpu (native engine) x 16 envs x 24 steps = 768 env steps per iteration; 3 iterations left"
     assert header in done.stderr
     assert [line.split(" | ")[0] for line in done.stdout.splitlines()] == [f"iteration {i}/3" for i in range(1, 4)]
     run_dir = only_run_below(tmp_path)

@@ -142,7 +142,7 @@ def test_measurements_of_ranks() -> None:
         ("ConnectionError: cannot listen at a:5555: Address already in use", "set MASTER_PORT to a free port"),
         ("ConnectionError: rank 0 at 10.0.0.1:4711 cannot be reached within 60 s", "open the port between the hosts"),
         ("ConnectionError: node 1 of 2 did not connect to a:5555 within 60 s", "look at what doctor says on the hosts"),
-        ("was killed by SIGKILL", "the kernel may have ended it for memory"),
+        ("was killed by SIGKILL", "it may have been killed by the kernel's OOM killer"),
         ("something new", "docs/reliability.md says what the message means"),
     ],
 )

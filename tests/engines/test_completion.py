@@ -380,9 +380,9 @@ def test_it_is_recorded_and_read_again(vendor: Path) -> None:
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "sensor type": (
         {"sensors": {"x": SensorConfig(type="gyroo", object="torso")}},
-        "--env.robot.sensors.x.type gyroo: is no type of sensor; did you mean gyro?; there is touch, ",
+        "--env.robot.sensors.x.type gyroo: is not a sensor type; did you mean gyro?; there is touch, ",
     ),
-    "no sensor type": ({"sensors": {"x": SensorConfig()}}, "--env.robot.sensors.x.type '': is no type of sensor"),
+    "no sensor type": ({"sensors": {"x": SensorConfig()}}, "--env.robot.sensors.x.type '': is not a sensor type"),
     "sensor object": (
         {"sensors": {"x": SensorConfig(type="gyro", object="torsoo")}},
         "--env.robot.sensors.x.object torsoo: no site or body or geom has this name; did you mean torso?",
@@ -437,7 +437,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an expression that is none": (
         {"actuators": {"a": ActuatorConfig(joints=("(",), kp=1.0)}},
-        "--env.robot.actuators.a.joints (: is no regular expression",
+        "--env.robot.actuators.a.joints (: is not a valid regular expression",
     ),
     "no gain": ({"actuators": {"a": ActuatorConfig()}}, "--env.robot.actuators.a.kp 0: must be more than 0"),
     "range": (
@@ -450,11 +450,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "option": (
         {"options": OptionConfig(integrator="rk4")},  # pyright: ignore[reportArgumentType]
-        "--env.robot.options.integrator rk4: is none of MuJoCo's; there is Euler, RK4, implicit, implicitfast",
+        "--env.robot.options.integrator rk4: is not a MuJoCo option; there is Euler, RK4, implicit, implicitfast",
     ),
     "flag of an option": (
         {"options": OptionConfig(disable=("contacts",))},
-        "--env.robot.options.disable contacts: is no flag of MuJoCo; did you mean contact?",
+        "--env.robot.options.disable contacts: is not a MuJoCo flag; did you mean contact?",
     ),
     "geom": (
         {"geoms": {"a": GeomConfig(geoms=("feet",), group=1)}},

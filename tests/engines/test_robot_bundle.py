@@ -141,7 +141,7 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     for path, message in (
         (robot, r"finger\.obj: no such file"),
         (broken, r"broken\.xml cannot be read as XML"),
-        (urdf, r"robot\.urdf is no MJCF file: its outermost element is <robot>"),
+        (urdf, r"robot\.urdf is not an MJCF file: its outermost element is <robot>"),
         (lost, r"nowhere\.xml: no such file"),
         (tmp_path / "gone.xml", r"gone\.xml: no such file"),
     ):

@@ -406,7 +406,7 @@ def test_an_unknown_name_is_refused(ask: Callable[[Env], Any], message: str) -> 
     [
         (
             lambda env: replace(env, commands={"goal": command(draw).replace(resample_on="met")}),
-            "--env.commands.goal.resample-on met: is no success term; there is done",
+            "--env.commands.goal.resample-on met: is not a success term; there is done",
         ),
         (
             lambda env: replace(env, successes={"done": env.successes["done"].replace(hold_s=-0.1)}),

@@ -48,7 +48,7 @@ def test_a_fault_is_read_and_written(text: str, fault: Fault) -> None:
         ("kind=raise,phase=save,iterations=3", "unknown key iterations; did you mean iteration?"),
         ("kind=raise", "phase is missing"),
         ("phase=save", "kind is missing"),
-        ("kind=raise,phase=save,phase=build", "phase is given twice; a second fault is a word of its own"),
+        ("kind=raise,phase=save,phase=build", "phase is given twice; a second fault is a separate word"),
         ("kind=raise,phase=save,iteration=0", "iteration must be a whole number, at least 1"),
         ("kind=raise,phase=save,times=often", "times must be a whole number, at least 1"),
         ("kind=raise,phase=save,rank=-1", "rank must be a whole number, at least 0, or all"),

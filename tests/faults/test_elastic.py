@@ -87,7 +87,7 @@ def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(jobs: Togeth
     assert (second["iteration"], second["world_size"], second["left_out"]) == (2, 2, [reason])
     assert "the device is lost" in second["cause"]
     assert f"2 of 3 ranks go on, without {reason}" in outcome.stderr
-    assert "environments and random numbers of rank 2 are left out, those of the other ranks go on" in outcome.stdout
+    assert "environments and random numbers of rank 2 are left out, those of the other ranks continue" in outcome.stdout
     assert yaml.safe_load((run / "params" / "launch.yaml").read_text())["left_out"] == ["worker 1"]
     assert [row["world_size"] for row in read_metrics(run)] == [3, 3, 2, 2, 2]
 

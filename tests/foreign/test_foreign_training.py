@@ -132,7 +132,11 @@ def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
     [
         ("gymnasium:Pendulu-v1", (), "gymnasium:Pendulu-v1: Environment `Pendulu` doesn't exist. Did you mean"),
         ("gymnasium:CartPole-v1", (), "its actions are Discrete(2); a policy gives numbers, a Box of one axis"),
-        ("gymnasium:Pendulum-v1", ("--video",), "--video: gymnasium:Pendulum-v1 has no worlds that mjtrain could draw"),
+        (
+            "gymnasium:Pendulum-v1",
+            ("--video",),
+            "--video: gymnasium:Pendulum-v1 is an environment that mjtrain cannot render",
+        ),
         ("gymnasium:Pendulum-v1", ("--eval-interval", "5"), "--eval-interval 5: evaluates in worlds of mjtrain's own"),
         ("gymnasium:Pendulum-v1", ("--engine", "native"), "--engine native: gymnasium:Pendulum-v1 brings its own"),
         ("gymnasium:Pendulum-v1", ("--env.kwargs.colour", "1"), "got an unexpected keyword argument 'colour'"),

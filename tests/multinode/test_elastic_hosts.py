@@ -244,7 +244,7 @@ def test_a_host_that_is_back_is_taken_in_at_the_next_save(
     if others:
         others.pop().finish(since=0.0)
         others.append(start_node(alpha, 2, tmp_path, "--max-restarts", "1", "--rejoin-at-save"))
-    first.wait_for("as hosts are there again (--rejoin-at-save); it is not counted", "stderr")
+    first.wait_for("as hosts came back (--rejoin-at-save); it is not counted", "stderr")
     first.wait_for(f"3 of 3 ranks go on, with {name} again", "stderr")
     wait_for_iterations(first, tmp_path, 3)
     first.kill(signal.SIGTERM)

@@ -186,7 +186,7 @@ def test_nodes_that_do_not_agree(cluster: Cluster, tmp_path: Path) -> None:
     for job in jobs:
         outcome = job.finish(since=0.0)
         assert outcome.status == 2
-        assert "has 2 ranks and node 0 has 1: start as many on every node" in outcome.stderr
+        assert "has 2 ranks and node 0 has 1: start the same number on every node" in outcome.stderr
     outcome = half.finish(since=0.0)
     assert outcome.status == 2
     assert "WORLD_SIZE is set, as in one node of a job, but RANK is not" in outcome.stderr

@@ -40,7 +40,7 @@ MISTAKES = {
     },
     "--env.cameras.left.classes.rod rot: matches no geom and no body with geoms; the robot has geoms floor, hidden, "
     "wall, box, rod and bodies world, slider, arm": {"classes": {"rod": ("rot",)}},
-    "--env.cameras.left.classes.rod ro[d: is no regular expression: unterminated character set at position 2": {
+    "--env.cameras.left.classes.rod ro[d: is not a valid regular expression: unterminated character set at position 2": {  # noqa: E501
         "classes": {"rod": ("ro[d",)}
     },
     "--env.cameras.left.classes.rod: give at least one regular expression over geoms and bodies": {

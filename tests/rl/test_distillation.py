@@ -181,7 +181,7 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
         "": f"{flag}: give the run directory of a teacher, or a checkpoint in one",
         "nowhere": f"{flag} nowhere: no such run directory or checkpoint",
         str(loose): f"{flag} {loose}: is not in a run directory",
-        str(tmp_path): f"{flag} {tmp_path}: is no run directory",
+        str(tmp_path): f"{flag} {tmp_path}: is not a run directory",
         str(tmp_path / "empty"): f"{flag} {tmp_path / 'empty'}: there is no checkpoint in it",
     }.items():
         with pytest.raises(RequestError) as error:

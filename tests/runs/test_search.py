@@ -128,7 +128,7 @@ def test_only_runs_down_to_the_one_that_is_found_are_opened(tmp_path: Path, monk
 def test_only_the_head_of_a_record_is_read(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "a" / "b", "hopper.py:make_task", task_file="/gone/hopper.py")
     with (run_dir / "params" / "launch.yaml").open("a") as file:
-        file.write("plan: {this is no YAML\n")
+        file.write("plan: {this is not valid YAML\n")
     assert read_task(run_dir) == "/gone/hopper.py:make_task"
     later = tmp_path / "a" / "c"
     later.mkdir()
@@ -142,7 +142,8 @@ def test_auto_resumes_what_the_same_command_started_in_its_own_folders(file: Pat
     logs = tmp_path / "logs"
     make_run(logs / "mine" / "2026-01-03_00-00-00", f"{file}:make_task", run={"run_name": "n"})
     own = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", f"{file}:make_task", run={"run_name": "n"})
-    make_run(logs / "hopper_make_task" / "2026-01-02_00-00-00", f"{file.parent}/ant.py:make_task", run={"run_name": "n"})
+    ant = f"{file.parent}/ant.py:make_task"
+    make_run(logs / "hopper_make_task" / "2026-01-02_00-00-00", ant, run={"run_name": "n"})
     assert find_or_make_run(resuming(str(file), logs, resume="auto", run_name="n")).run_dir == own
 
 

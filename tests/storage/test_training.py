@@ -81,7 +81,7 @@ def test_auto_goes_on_with_whatever_is_newest(stored: str, tmp_path: Path, capfd
     assert auto(8).run_dir == first.run_dir  # as far as the storage, and here
     assert "downloaded" not in capfd.readouterr().err
     done = auto(8, "third")
-    assert "0 iterations to come" in capfd.readouterr().err
+    assert "0 iterations left" in capfd.readouterr().err
     assert done.checkpoint.name == "model_8.pt"
     other = train(tmp_path / "new", 2, resume="auto")  # a command without the URL has begun nothing
     assert "--resume auto: nothing to resume" in capfd.readouterr().err

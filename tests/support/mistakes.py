@@ -480,10 +480,10 @@ MISTAKES = (
         says=("--env.rewards.speed: the robot has no sensor 'gyro'; it has tip",),
     ),
     Mistake(
-        what="a pattern that is no regular expression",
+        what="a pattern that is not a valid regular expression",
         changes={'joints=("rail", "hinge")': 'joints=("*",)'},
         says=(
-            "--env.observations.actor.places: '*' is no regular expression over joint names: nothing to repeat at position 0; '.*' matches all",
+            "--env.observations.actor.places: '*' is not a valid regular expression over joint names: nothing to repeat at position 0; '.*' matches all",
         ),
     ),
     Mistake(
@@ -725,7 +725,7 @@ MISTAKES = (
     Mistake(
         what="a success term that does not exist",
         changes={"command(aim).replace(": 'command(aim).replace(resample_on="tehre", '},
-        says=("--env.commands.aim.resample-on tehre: is no success term; there is there",),
+        says=("--env.commands.aim.resample-on tehre: is not a success term; there is there",),
     ),
     Mistake(
         what="a measure that does not exist",
@@ -871,6 +871,6 @@ MISTAKES = (
     Mistake(
         what="two ways to begin",
         words="--resume --load nowhere.pt",
-        says=("--load nowhere.pt: cannot be combined with --resume, which brings weights of its own",),
+        says=("--load nowhere.pt: cannot be combined with --resume, which brings its own weights",),
     ),
 )

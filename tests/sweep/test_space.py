@@ -109,7 +109,12 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "cannot be read (No such file"), ("- a", "give lines such as"), ("a: [", "is no YAML"), ("a: 'x", "YAML")],
+    [
+        (None, "cannot be read (No such file"),
+        ("- a", "give lines such as"),
+        ("a: [", "is not valid YAML"),
+        ("a: 'x", "YAML"),
+    ],
 )
 def test_a_file_that_is_none(text: str | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"

@@ -141,7 +141,7 @@ def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path
         "stop": "failed",
     }
     assert trials["raise"]["cause"] == "ValueError: the arm fell off"
-    assert trials["nan"]["cause"] == "curriculum/quality is no finite number at the end (iteration 12)"
+    assert trials["nan"]["cause"] == "curriculum/quality is not a finite number at the end (iteration 12)"
     assert trials["stop"]["cause"] == "no iteration for 15 s (--stall-timeout-s)"
     assert (trials["fine"]["value"], trials["low"]["value"]) == (1.0, 0.5)
     # Pruning ended the run like a signal does: saved, and recorded as stopped.
@@ -189,7 +189,7 @@ def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(tmp_path: Path
     assert outcome.status == 1, outcome.stdout
     (line,) = outcome.stderr.splitlines()
     assert "No space left on device" in line
-    assert "the same command goes on with the sweep when there is room" in line
+    assert "rerun the same command to resume the sweep when there is room" in line
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     outcome = finish(sweep(tmp_path, *command))
     assert outcome.status == 0, outcome.stderr

@@ -85,7 +85,7 @@ class MlpPolicy:
             weights = self._read(content)
         except KeyError as error:
             raise CheckpointError(
-                f"checkpoint {path}: has no {error.args[0]}; it is no checkpoint of a training"
+                f"checkpoint {path}: has no {error.args[0]}; it is not a checkpoint of a training"
             ) from error
         theirs = {name: tuple(value.shape) for name, value in weights.layers.items()}
         ours = {name: tuple(value.shape) for name, value in self._network.layers.state_dict().items()}

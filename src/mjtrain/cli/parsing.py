@@ -237,7 +237,7 @@ def _without_empty_default(kind: Any, default: Any, text: str) -> Any:
 
 @REGISTRY.struct_rule
 def _term_params(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
-    """Make every parameter of a term a flag of its own, of the type of its default."""
+    """Make every parameter of a term a separate flag of the type of its default."""
     if info.type != dict[str, Any] or not isinstance(info.default, dict):
         return None
     return tyro.constructors.StructConstructorSpec(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A search for good settings."""
+    """Hyper-parameter search."""
 
     param: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A setting to search; give one --param for each. A flag of train without its dashes, several with the same value
@@ -32,14 +32,14 @@ class Options:
     """YAML file with more of them, each a line such as agent.algorithm.learning-rate: log 1e-4 1e-2. Left out: none."""
 
     trials: int = 20
-    """Trials in all. A sweep that is complete goes on with a larger number."""
+    """Trials in all. Raise it to extend a finished sweep."""
 
     metric: str | None = None
     """Metric of metrics.jsonl that is searched for; its last value counts. Default: eval/return, with evaluations; in
     environments of others mean_reward."""
 
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether larger or smaller values are better. Default: larger, but for losses, errors and estimates."""
+    """Whether larger or smaller values are better. Default: larger, except for losses, errors and estimates."""
 
     sampler: Literal["tpe", "random", "grid"] = "tpe"
     """How settings are suggested. tpe: from what earlier trials say. grid: all combinations, of int, choice and
@@ -58,7 +58,7 @@ class Options:
     first one."""
 
     jobs: int | None = None
-    """Trials side by side. Default: as many as there are GPUs or cores for, without GPUs at most 8."""
+    """Trials side by side. Default: one per GPU; without GPUs, as many as the cores allow, at most 8."""
 
     cores_per_trial: int | None = None
     """CPU cores of a trial, which no other trial uses. Default: an equal part of the usable cores."""
@@ -82,7 +82,7 @@ class Options:
     sweep is carried out here."""
 
     sweep_dir: str | None = None
-    """Folder of the sweep. If it holds the same sweep, that one goes on. Default: sweeps/{task}."""
+    """Folder of the sweep. If it holds the same sweep, that sweep is resumed. Default: sweeps/{task}."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -101,7 +101,7 @@ def _main(argv: list[str]) -> None:
         args,
         prog=f"sweep {task}",
         description="Search for good settings of a task with many trainings, side by side on the cores and GPUs there "
-        "are. Flags after -- go to every run of train. After a Ctrl-C, a crash or a kill, the same command goes on.",
+        "are. Flags after -- go to every run of train. After Ctrl-C, a crash or a kill, rerun the command to resume.",
     )
     if importlib.util.find_spec("optuna") is None:
         raise RequestError("sweep searches with Optuna, which is not installed; pip install 'mjtrain[sweep]'")

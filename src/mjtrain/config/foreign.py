@@ -12,7 +12,7 @@ class ForeignEnvConfig:
     """An environment that is not made of terms: its parts are unknown, except for how an episode ends."""
 
     robot: ClassVar[None] = None
-    """It has no robot of ours."""
+    """External environments have no mjtrain robot."""
 
     rewards: ClassVar[tuple[str, ...]] = ("reward",)
     terminations: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
@@ -82,4 +82,4 @@ class MjlabConfig(ForeignEnvConfig):
 
 ForeignConfig = GymnasiumConfig | VecEnvConfig | MjlabConfig
 AnyEnvConfig = EnvConfig | GymnasiumConfig | VecEnvConfig | MjlabConfig
-"""The environment of a task: terms on worlds of ours, or someone else's."""
+"""The environment of a task: terms on mjtrain's worlds, or an external environment."""

@@ -63,9 +63,9 @@ class LaunchConfig:
     """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
     heartbeat_floor_s: float | None = field(default=6.0, metadata=RARE)
-    """The same for a phase that came ten times or more: five times its slowest, at least this many seconds; where the
-    process is busy ten times, and there or where files are written at least twenty times as many seconds. None: always
-    --heartbeat-timeout-s."""
+    """Shorter limit for phases seen at least ten times: five times the slowest so far (ten times while the process is
+    busy), never below this many seconds. Phases that write files, and busy processes, get at least twenty times this
+    floor. None: always --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
@@ -79,20 +79,23 @@ class LaunchConfig:
     a process of its own as well."""
 
     min_ranks: int | None = None
-    """With --max-restarts: how few ranks may go on. A rank that fails twice on the same GPU (or as the same CPU worker)
-    with nothing saved between is left out of the next start, unless fewer would be left, as is a host that is lost;
-    where fewer are left without such hosts, the job ends. Default: no rank is left out."""
+    """With --max-restarts: the minimum number of ranks to continue with.
+
+    A rank that fails twice on the same GPU (or as the same CPU worker) without a checkpoint in between is left out of
+    the next start, and so is a host that is lost, as long as this number remains. Otherwise the job ends. Default: no
+    rank is left out.
+    """
 
     min_hosts: int | None = None
     """As --min-ranks, in hosts: a host that is lost is left out of the next start, unless fewer would be left. Both may
     be given. Default: no host is left out, unless --min-ranks is given."""
 
     rejoin_at_save: bool = False
-    """With --min-hosts or --min-ranks: take a host that was lost and is there again in after the next checkpoint, by a
+    """With --min-hosts or --min-ranks: let a recovered host rejoin after the next checkpoint, by a
     planned restart that does not count for --max-restarts. Default: at the next restart after a failure."""
 
     inject_fault: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Have ranks fail on purpose, to rehearse it: such as rank=1,phase=rollout,iteration=20,kind=sigkill, several of
+    """Inject failures to test recovery, such as rank=1,phase=rollout,iteration=20,kind=sigkill, several of
     them one after the other. Kinds: sigkill, sigsegv, sigstop, raise, hang, exit (status=1), oom, nan, slow
     (seconds=1), disk-full and network. Phases of a training: start, build, rollout, update, report, evaluation and
     save. rank=all: every rank. step=N: after the N-th env step of the rollout. times=N: in N starts of the job, not

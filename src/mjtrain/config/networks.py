@@ -20,7 +20,7 @@ class DistributionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CnnConfig:
-    """Convolutions that encode images: the same for each image group, with weights of its own for each.
+    """Convolutions that encode images: the same for each image group, with separate weights for each.
 
     What says "per layer" is one value for all layers, or one for each of output_channels.
     """
@@ -30,7 +30,7 @@ class CnnConfig:
     deviation 1, which leaves contrasts and no absolute values (Ulyanov et al. 2016, arXiv:1607.08022)."""
 
     output_channels: tuple[int, ...] = (16, 32, 32)
-    """Channels that each layer puts out; as many layers as values."""
+    """Output channels of each layer; one value per layer."""
 
     kernel_size: int | tuple[int, ...] = 3
     """Width of the kernels in pixels, per layer."""
@@ -45,7 +45,7 @@ class CnnConfig:
     """What lies around an image. With any but none, a layer of stride 2 halves the image whatever its kernel."""
 
     norm: Literal["none", "layer"] = "none"
-    """Normalisation after each convolution. There is no batch normalisation: ranks would not stay the same."""
+    """Normalisation after each convolution. Batch normalisation is not available: ranks would not stay the same."""
 
     activation: str = "elu"
     """Activation function after each layer."""

@@ -97,7 +97,7 @@ class RunConfig:
 
     checkpoint_url: str | None = None
     """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
-    Each run needs a prefix of its own. Credentials come from the environment or the machine."""
+    Each run needs its own prefix. Credentials come from the environment or the machine."""
 
     checkpoint_flush_s: float = field(default=30.0, metadata=RARE)
     """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
@@ -122,7 +122,7 @@ class RunConfig:
 
     best_metric: str | None = None
     """Metric of metrics.jsonl by which the best checkpoint is kept, for `--checkpoint best` of `play` and `export`.
-    Larger is better, but for losses, errors and estimates; -NAME and +NAME decide otherwise (--best-metric=-NAME).
+    Larger is better, except for losses, errors and estimates; prefix with - or + to override (--best-metric=-NAME).
     Default: eval/return with --eval-interval, else none."""
 
     video: bool = False

@@ -36,7 +36,7 @@ class Env:
     """
 
     log = None
-    """It tells nothing of itself that is not in the statistics."""
+    """No log of its own: everything is in the statistics."""
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
         """Build the terms and start every world.

@@ -110,7 +110,7 @@ class Mirror:
         That of an angular velocity or a torque is its negative.
         """
         if joint not in self._robot.frames:
-            raise RequestError(f"joint {joint} is no free joint, for whose frame a mirror is known")
+            raise RequestError(f"joint {joint} is not a free joint, for whose frame a mirror is known")
         return torch.from_numpy(self._robot.frames[joint])
 
     def command(self, name: str) -> torch.Tensor:

@@ -39,7 +39,8 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
                 re.compile(wanted)
             except re.error as error:
                 raise RequestError(
-                    f"--env.{term}: {wanted!r} is no regular expression over {kind} names: {error}; '.*' matches all"
+                    f"--env.{term}: {wanted!r} is not a valid regular expression over {kind} names: {error}; "
+                    "'.*' matches all"
                 ) from error
             if any(re.fullmatch(wanted, name) for name in there):
                 continue

@@ -152,7 +152,7 @@ def run_plan(
 
 
 class Alone:
-    """The rendezvous of a process that nothing else has started others beside."""
+    """Rendezvous of a job that this process launches by itself."""
 
     leads = True
 

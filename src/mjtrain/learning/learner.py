@@ -29,7 +29,7 @@ class IterationResult:
     """Whether hosts wait to be taken in after the next checkpoint; the same on all ranks."""
 
     is_best: bool = False
-    """Whether it is better than all before, by --best-metric, and is saved therefore; the same on all ranks."""
+    """Whether it is better than all before, by --best-metric, and is therefore saved; the same on all ranks."""
 
 
 class Learner(Protocol):

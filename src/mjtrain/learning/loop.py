@@ -270,7 +270,7 @@ def _describe_other_size(before: int, now: int) -> str | None:
     words = "1 rank" if before == 1 else f"{before} ranks"
     return (
         f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: environments and random "
-        f"numbers of {others} {fate}, those of the other ranks go on"
+        f"numbers of {others} {fate}, those of the other ranks continue"
     )
 
 

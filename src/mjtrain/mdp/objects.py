@@ -1,4 +1,4 @@
-"""Moving objects: where they shall be, where they are, whether they got there, and what counts as lost.
+"""Moving objects: goal poses, current poses, success and loss.
 
 An object is a free body of the MJCF file; a parameter `object` is the name of its free joint. A commanded place is a
 position in m, a quaternion (w, x, y, z), or both, in the world's frame: 3, 4 or 7 columns. `place_command`,

@@ -218,7 +218,7 @@ def _height(env: Env, joint: str) -> torch.Tensor:
 
 def _pose(env: Env, joint: str) -> torch.Tensor:
     if not _is_free(env, joint):
-        raise RequestError(f"joint {joint} is no free joint; for a planar root there is planar_lin_vel")
+        raise RequestError(f"joint {joint} is not a free joint; for a planar root there is planar_lin_vel")
     return env.qpos(joint)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mjtrain.runs.checkpoint import checkpoint_path
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import write_whole
 
 BEST = "best"
 """What stands for the best checkpoint where a name of a checkpoint is asked for."""
@@ -47,9 +48,7 @@ def write_best(run_dir: Path, best: BestCheckpoint) -> None:
     Raises:
         OSError: It could not be written; what was recorded before stays.
     """
-    partial = run_dir / f".{BEST_FILE}.partial"
-    partial.write_bytes(best.to_json())
-    partial.replace(run_dir / BEST_FILE)
+    write_whole(run_dir / BEST_FILE, best.to_json())
 
 
 def read_best(run_dir: Path) -> BestCheckpoint | None:

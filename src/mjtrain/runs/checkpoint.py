@@ -7,7 +7,6 @@ A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of
 import contextlib
 import hashlib
 import io
-import os
 import re
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +14,7 @@ from typing import IO, Any
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import replacing_stream
 
 FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
@@ -41,28 +41,15 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """
     import torch
 
-    partial = partial_path(path)
-    try:
-        with partial.open("wb") as file:
-            writer = _HashingWriter(file)
-            try:
-                torch.save(content, writer)  # pyright: ignore[reportArgumentType]
-            except RuntimeError:
-                if writer.error is None:
-                    raise
-                raise writer.error from None  # torch only reports that its stream failed
-            file.write(MAGIC + writer.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def partial_path(path: Path) -> Path:
-    """Name the file that a checkpoint is written to before it gets its name."""
-    return path.with_name(f".{path.name}.partial")
+    with replacing_stream(path) as file:
+        writer = _HashingWriter(file)
+        try:
+            torch.save(content, writer)  # pyright: ignore[reportArgumentType]
+        except RuntimeError:
+            if writer.error is None:
+                raise
+            raise writer.error from None  # torch only reports that its stream failed
+        file.write(MAGIC + writer.digest())
 
 
 class _HashingWriter(io.RawIOBase):
@@ -88,15 +75,6 @@ class _HashingWriter(io.RawIOBase):
     def digest(self) -> bytes:
         """Return the SHA-256 of everything written so far."""
         return self._hash.digest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_checkpoint(path: Path) -> bytes:

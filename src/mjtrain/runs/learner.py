@@ -65,10 +65,10 @@ def _read_settings(file: str) -> dict[str, Any]:
     except OSError as error:
         raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RequestError(f"{flag}: is no YAML ({' '.join(str(error).split())})") from error
+        raise RequestError(f"{flag}: is not valid YAML ({' '.join(str(error).split())})") from error
     if content is not None and not isinstance(content, dict):
         raise RequestError(f"{flag}: holds {content!r}; give settings as name: value")
     for name in content or {}:
         if not isinstance(name, str):
-            raise RequestError(f"{flag}: has the name {name!r}, which is no text")
+            raise RequestError(f"{flag}: has the name {name!r}, which is not text")
     return content or {}

@@ -31,7 +31,7 @@ def resolve_requeue(
         return config, None
     job = environ.get("SLURM_JOB_ID")
     if job is None:
-        raise RequestError("--requeue-on-signal: this is no Slurm job (SLURM_JOB_ID is not set)")
+        raise RequestError("--requeue-on-signal: this is not a Slurm job (SLURM_JOB_ID is not set)")
     run = config.run
     if run.resume is None:
         run = dataclasses.replace(run, resume="auto", run_name=run.run_name or f"slurm-{job}")

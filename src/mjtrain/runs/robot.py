@@ -10,6 +10,7 @@ from pathlib import Path
 from mjtrain.config import RobotConfig
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import replacing
 from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 
 ROBOT_DIR = "robot"
@@ -49,9 +50,8 @@ def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str
         path = folder / file
         if not path.is_file() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_bytes(content)
-            partial.replace(path)
+            with replacing(path) as partial:
+                partial.write_bytes(content)
     return replace(robot, file=f"{ROBOT_DIR}/{name}"), []
 
 

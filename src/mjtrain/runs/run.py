@@ -48,10 +48,10 @@ class Run:
             path: Its directory.
 
         Raises:
-            RequestError: It is no run directory.
+            RequestError: It is not a run directory.
         """
         if not is_run(path):
-            raise RequestError(f"{path}: is no run directory; it has no folder params")
+            raise RequestError(f"{path}: is not a run directory (no params/ in it)")
         self.path = Path(path).absolute()
         """Its directory, absolute."""
 

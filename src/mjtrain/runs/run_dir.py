@@ -17,6 +17,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
 from mjtrain.env.catalog import folder_name
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import partial_path, write_whole
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
@@ -116,9 +117,7 @@ def save_params(run_dir: Path, **params: Any) -> None:
     if any(path.exists() for path in changed):
         _keep_previous(folder)
     for path, text in changed.items():
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(text)
-        partial.replace(path)
+        write_whole(path, text)
 
 
 def _keep_previous(folder: Path) -> None:
@@ -127,7 +126,7 @@ def _keep_previous(folder: Path) -> None:
     kept = folder / "previous" / datetime.fromtimestamp(newest).strftime("%Y-%m-%d_%H-%M-%S.%f")
     if kept.exists():
         return  # a start that was interrupted here has kept them
-    partial = kept.with_name(f".{kept.name}.partial")
+    partial = partial_path(kept)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for path in folder.glob("*.yaml"):
@@ -139,15 +138,15 @@ def load_params(run_dir: Path, name: str) -> Any:
     """Read what `save_params` wrote for a run under a name.
 
     Raises:
-        RequestError: It is not there, or is no YAML.
+        RequestError: It is not there, or is not valid YAML.
     """
     path = run_dir / "params" / f"{name}.yaml"
     try:
         return yaml.safe_load(path.read_text())
     except OSError as error:
-        raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is no run directory") from error
+        raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is not a run directory") from error
     except yaml.YAMLError as error:
-        raise RequestError(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
+        raise RequestError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from error
 
 
 def list_changes(run_dir: Path, **params: Any) -> list[str]:

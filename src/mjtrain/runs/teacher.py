@@ -79,7 +79,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
             raise RequestError(f"{_FLAG} {given}: is not in a run directory, whose params/ say what network it is of")
         return place
     if not is_run(place):
-        raise RequestError(f"{_FLAG} {given}: is no run directory")
+        raise RequestError(f"{_FLAG} {given}: is not a run directory")
     checkpoint, problems = find_valid_checkpoint(place)
     if checkpoint is None:
         raise RequestError(f"{_FLAG} {given}: {'; '.join(problems) or 'there is no checkpoint in it'}")

@@ -25,7 +25,7 @@ class Durations:
 
 
 class Heartbeat:
-    """What this process has to say about itself."""
+    """Progress of this process, as reported to the launcher."""
 
     def __init__(self) -> None:
         self.beats = 0
@@ -61,7 +61,7 @@ class Heartbeat:
         self.beats += 1
 
     def begin(self, phase: str, *, warming_up: bool = False, iteration: int | None = None) -> None:
-        """Begin a phase; arguments as of `beat`, but that no iteration is that of the phase before."""
+        """Begin a phase. Arguments as for `beat`; `iteration` defaults to the previous phase's."""
         now_s = time.monotonic()
         if self.iteration is not None and not self.warming_up:
             self.durations.setdefault(self.phase, Durations()).add(now_s - self.began_s)

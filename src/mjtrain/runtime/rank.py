@@ -44,5 +44,5 @@ class RankContext:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there is anybody to synchronise with."""
+        """Whether the job has more than one rank."""
         return self.world_size > 1

@@ -87,7 +87,7 @@ def parse_stop_condition(text: str) -> StopCondition:
     """Read a condition of --stop-when.
 
     Raises:
-        RequestError: It is none.
+        RequestError: Not a valid condition.
     """
     found = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*", text)
     try:

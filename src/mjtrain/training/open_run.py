@@ -122,7 +122,7 @@ def _report_restart(
     more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
     more |= {"taken_in": list(change.taken_in)}
     if failure is None:
-        cause = "hosts are there again" if news else "hosts were there again, and are lost once more"
+        cause = "hosts came back" if news else "hosts came back and were lost again"
         _write_restart(run_dir, iteration, f"{cause} (--rejoin-at-save)", planned=True, **more)
         _print(f"planned restart from iteration {iteration}, as {cause} (--rejoin-at-save); it is not counted")
         _print_ranks(change, news)

@@ -94,8 +94,8 @@ class TrainRequest:
         ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
         return (
             f"{config.task}: {ranks} ({engine}{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
-            f"{per_iteration:,} env steps per iteration; {to_come:,} iterations to come, "
-            f"{per_iteration * to_come:,} env steps in all"
+            f"{per_iteration:,} env steps per iteration; {to_come:,} iterations left, "
+            f"{per_iteration * to_come:,} env steps in total"
         )
 
     def describe_learning(self) -> str:
@@ -136,9 +136,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         config = chosen
     asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
     if config.run.resume is not None and config.run.load is not None:
-        raise RequestError(
-            f"--load {config.run.load}: cannot be combined with --resume, which brings weights of its own"
-        )
+        raise RequestError(f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights")
     problems = list(find_training_problems(plan.faults, config, plan.world_size))
     if problems:
         raise RequestError.of(problems)
@@ -226,11 +224,11 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
     if config.run.engine != "auto":
         yield f"--engine {config.run.engine}: {label} brings its own physics"
     if config.run.video:
-        yield f"--video: {label} has no worlds that mjtrain could draw"
+        yield f"--video: {label} is an environment that mjtrain cannot render"
     if config.run.eval_interval:
         yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
     if find_mirrored_groups(config.agent):
-        yield f"--agent.algorithm.symmetry-cfg: {label} has no robot of which mjtrain knows the mirror image"
+        yield f"--agent.algorithm.symmetry-cfg: {label} needs an mjtrain robot; this environment has none"
     if isinstance(config.agent.algorithm, DistillationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
 

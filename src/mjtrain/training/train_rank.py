@@ -12,11 +12,12 @@ from mjtrain.env.env import Env
 from mjtrain.launcher.faults import expose
 from mjtrain.learning.learner import Learner
 from mjtrain.learning.registry import make_learner
-from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, partial_path
+from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint
 from mjtrain.runs.storage import fetch_checkpoint, is_url
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine, resolve_engine
 from mjtrain.training.hooks import HOOKS, Session
@@ -99,7 +100,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
 
 
 def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
-    """Build this rank's environments, whoever wrote them."""
+    """Build this rank's environments, native or external."""
     if isinstance(config.env, EnvConfig):
         return make_env(context, config)
     from mjtrain.env.external.make import make_foreign_env
@@ -117,7 +118,9 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
         RequestError: The environment is not made of worlds of ours, or the robot or the engine do not fit.
     """
     if not isinstance(config.env, EnvConfig):
-        raise RequestError(f"{config.env.label}: is an environment of its own; make_env and make_vec make mjtrain's")
+        raise RequestError(
+            f"{config.env.label}: is an external environment; make_env and make_vec only build mjtrain tasks"
+        )
     name = resolve_engine(config.run.engine, context.device)
     engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
     return Env(config.env, engine, context.seed)

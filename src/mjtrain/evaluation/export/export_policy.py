@@ -8,6 +8,7 @@ from pathlib import Path
 from mjtrain.config import EnvConfig
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext
 
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
@@ -41,7 +42,7 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
         if importlib.util.find_spec(package) is None:
             raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
     if Path(place).is_dir() and not is_run(place):
-        raise RequestError(f"{place}: is no run directory; it has no folder params")
+        raise RequestError(f"{place}: is not a run directory (no params/ in it)")
     return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
 
 
@@ -66,7 +67,7 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
 
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
-    partial = out.with_name(f".{out.name}.partial")
+    partial = partial_path(out)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)

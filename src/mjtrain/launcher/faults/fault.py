@@ -95,7 +95,7 @@ def _parse(text: str) -> Fault:
         if not (key and equals and value):
             raise RequestError(f"{flag}: {word.strip() or 'it'} is not KEY=VALUE; give such as {EXAMPLE}")
         if key in values:
-            raise RequestError(f"{flag}: {key} is given twice; a second fault is a word of its own")
+            raise RequestError(f"{flag}: {key} is given twice; a second fault is a separate word")
         values[key] = value
     keys = [field.name for field in fields(Fault)]
     for key in values:

@@ -130,8 +130,8 @@ class Diagnosis:
         if lost and not agent_lost:
             first = min(lost, key=lambda state: state.lost_s or 0.0)
             if is_ending(first.pid):
-                return self._blame(first, summary="ended, but its exit code has not become known")
-            return self._blame(first, summary="closed its connection to the launcher, and runs on")
+                return self._blame(first, summary="exited with an unknown exit code")
+            return self._blame(first, summary="closed its connection to the launcher but is still running")
         reports = [(state, state.report) for state in states if state.report is not None]
         if reports and not agent_lost:
             first, report = min(reports, key=lambda pair: pair[1]["time_s"])
@@ -173,7 +173,7 @@ class Diagnosis:
                 for line in self._read_stack(state).encode().splitlines():
                     self._logs[state.rank].write(line)
         culprit = hang.culprits[0]
-        stack = self._read_stack(culprit) or "(it could not be made to show its Python stack)"
+        stack = self._read_stack(culprit) or "(no Python stack available)"
         others = f" (so do ranks {[state.rank for state in hang.culprits[1:]]})" if hang.culprits[1:] else ""
         summary = f"hangs: {hang.reason}{others} (last known phase: {culprit.phase})"
         clear = len(hang.culprits) == 1 and not hang.all_wait

@@ -314,7 +314,8 @@ def describe_node(num_ranks: int, request: str) -> dict[str, Any]:
 def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     """Say in words how a node differs from node 0; None if it does not."""
     if theirs["num_ranks"] != mine["num_ranks"]:
-        return f"has {theirs['num_ranks']} ranks and node 0 has {mine['num_ranks']}: start as many on every node"
+        theirs_count, ours = theirs["num_ranks"], mine["num_ranks"]
+        return f"has {theirs_count} ranks and node 0 has {ours}: start the same number on every node"
     for package, version in mine["packages"].items():
         if theirs["packages"].get(package) != version:
             return f"has {package} {theirs['packages'].get(package)} and node 0 has {version}"

@@ -19,7 +19,7 @@ from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.spawn import module_path, run_spawned
 
 Look = Callable[[Callable[[], bool]], bool]
-"""Takes what tells whether the watch is over; looks once, and tells whether hosts are there again."""
+"""Takes what tells whether the watch is over; looks once, and tells whether hosts came back."""
 
 
 class ReturnWatch:
@@ -39,7 +39,7 @@ class ReturnWatch:
         self._thread = threading.Thread(target=self._watch, name="mjtrain-return", daemon=True)
 
     def found(self) -> bool:
-        """Tell whether hosts are there again; they may be lost once more."""
+        """Tell whether hosts came back; they may be lost once more."""
         return self._found.is_set()
 
     def __enter__(self) -> "ReturnWatch":

@@ -8,7 +8,7 @@ from mjtrain.launcher.planning.places import leave_out, list_places, name_host, 
 from mjtrain.launcher.planning.plan import LaunchPlan, Place
 
 FAILURES_AT_A_PLACE = 2
-"""So many failures at one place, with nothing saved between them, and the place is left out."""
+"""A slot is excluded after this many failures without a checkpoint in between."""
 
 
 class TooFewLeftError(Exception):

@@ -190,7 +190,7 @@ def plan_external_rank(
         ("--gpu-ids", config.gpu_ids not in (None, "auto"), "each rank uses the GPU of its local rank"),
         ("--num-workers", config.num_workers is not None, f"{external.source} decides the number of ranks"),
         ("--max-restarts", config.max_restarts > 0, f"only {external.source} can start its ranks again"),
-        ("--min-ranks", config.min_ranks is not None, f"{external.source} decides how few ranks may go on"),
+        ("--min-ranks", config.min_ranks is not None, f"{external.source} sets the minimum number of ranks"),
         ("--min-hosts", config.min_hosts is not None, f"{external.source} decides how few hosts may go on"),
         ("--rejoin-at-save", config.rejoin_at_save, f"{external.source} decides when hosts are taken in"),
         ("--hostnames", bool(config.hostnames), f"{external.source} chooses the hosts"),
@@ -329,7 +329,7 @@ def _resolve_backend(config: LaunchConfig, used_gpus: tuple[str, ...]) -> Litera
 def _notices(config: LaunchConfig, *, on_gpu: bool) -> tuple[str, ...]:
     if config.gpu_ids != "auto" or on_gpu:
         return ()
-    return ("no GPU is visible: running on the CPU (--gpu-ids None says so without this notice)",)
+    return ("no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)",)
 
 
 def _rank_environ(share: _Share, interface: str | None) -> dict[str, str]:

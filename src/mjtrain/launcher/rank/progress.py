@@ -24,7 +24,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Activity:
-    """Tells of the time between two looks whether this process and its descendants were busy, but for who looks.
+    """Reports whether this process or a descendant used CPU since the last call, not counting the calling thread.
 
     Args:
         thread: Native id of the thread whose work counts, for its waits for a disk.
@@ -83,16 +83,16 @@ def _waits_for_disk(thread: int) -> bool:
 
 
 LEAST_COUNT = 10
-"""A phase that came fewer times has not shown what it is like: the first iterations load, compile and allocate."""
+"""Minimum occurrences before a phase's timing is trusted: the first iterations load, compile and allocate."""
 
 MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
-"""The limit is so many times the slowest time of the whole phase, although one that works makes progress within."""
+"""Limit as a multiple of the slowest occurrence."""
 
 REGULAR = ("rollout", "update")
-"""Phases that only compute. The others write files, or wait for services, which may be slow for once."""
+"""Phases that only compute. The others write files, or wait for services, which may occasionally be slow."""
 
 PATIENCE = 20
-"""How many times the floor it is at least where a limit is for phases that are not regular, or for a busy process."""
+"""Irregular phases and busy processes get at least this multiple of the floor."""
 
 
 @dataclass(frozen=True, kw_only=True)

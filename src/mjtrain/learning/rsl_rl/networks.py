@@ -13,7 +13,7 @@ from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.gaussian import Gaussian
 
 OWN_MODELS: dict[str, Callable[..., Any]] = {"CNNModel": CnnModel}
-"""Classes of ours that stand in for RSL-RL's of that name."""
+"""mjtrain replacements for the RSL-RL classes of the same name."""
 
 OWN_DISTRIBUTIONS: dict[str, Callable[..., Any]] = {"GaussianDistribution": Gaussian}
 """Likewise, for distributions of actions."""

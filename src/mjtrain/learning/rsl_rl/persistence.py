@@ -44,7 +44,7 @@ def load_networks(
     for part in networks:
         key = f"{part}_state_dict"
         if key not in content:
-            raise RequestError(f"checkpoint {path}: has no {part}; it is no checkpoint of a training")
+            raise RequestError(f"checkpoint {path}: has no {part}; it is not a checkpoint of a training")
         theirs = {name: tuple(value.shape) for name, value in content[key].items()}
         ours = {name: tuple(value.shape) for name, value in mine[key].items()}
         for name in [*ours, *theirs]:

@@ -79,7 +79,7 @@ class ActorPolicy:
         """
         weights = content.get("actor_state_dict")
         if weights is None:
-            raise CheckpointError(f"checkpoint {path}: has no actor; it is no checkpoint of a training")
+            raise CheckpointError(f"checkpoint {path}: has no actor; it is not a checkpoint of a training")
         if self.estimated_group is None:
             weights = without_head(weights)
         theirs = {name: tuple(value.shape) for name, value in weights.items()}

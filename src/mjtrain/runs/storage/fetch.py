@@ -9,6 +9,7 @@ from mjtrain.runs.checkpoint import CheckpointError, checkpoint_path, verify_che
 from mjtrain.runs.storage.publish import read_latest
 from mjtrain.runs.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
 from mjtrain.runs.storage.store import Storage
+from mjtrain.runtime.files import replacing
 
 
 def find_stored_iteration(url: str) -> int:
@@ -44,16 +45,11 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         iteration = object_iteration(name)
         assert iteration is not None
         path = checkpoint_path(run_dir, iteration)
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            problem = _download(storage, name, objects[name], partial)
-            if problem is None:
-                partial.replace(path)
-                _fetch_params(storage, list(objects), run_dir)
-                _fetch_robot(storage, objects, run_dir)
-                return path, problems + _fetch_best(storage, names, objects, run_dir)
-        finally:
-            partial.unlink(missing_ok=True)
+        problem = _download(storage, name, objects[name], path)
+        if problem is None:
+            _fetch_params(storage, list(objects), run_dir)
+            _fetch_robot(storage, objects, run_dir)
+            return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
     return None, problems
 
@@ -72,18 +68,24 @@ def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: b
 
 
 def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
-    """Download an object; return what is wrong with it, or None."""
+    """Download a checkpoint; return what is wrong with it, or None. The file appears only if nothing is."""
     try:
-        sha256 = storage.download(name, size, path)
+        with replacing(path) as partial:
+            sha256 = storage.download(name, size, partial)
+            if not has_content(name, sha256):
+                raise _OtherContentError(f"its SHA-256 is {sha256[:16]}…, which is not the one in its name")
+            verify_checkpoint(partial)
     except FileNotFoundError:
         return "it was deleted during the download"
-    if not has_content(name, sha256):
-        return f"its SHA-256 is {sha256[:16]}…, which is not the one in its name"
-    try:
-        verify_checkpoint(path)
+    except _OtherContentError as error:
+        return str(error)
     except CheckpointError:
         return "it is not a complete checkpoint"
     return None
+
+
+class _OtherContentError(Exception):
+    """An object is not what its name says."""
 
 
 def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run_dir: Path) -> list[str]:
@@ -94,15 +96,9 @@ def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run
         return []
     path = checkpoint_path(run_dir, best.iteration)
     candidates = [name for name in names if object_iteration(name) == best.iteration]
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        if not path.exists() and (not candidates or _download(storage, candidates[0], objects[candidates[0]], partial)):
-            return [f"the best checkpoint, {path.name}, is not stored at {storage.url}"]
-        if not path.exists():
-            partial.replace(path)
-        write_best(run_dir, best)
-    finally:
-        partial.unlink(missing_ok=True)
+    if not path.exists() and (not candidates or _download(storage, candidates[0], objects[candidates[0]], path)):
+        return [f"the best checkpoint, {path.name}, is not stored at {storage.url}"]
+    write_best(run_dir, best)
     return []
 
 
@@ -123,12 +119,6 @@ def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> No
     for name, size in objects.items():
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
-            partial = path.with_name(f".{path.name}.partial")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError), replacing(path) as partial:  # another writer deleted it
                 storage.download(name, size, partial)
-                partial.replace(path)
-            except FileNotFoundError:
-                continue  # another writer deleted it
-            finally:
-                partial.unlink(missing_ok=True)

@@ -141,7 +141,7 @@ def _geoms_that_match(model: mujoco.MjModel, option: str, pattern: str) -> np.nd
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise RequestError(f"{option} {pattern}: is no regular expression: {error}") from error
+        raise RequestError(f"{option} {pattern}: is not a valid regular expression: {error}") from error
     geom_names = [model.geom(index).name for index in range(model.ngeom)]
     body_names = [model.body(index).name for index in range(model.nbody)]
     bodies = np.array([bool(name) and bool(expression.fullmatch(name)) for name in body_names])

@@ -6,6 +6,8 @@ from pathlib import Path
 import av
 import numpy as np
 
+from mjtrain.runtime.files import replacing
+
 
 def write_video(pictures: Sequence[np.ndarray], out: Path, fps: float) -> None:
     """Encode pictures as MP4; the file appears when it is complete.
@@ -16,12 +18,10 @@ def write_video(pictures: Sequence[np.ndarray], out: Path, fps: float) -> None:
         fps: Pictures per second.
     """
     height, width = (size - size % 2 for size in pictures[0].shape[:2])
-    partial = out.with_name(f".{out.name}.partial")
-    with av.open(partial, "w", "mp4") as file:
+    with replacing(out) as partial, av.open(partial, "w", "mp4") as file:
         stream = file.add_stream("libx264", rate=round(fps), options={"preset": "veryfast", "crf": "23"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for picture in pictures:
             even = np.ascontiguousarray(picture[:height, :width])
             file.mux(stream.encode(av.VideoFrame.from_ndarray(even, "rgb24")))
         file.mux(stream.encode(None))
-    partial.replace(out)

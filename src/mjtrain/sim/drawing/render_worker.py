@@ -17,6 +17,7 @@ import mujoco
 import numpy as np
 from PIL import Image, ImageDraw
 
+from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
 
@@ -64,10 +65,13 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     Path(job["recorded"]).unlink()
     tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
     out = Path(job["out"])
-    partial = out.with_name(f".{out.name}.partial")
     frames = []
     model.vis.quality.offsamples = 4 if job["shadows"] else 0
-    with mujoco.Renderer(model, job["height"], job["width"]) as renderer, av.open(partial, "w", "mp4") as file:
+    with (
+        mujoco.Renderer(model, job["height"], job["width"]) as renderer,
+        replacing(out) as partial,
+        av.open(partial, "w", "mp4") as file,
+    ):
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = job["shadows"]
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = job["shadows"]
         stream = file.add_stream("libx264", rate=round(job["fps"]), options={"preset": "veryfast", "crf": "28"})
@@ -86,10 +90,9 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             if job["gif"] is not None and index % GIF_STRIDE == 0:
                 frames.append(Image.fromarray(np.ascontiguousarray(picture[::2, ::2])))
         file.mux(stream.encode(None))
-    if frames:
-        rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / job["fps"], "loop": 0}
-        frames[0].save(job["gif"], "GIF", save_all=True, **rest)
-    partial.replace(out)
+        if frames:
+            rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / job["fps"], "loop": 0}
+            frames[0].save(job["gif"], "GIF", save_all=True, **rest)
 
 
 class Tiles:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mjtrain.runtime.files import partial_path
 from mjtrain.sim.drawing.video import Clip, Video
 
 
@@ -147,7 +148,7 @@ class VideoRenderer:
                 except OSError:
                     continue  # what was not written yet has no reader any more
         for video in self._pending.values():
-            for leftover in (f".{video.path.stem}.npz", f".{video.path.stem}.gif", f".{video.path.name}.partial"):
+            for leftover in (f".{video.path.stem}.npz", f".{video.path.stem}.gif", partial_path(video.path).name):
                 video.path.with_name(leftover).unlink(missing_ok=True)
 
     def _read_output(self) -> None:

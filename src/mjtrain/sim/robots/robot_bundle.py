@@ -109,7 +109,7 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -
     """
     root = _parse(path)
     if root.tag != "mujoco":
-        raise RobotBundleError(f"{path} is no MJCF file: its outermost element is <{root.tag}>")
+        raise RobotBundleError(f"{path} is not an MJCF file: its outermost element is <{root.tag}>")
     _merge_includes(root, path.parent, path.parent)
     folders, strips_path = _read_compiler(root, path.parent)
     strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there

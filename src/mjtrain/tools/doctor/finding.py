@@ -25,7 +25,7 @@ class Finding:
     """What was measured or read, in words and numbers."""
 
     advice: str = ""
-    """What mends it, in one line; empty where nothing has to be done."""
+    """How to fix it, in one line; empty where nothing has to be done."""
 
     def at(self, place: str) -> "Finding":
         """Return the same finding of a host."""

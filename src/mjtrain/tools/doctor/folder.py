@@ -23,7 +23,7 @@ _ADVICE = {
     errno.EPERM: "make it writable for this user (`chown`, `chmod u+w`), or give another --log-root",
     errno.ENOSPC: "delete old runs, keep fewer checkpoints (--keep-checkpoints N), or give another --log-root",
     errno.EDQUOT: "the user's quota is used up: delete old runs, or give another --log-root",
-    errno.ESTALE: "the server has exported it anew: mount it again on this host",
+    errno.ESTALE: "the server has exported it again: remount it on this host",
 }
 
 

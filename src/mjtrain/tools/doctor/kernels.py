@@ -75,7 +75,7 @@ def _judge(device: str) -> Judge:
 def _advise(device: str) -> str:
     if device == "cpu":
         return "reinstall warp-lang for this machine; only cameras and --engine warp need its kernels on a CPU"
-    return "update NVIDIA's driver to one that warp-lang supports, or `pip install warp-lang` anew; then try once more"
+    return "update NVIDIA's driver to one that warp-lang supports, or reinstall warp-lang, then try again"
 
 
 def _first_line(error: Exception) -> str:

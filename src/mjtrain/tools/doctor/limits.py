@@ -141,7 +141,7 @@ def check_locked_memory(limit: int, *, uses_infiniband: bool) -> Finding:
     if _is_endless(limit):
         return ok("locked memory", "no limit")
     if not uses_infiniband:
-        return ok("locked memory", f"{format_bytes(limit)}; only InfiniBand needs more, and there is none")
+        return ok("locked memory", f"{format_bytes(limit)}; only InfiniBand needs more, and this host has none")
     advice = "`ulimit -l unlimited`; in a container --ulimit memlock=-1; without it NCCL cannot register its buffers"
     return warning("locked memory", f"{format_bytes(limit)}, and this host has InfiniBand", advice)
 

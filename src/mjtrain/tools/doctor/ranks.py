@@ -222,14 +222,14 @@ _ADVICE = (
     ("ncclUnhandledCudaError", "set NCCL_DEBUG=WARN and try again: the driver and NCCL do not fit"),
     ("ncclSystemError", "set NCCL_DEBUG=WARN and try again: the interface (--interface) or /dev/shm"),
     ("NCCL", "set NCCL_DEBUG=WARN and try again; --backend gloo works without NCCL"),
-    ("SIGKILL", "the kernel may have ended it for memory: look at dmesg and at the limit of the container"),
+    ("SIGKILL", "it may have been killed by the kernel's OOM killer: look at dmesg and at the limit of the container"),
     ("no progress", "ranks started, and then hung: look at the network between the hosts, and at dmesg for the GPUs"),
     ("wait timeout", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
     ("imed out", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
     ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
     ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),
     ("asks for", "give every node the same command"),
-    ("start as many on every node", "start as many ranks on every node"),
+    ("start the same number on every node", "start the same number of ranks on every node"),
 )
 """Part of what a message says, and what helps; the first that fits."""
 

@@ -64,7 +64,7 @@ class TimedChecks:
             return [Finding.from_plain(plain) for plain in json.loads(out)]
         lines = err.strip().splitlines() or ["without a message"]
         figure = f"the check {describe_exit(process.returncode)[0]}: {lines[-1][:160]}"
-        return [self._judge(name)(_label(name), figure, "install anew the library or driver that the message names")]
+        return [self._judge(name)(_label(name), figure, "reinstall the library or driver named above")]
 
     def stop(self) -> None:
         """End the check that runs, and run no other one."""

@@ -99,11 +99,11 @@ def load_curves(run_dir: Path) -> RunCurves:
     """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted.
 
     Raises:
-        RequestError: The run has no iteration yet.
+        RequestError: The run has no completed iteration yet.
     """
     rows, restarts = parse_metrics((run_dir / "metrics.jsonl").read_text(errors="replace").splitlines())
     if not rows:
-        raise RequestError(f"{run_dir}: has no iteration yet")
+        raise RequestError(f"{run_dir}: has no completed iteration yet")
     try:
         settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
     except RequestError:

@@ -29,8 +29,8 @@ DECIDED = {
     "log-root": "is decided by --sweep-dir",
     "run-name": "is decided by the sweep",
     "resume": "is decided by the sweep, which resumes its trials itself",
-    "checkpoint-url": "cannot be given, as each run needs a URL of its own",
-    "requeue-on-signal": "cannot be given; start the same sweep again, and it goes on",
+    "checkpoint-url": "cannot be given, as each run needs its own URL",
+    "requeue-on-signal": "cannot be given; start the same sweep again to resume it",
 }
 """Flags of `train` that a sweep's command cannot give, and why."""
 

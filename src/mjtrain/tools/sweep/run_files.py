@@ -10,6 +10,7 @@ from typing import Any, Literal
 from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.history import is_claimed, summarise_run
 from mjtrain.runs.metrics import parse_metrics
+from mjtrain.runtime.files import write_whole
 from mjtrain.tools.plotting.curves import elapsed_s
 from mjtrain.tools.sweep.plan import SweepPlan
 
@@ -208,7 +209,5 @@ def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> Path:
         "trials": [trial.to_plain() for trial in trials],
     }
     path = plan.folder / SUMMARY
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n")
-    partial.replace(path)
+    write_whole(path, json.dumps(content, indent=2) + "\n")
     return path

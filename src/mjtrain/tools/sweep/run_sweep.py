@@ -25,7 +25,7 @@ from mjtrain.tools.sweep.study import Study, Trial, read_identity
 JOURNAL = "study.jsonl"
 PICTURE = "sweep.png"
 
-GOES_ON = "the same command goes on with the sweep"
+GOES_ON = "rerun the same command to resume the sweep"
 
 LOOK_INTERVAL_S = 1.0
 """Time between two looks for a trial to begin, where there was none, in seconds."""

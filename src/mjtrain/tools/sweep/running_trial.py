@@ -178,7 +178,7 @@ class RunningTrial:
             if not self._interrupted:
                 self._explain(process, outcome)
         elif outcome.value is None:
-            self._fail(f"{self._plan.metric} is no finite number at the end (iteration {outcome.iterations})")
+            self._fail(f"{self._plan.metric} is not a finite number at the end (iteration {outcome.iterations})")
         elif self.seed_index + 1 == self._plan.options.seeds_per_trial:
             self._finish()
         else:
@@ -202,7 +202,7 @@ class RunningTrial:
         values = [self._outcome(index).value for index in range(self._plan.options.seeds_per_trial)]
         known = [value for value in values if value is not None]
         if len(known) < len(values):
-            self._fail(f"{self._plan.metric} is no finite number at the end of a run")
+            self._fail(f"{self._plan.metric} is not a finite number at the end of a run")
             return
         value = math.fsum(known) / len(known)
         self.trial.complete(value, {**self._record(), "seed_values": known})

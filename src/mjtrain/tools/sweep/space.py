@@ -203,7 +203,7 @@ def read_space_file(path: Path) -> list[list[str]]:
     except OSError as error:
         raise RequestError(f"--space {path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RequestError(f"--space {path}: is no YAML ({' '.join(str(error).split())})") from error
+        raise RequestError(f"--space {path}: is not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise RequestError(f"--space {path}: give lines such as agent.algorithm.learning-rate: log 1e-4 1e-2")
     return [[str(name), *_split(path, name, value)] for name, value in content.items()]

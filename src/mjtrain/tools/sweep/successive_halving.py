@@ -92,7 +92,7 @@ class SuccessiveHalving:
         return any(other.is_open and self._value_at(other, rung) is None for other in contenders)
 
     def _find_best(self, contenders: Sequence[Contender], rung: int, *, is_last: bool) -> list[Contender]:
-        """Return the best at a rung, best first; none of a few unless nobody is awaited."""
+        """Return the best at a rung, best first; empty for a small rung while trials are still expected."""
         arrived = [
             (value, other)
             for other in contenders

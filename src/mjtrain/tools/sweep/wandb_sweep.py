@@ -25,7 +25,7 @@ def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
         with path.open("x") as file:
             yaml.safe_dump(content, file, sort_keys=False, width=120)
     except FileExistsError as error:
-        raise RequestError(f"--wandb {path}: is there already; remove it, or give another name") from error
+        raise RequestError(f"--wandb {path}: already exists; remove it or choose another name") from error
     except OSError as error:
         raise RequestError(f"--wandb {path}: cannot be written ({error.strerror})") from error
     return path

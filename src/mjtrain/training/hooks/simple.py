@@ -114,7 +114,7 @@ class OverflowHook(Hook):
             if self._report is not None:
                 self._report.warn(
                     f"{buffer.setting} {buffer.size}: in iteration {result.iteration} there was no room for all "
-                    f"{name} of {num_worlds} worlds, and the physics goes on without the rest; up to {need} per world "
+                    f"{name} of {num_worlds} worlds, and the excess is dropped; up to {need} per world "
                     f"were asked for, so {buffer.setting} {room} should do"
                 )
 

@@ -101,7 +101,7 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, afte
         need: Of a rank.
         config: What the need is for.
         world_size: Ranks of the job.
-        after_failures: Whether these are the ranks that may be left of more.
+        after_failures: Whether `world_size` is the smallest that failures may leave.
     """
     if need.available_bytes is None or need.total_bytes <= need.available_bytes:
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
+from mjtrain.runtime.files import write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.wandb_writer import WandbWriter
 from mjtrain.training.reporting.writer import Writer, WriterError, scalars
@@ -20,9 +21,7 @@ class JsonlWriter(Writer):
         """Open the file and remove the lines of iterations after the first; events stay."""
         if path.exists():
             lines = [line for line in path.read_text().splitlines() if _is_before(line, first_iteration)]
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_text("".join(f"{line}\n" for line in lines))
-            partial.replace(path)
+            write_whole(path, "".join(f"{line}\n" for line in lines))
         self._file = path.open("ab", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -
     """Return the names that regular expressions match whole, in the order of `there`.
 
     Raises:
-        RequestError: An expression matches nothing or is no regular expression, or a string stands for the tuple.
+        RequestError: An expression matches nothing or is not valid, or a string stands for the tuple.
     """
     if isinstance(patterns, str):
         raise RequestError(
@@ -51,7 +51,7 @@ def match_one(flag: str, pattern: str, kind: str, names: Sequence[str]) -> list[
     try:
         hits = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:
-        raise RequestError(f"--env.robot.{flag} {pattern}: is no regular expression ({error})") from error
+        raise RequestError(f"--env.robot.{flag} {pattern}: is not a valid regular expression ({error})") from error
     if not hits:
         raise refuse(flag, pattern, f"matches no {kind}", names)
     return hits
@@ -234,7 +234,7 @@ def set_options(spec: Any, config: OptionConfig) -> None:
             continue
         words = _WORDS.get(name)
         if words is not None and value not in words:
-            raise refuse(f"options.{name}", str(value), "is none of MuJoCo's", words)
+            raise refuse(f"options.{name}", str(value), "is not a MuJoCo option", words)
         setattr(spec.option, name, value if words is None else words[value])
     for name in config.disable:
         _switch(spec.option, "disable", name, on=False)
@@ -244,7 +244,7 @@ def set_options(spec: Any, config: OptionConfig) -> None:
 
 def _switch(option: Any, field: str, name: str, *, on: bool) -> None:
     if name not in _DISABLE and name not in _ENABLE:
-        raise refuse(f"options.{field}", name, "is no flag of MuJoCo", (*_DISABLE, *_ENABLE))
+        raise refuse(f"options.{field}", name, "is not a MuJoCo flag", (*_DISABLE, *_ENABLE))
     flags, bit = ("disableflags", _DISABLE[name]) if name in _DISABLE else ("enableflags", _ENABLE[name])
     sets = on == (name in _ENABLE)
     before = int(getattr(option, flags))

@@ -71,7 +71,7 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             known = ", ".join(OBJECTS)
             raise RequestError(
-                f"--env.robot.{flag}.type {config.type or repr('')}: is no type of sensor{hint}; there is {known}"
+                f"--env.robot.{flag}.type {config.type or repr('')}: is not a sensor type{hint}; there is {known}"
             )
         kind, found = _find_object(spec, compiled, name, config)
         before = next((sensor for sensor in spec.sensors if sensor.name == name), None)
