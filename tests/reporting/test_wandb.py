@@ -146,7 +146,7 @@ TROUBLE = """
 import os, signal
 import mjtrain
 from mjtrain.runtime.processes import list_descendants
-from mjtrain.training.train_rank.reporting import wandb_writer
+from mjtrain.training.reporting import wandb_writer
 from support.machine import patience, read_proc
 wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = patience(0.5), patience(1.0)
 write = wandb_writer.WandbWriter.write
