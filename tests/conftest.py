@@ -102,7 +102,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.process)
     keep_together(item)
     if item.get_closest_marker("gpu") is not None and not _has_gpu():
-        item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and there is none here"))
+        item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and none is available"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -174,13 +174,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     mistakes = [str(row) for report in reports for name, row in report.user_properties if name == "mistake"]
     if mistakes:
         terminalreporter.section("mistakes")
-        terminalreporter.write(
-            "| mistake | what is written | what the command says |\n|---|---|---|\n" + "".join(mistakes)
-        )
+        terminalreporter.write("| mistake | input | error message |\n|---|---|---|\n" + "".join(mistakes))
     rows = [row for report in reports for name, row in report.user_properties if name == "fault"]
     if not rows:
         return
-    head = "| fault | where | command ended after, s | nothing left after, s | status | the console says |\n"
+    head = "| fault | where | command ended after, s | all processes gone after, s | status | console message |\n"
     table = head + "|---|---|---|---|---|---|\n" + "".join(rows)
     terminalreporter.section("faults")
     terminalreporter.write(table)

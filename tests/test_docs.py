@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from mjtrain.cli import train
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -15,3 +19,14 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_task_of_the_readme_passes_the_dry_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (task,) = (block for block in blocks if "TaskConfig" in block)
+    (tmp_path / "balance.py").write_text(task)
+    monkeypatch.chdir(ROOT)  # the robot's path is relative to the clone
+    train.main([str(tmp_path / "balance.py"), "--gpu-ids", "None", "--dry-run"])
+    assert "256 envs x 24 steps" in capfd.readouterr().out

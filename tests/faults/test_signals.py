@@ -133,7 +133,7 @@ def test_the_second_signal_is_the_end(tmp_path: Path, record: Record) -> None:
     outcome = job.finish(job.kill(signal.SIGTERM))
     assert outcome.status == 143
     assert not (tmp_path / "saved").exists()
-    record("SIGTERM, twice", "launcher, while a rank saves for ever", outcome, last_words="")
+    record("SIGTERM, twice", "launcher, while a rank saves forever", outcome, last_words="")
 
 
 def test_the_grace_time_is_the_end(tmp_path: Path, record: Record) -> None:
@@ -143,7 +143,7 @@ def test_the_grace_time_is_the_end(tmp_path: Path, record: Record) -> None:
     assert outcome.status == 143
     assert outcome.noticed_s > 2.0
     assert not (tmp_path / "saved").exists()
-    where = "launcher, while a rank saves for ever; grace 2 s"
+    where = "launcher, while a rank saves forever; grace 2 s"
     record("SIGTERM", where, outcome, last_words="", patience_s=2.0)
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GRADES = ("none", "read", "tested", "benchmarked")
+GRADES = ("none", "untested", "tested", "benchmarked")
 """From the weakest to the strongest."""
 
 SUBJECTS = {
@@ -28,12 +28,12 @@ SUBJECTS = {
     "resume": "a resumed training is the uninterrupted one, bit for bit",
     "export": "played or exported, with the actions of the trained policy",
     "deployment": "an exported policy acts in MuJoCo without mjtrain",
-    "template": "files and commands for it were checked, but it was not there",
+    "template": "files and commands for it were checked, but it was not available",
 }
 """What is claimed."""
 
 FOREIGN = {"gymnasium:ID": "GymnasiumConfig", "mjlab:ID": "MjlabConfig", "VecEnvConfig": "VecEnvConfig"}
-"""Kinds of environments of others, and their configs."""
+"""Kinds of external environments, and their configs."""
 
 DEFAULTS = {"engine": "native", "learner": "rsl_rl", "device": "cpu", "start": "one process"}
 """What a mark need not say."""
@@ -84,14 +84,14 @@ def expand(subject: str, values: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def claims_of(item: pytest.Item) -> Iterator[Claim]:
-    """Yield what a test claims. One that needs a GPU has never run, so it was only read."""
+    """Yield what a test claims. One that needs a GPU has never run."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     name = getattr(item, "originalname", item.name)
     on_gpu = item.get_closest_marker("gpu") is not None
     for mark in item.iter_markers("supports"):
         (subject,) = mark.args
         values = {key: _fill(value, parameters) for key, value in mark.kwargs.items()}
-        grade = "read" if on_gpu or subject == "template" else "tested"
+        grade = "untested" if on_gpu or subject == "template" else "tested"
         for fields in expand(subject, {"device": "cuda" if on_gpu else "cpu", **values}):
             page = item.path.relative_to(ROOT).as_posix()
             yield Claim(subject=subject, grade=grade, page=page, place=name, **fields)

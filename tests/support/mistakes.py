@@ -154,7 +154,7 @@ def _shorten(text: str) -> str:
     return line if len(line) <= 70 else f"{line[:67]}…"
 
 
-HEAD = "| mistake | what is written | what the command says |\n|---|---|---|\n"
+HEAD = "| mistake | input | error message |\n|---|---|---|\n"
 
 
 MISTAKES = (
@@ -171,17 +171,17 @@ MISTAKES = (
         says=("the task comes first, as in train TASK [options]; list-tasks prints the names",),
     ),
     Mistake(
-        what="a file that is not there",
+        what="a missing file",
         task="tsak.py:make_task",
         says=("task tsak.py:make_task: no such file tsak.py",),
     ),
     Mistake(
-        what="a factory that is not there",
+        what="a missing factory",
         task="task.py:make_taks",
         says=("task task.py:make_taks: task.py has no function make_taks; did you mean make_task?",),
     ),
     Mistake(
-        what="a module that is not there",
+        what="a missing module",
         task="no_such_package.tasks:make_task",
         says=("task no_such_package.tasks:make_task: No module named 'no_such_package'",),
     ),
@@ -203,7 +203,7 @@ MISTAKES = (
         says=("--num-envs many: give a whole number or None",),
     ),
     Mistake(
-        what="a word too many",
+        what="one word too many",
         words="8",
         says=("unexpected argument 8",),
     ),
@@ -213,7 +213,7 @@ MISTAKES = (
         says=("--num-envs 0: must be at least 1",),
     ),
     Mistake(
-        what="evaluations of nothing",
+        what="evaluations of zero episodes",
         words="--eval-interval 10 --eval-episodes 0",
         says=("--eval-episodes 0: must be at least 1",),
     ),
@@ -231,7 +231,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        what="the best of evaluations that never happen",
+        what="the best evaluation without evaluations",
         words="--best-metric eval/return",
         says=("--best-metric eval/return: needs evaluations; give --eval-interval too, such as --eval-interval 50",),
     ),
@@ -241,7 +241,7 @@ MISTAKES = (
         says=("--env.decimation 0: must be at least 1",),
     ),
     Mistake(
-        what="an episode of no length",
+        what="an episode of zero length",
         words="--env.episode-length-s 0",
         says=("--env.episode-length-s 0.0: must be more than 0",),
     ),
@@ -251,7 +251,7 @@ MISTAKES = (
         says=("--engine fast: choose from auto, native, warp",),
     ),
     Mistake(
-        what="a GPU that is not there",
+        what="a missing GPU",
         words="--gpu-ids 5",
         says=("--gpu-ids 5: no GPU is visible here; use --gpu-ids None to train on the CPU",),
     ),
@@ -261,22 +261,22 @@ MISTAKES = (
         says=("--num-envs-total 7: cannot be split evenly over 2 ranks; 6 or 8 can",),
     ),
     Mistake(
-        what="a checkpoint that is not there",
+        what="a missing checkpoint",
         words="--load nowhere.pt",
         says=("--load nowhere.pt: no such file",),
     ),
     Mistake(
-        what="a run that is not there",
+        what="a missing run",
         words="--resume logs/nowhere",
         says=("--resume logs/nowhere: no such run directory",),
     ),
     Mistake(
-        what="a robot that is not there",
+        what="a missing robot file",
         words="--env.robot nowhere.xml",
         says=("--env.robot nowhere.xml: no such file",),
     ),
     Mistake(
-        what="an observation group that is not there",
+        what="a missing observation group",
         words="--agent.obs-groups.critic privileged",
         says=("--agent.obs-groups.critic privileged: the environment observes actor",),
     ),
@@ -299,7 +299,7 @@ MISTAKES = (
         says=("--agent.actor.hidden-dims 0: each must be at least 1",),
     ),
     Mistake(
-        what="convolutions where there is no image",
+        what="convolutions without an image",
         words="--agent.actor.class-name CNNModel",
         says=(
             "--agent.actor.class-name CNNModel: reads no images, as actor in --agent.obs-groups.actor is flat; "
@@ -323,7 +323,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        what="a symmetry beside an auxiliary loss",
+        what="a symmetry with an auxiliary loss",
         words="--agent.algorithm.auxiliary-cfg.group actor --agent.algorithm.symmetry-cfg.use-mirror-loss",
         says=(
             "--agent.algorithm.symmetry-cfg: cannot be combined with --agent.algorithm.auxiliary-cfg.group actor, whose "
@@ -336,7 +336,7 @@ MISTAKES = (
         says=("--agent.algorithm.symmetry-cfg.mirror-loss-coeff 0: must be more than 0",),
     ),
     Mistake(
-        what="equivariant networks that remember",
+        what="recurrent equivariant networks",
         words="--agent.critic.class-name RNNModel --agent.algorithm.symmetry-cfg.use-equivariant-networks",
         says=(
             "--agent.algorithm.symmetry-cfg.use-equivariant-networks: only an MLPModel can be tied so, and "
@@ -357,7 +357,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        what="a symmetry of terms that do not say how they mirror",
+        what="a symmetry of terms without a mirror",
         words="--env.robot.mirror.plane x --agent.algorithm.symmetry-cfg.use-data-augmentation",
         says=(
             "--env.observations.actor.places: places() does not declare how it mirrors; see mjtrain.mdp.mirrors",
@@ -374,7 +374,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        what="a memory of a kind that does not exist",
+        what="an unknown kind of memory",
         words="--agent.actor.rnn-type transformer",
         says=("--agent.actor.rnn-type transformer: choose from lstm, gru",),
     ),
@@ -440,7 +440,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        what="a mesh that is not there",
+        what="a missing mesh",
         robot={"  <worldbody>": '  <asset><mesh name="m" file="gone.stl"/></asset>\n  <worldbody>'},
         says=("--env.robot {folder}/cart.xml: Error: Error opening file 'gone.stl'",),
     ),
@@ -530,7 +530,7 @@ MISTAKES = (
         says=("--env.rewards.speed.weight: is the string 'rail'; give a number",),
     ),
     Mistake(
-        what="a weight that is no number",
+        what="a weight that is not a number",
         changes={"reward(rewards.action_energy, -0.1)": 'reward(rewards.action_energy, float("nan"))'},
         says=("--env.rewards.effort.weight nan: must be finite; 0 turns the term off",),
     ),
@@ -593,7 +593,7 @@ MISTAKES = (
         says=("--env.actions: two terms drive the same actuator; give each actuator to one term",),
     ),
     Mistake(
-        what="an event of a mode that does not exist",
+        what="an unknown event mode",
         changes={"reset_event(spread, width=0.1)": 'reset_event(spread, width=0.1).replace(mode="resets")'},
         says=("--env.events.spread.mode resets: choose from startup, reset, interval",),
     ),
@@ -733,7 +733,7 @@ MISTAKES = (
         says=("--env.successes.there.measure last: choose from end, ever, count",),
     ),
     Mistake(
-        what="an object that is no free body",
+        what="an object that is not a free body",
         changes={"success(there, within=0.1)": 'success(objects.dropped, object="rail", below_m=0.0)'},
         says=(
             "--env.robot {folder}/cart.xml: this task needs what the robot lacks: object rail (for successes.there); "
@@ -869,7 +869,7 @@ MISTAKES = (
         says=("--env.rewards.speed: there is no curriculum term easy; there is level",),
     ),
     Mistake(
-        what="two ways to begin",
+        what="two ways to start a run",
         words="--resume --load nowhere.pt",
         says=("--load nowhere.pt: cannot be combined with --resume, which brings its own weights",),
     ),

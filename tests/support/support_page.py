@@ -79,7 +79,7 @@ class Tables:
             "several ranks": lambda task: self.cell("training", task=task, start="several ranks on this host"),
             "played, exported": lambda task: self.cell("export", task=task),
         }
-        return "## Environments of others\n\n" + _table("environment", FOREIGN, columns)
+        return "## External environments\n\n" + _table("environment", FOREIGN, columns)
 
     def _starts(self) -> str:
         columns: dict[str, Callable[[str], str]] = {
