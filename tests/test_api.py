@@ -124,7 +124,7 @@ def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
     assert run.config.env.rewards.keys() == load_task("Cartpole-Balance").env.rewards.keys()
     assert run.config.agent.save_interval == 10
     assert run.config.launch["run"]["num_envs"] == 256
-    with pytest.raises(RequestError, match="is no run directory"):
+    with pytest.raises(RequestError, match="is not a run directory"):
         mjtrain.Run(cartpole_run.parent)
 
 

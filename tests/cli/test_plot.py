@@ -55,7 +55,7 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
         ([], "runs come first"),
         (["{root}/nothing"], "nothing: no such run directory"),
         (["{empty}"], "holds no run"),
-        (["{root}", "--y", "mean_rewards"], "--y mean_rewards: no run has such numbers; there are mean_reward"),
+        (["{root}", "--y", "mean_rewards"], "--y mean_rewards: no run has such numbers; did you mean mean_reward?"),
         (["{root}", "--out", "curves.jpg"], "--out curves.jpg: give a name that ends in .png or .svg"),
         (["{root}", "--out", "nowhere/curves.png"], "--out nowhere/curves.png: there is no folder nowhere"),
         (["{root}", "--x", "steps"], "--x"),

@@ -157,7 +157,7 @@ def test_a_file_with_other_actions_is_not_written(
         (["--out", "x"], "the run comes first"),
         (["Cartpole-Balnce"], "unknown task Cartpole-Balnce"),
         (["Cartpole-Balance", "--log-root", "{empty}"], "no run of Cartpole-Balance"),
-        (["{empty}"], "is no run directory"),
+        (["{empty}"], "is not a run directory"),
         (["Cartpole-Balance", "--observations", "0"], "--observations 0: must be at least 1"),
     ],
 )

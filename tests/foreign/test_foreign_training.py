@@ -100,7 +100,7 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
     assert "viewers, videos and replays show worlds of mjtrain's own" in capfd.readouterr().err
     with pytest.raises(RequestError, match="--engine warp: gymnasium:Pendulum-v1 brings its own physics"):
         mjtrain.play(run, engine="warp")
-    with pytest.raises(RequestError, match="make_env and make_vec make mjtrain's"):
+    with pytest.raises(RequestError, match="make_env and make_vec only build mjtrain tasks"):
         mjtrain.make_env("gymnasium:Pendulum-v1")
 
 

@@ -165,7 +165,7 @@ def test_ranges_have_either_bound_or_both(tmp_path: Path) -> None:
 
 def test_a_joint_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
     env = make(tmp_path, PLANAR)
-    with pytest.raises(RequestError, match="joint pitch is no free joint"):
+    with pytest.raises(RequestError, match="joint pitch is not a free joint"):
         root.base_lin_vel(env, joint="pitch")
     with pytest.raises(RequestError, match="joint x, pitch of the robot has no range"):
         rewards.joint_pos_limits(env, joints=("x", "pitch"))

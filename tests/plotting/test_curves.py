@@ -57,5 +57,5 @@ def test_seeds_are_grouped_and_groups_are_named_by_what_differs() -> None:
 def test_metrics_by_name_and_pattern() -> None:
     runs = [make_run([1, 2])]
     assert resolve_metrics(["mean_reward", "reward/*"], runs) == ["mean_reward", "reward/upright"]
-    with pytest.raises(RequestError, match=r"--y mean_rewrd: no run has such numbers; there are mean_reward"):
+    with pytest.raises(RequestError, match=r"--y mean_rewrd: no run has such numbers; did you mean mean_reward\?"):
         resolve_metrics(["mean_rewrd"], runs)

@@ -1,8 +1,10 @@
 import json
+from pathlib import Path
 
 import numpy as np
 
-from mjtrain.runs.metrics import parse_metrics, to_arrays
+from mjtrain.runs.metrics import parse_metrics, read_metrics, to_arrays
+from mjtrain.runtime.event_log import read_lines, write_event
 
 
 def test_torn_lines_events_and_repeated_iterations() -> None:
@@ -13,6 +15,20 @@ def test_torn_lines_events_and_repeated_iterations() -> None:
     rows, restarts = parse_metrics(lines)
     assert [(row["iteration"], row["try"]) for row in rows] == [(1, 1), (2, 1), (3, 2), (4, 2)]
     assert restarts == (2,)
+
+
+def test_broken_lines_are_skipped_and_the_complete_ones_counted(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == ([], ())
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b'{"iteration": 1}\n{"iterat\n\xff\xfe\n3\n{"other": 1}\n{"iteration": 2}\n{"iteration": 3, "cut')
+    lines = read_lines(tmp_path)
+    assert [row["iteration"] for row in lines] == [1, 2]
+    assert lines.skipped == 4
+    write_event(tmp_path, "restart", iteration=1)  # completes the line that was cut short
+    lines = read_lines(tmp_path)
+    assert [row.get("event") for row in lines] == [None, None, "restart"]
+    assert lines.skipped == 5
+    assert read_metrics(tmp_path) == ([{"iteration": 1}, {"iteration": 2}], (1,))
 
 
 def test_numbers_become_arrays_by_key() -> None:

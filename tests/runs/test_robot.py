@@ -176,17 +176,6 @@ def test_the_same_robot_at_another_path_is_no_change(
     assert "whose content differs" in line
 
 
-def test_a_run_of_before_is_compared_by_content_where_its_file_is(tmp_path: Path) -> None:
-    robot = load_task("Cartpole-Balance").env.robot.file
-    save_params(tmp_path, env={"robot": robot, "decimation": 1})
-    copy = shutil.copy(robot, tmp_path / "cartpole.xml")
-    assert list_robot_changes(tmp_path, RobotConfig(file=str(copy))) == []
-    save_params(tmp_path, env={"robot": "/srv/robots/cartpole.xml", "decimation": 1})
-    assert list_robot_changes(tmp_path, RobotConfig(file=str(copy))) == [
-        f"env.robot: /srv/robots/cartpole.xml -> {copy}"
-    ]
-
-
 def test_a_robot_that_is_nowhere_is_one_line(tmp_path: Path) -> None:
     save_params(tmp_path, env={"robot": {"file": "robot/own.xml"}})
     with pytest.raises(RequestError, match=r"--env\.robot gone\.xml: no such file, and .* has no copy of the robot"):

@@ -69,7 +69,7 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
     with pytest.raises(SystemExit) as stop:
         main(["Cartpole-Balance", *options, "--", "--num-envs", "16", "--max-iterations", "18"])
     assert stop.value.code == 2
-    assert "--wandb sweep.yaml: is there already" in capsys.readouterr().err
+    assert "--wandb sweep.yaml: already exists" in capsys.readouterr().err
 
 
 def test_without_an_agent_words_stay_as_they_are() -> None:

@@ -1,12 +1,11 @@
 """The command mjtrain, of which all other commands are subcommands."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 
 from mjtrain.cli.command import run_command
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 COMMANDS = {
     "train": "train a policy on a task",
@@ -38,9 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _print_help(args: list[str]) -> None:
     word = args[0] if args else "--help"
     if word not in ("-h", "--help"):
-        close = difflib.get_close_matches(word, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"give one of {', '.join(COMMANDS)}"
-        raise RequestError(f"unknown {'flag' if word.startswith('-') else 'command'} {word}; {hint}")
+        hint = suggest(word, COMMANDS, f"give one of {', '.join(COMMANDS)}")
+        raise RequestError(f"unknown {'flag' if word.startswith('-') else 'command'} {word}{hint}")
     print(f"usage: {USAGE}\n\nTrain robot policies with reinforcement learning on MuJoCo.\n\ncommands:")
     for name, line in COMMANDS.items():
         print(f"  {name:<12}{line}")

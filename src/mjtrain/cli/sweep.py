@@ -1,6 +1,5 @@
 """The command sweep."""
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import tyro
 
 from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 
 if TYPE_CHECKING:
     from mjtrain.config import LaunchConfig, TrainConfig
@@ -103,8 +102,7 @@ def _main(argv: list[str]) -> None:
         description="Search for good settings of a task with many trainings, side by side on the cores and GPUs there "
         "are. Flags after -- go to every run of train. After Ctrl-C, a crash or a kill, rerun the command to resume.",
     )
-    if importlib.util.find_spec("optuna") is None:
-        raise RequestError("sweep searches with Optuna, which is not installed; pip install 'mjtrain[sweep]'")
+    require("sweep", "sweep", "optuna", "matplotlib")
     from mjtrain.env.catalog import resolve_task_name
     from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep
     from mjtrain.tools.sweep.run_sweep import SweepStoppedError, run_sweep

@@ -1,7 +1,6 @@
 """From the name of a task to its factory, importing only what is asked for."""
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import re
@@ -16,7 +15,7 @@ from typing import Any
 
 from mjtrain.config import TaskConfig
 from mjtrain.config.gymnasium_task import gymnasium_task
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
@@ -207,9 +206,9 @@ def _find(task: str) -> EntryPoint:
     by_name = {entry.name.lower(): entry for entry in list_tasks()}
     if task.lower() in by_name:
         return by_name[task.lower()]
-    close = difflib.get_close_matches(task.lower(), by_name, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(by_name[name].name for name in close)}?" if close else "see list-tasks"
-    raise RequestError(f"unknown task {task}; {hint}")
+    raise RequestError(
+        f"unknown task {task}{suggest(task, [entry.name for entry in by_name.values()], 'see list-tasks')}"
+    )
 
 
 def _load_factory(task: str) -> Callable[[], Any]:
@@ -228,9 +227,7 @@ def _load_factory(task: str) -> Callable[[], Any]:
     factory = getattr(module, attribute, None)
     if not callable(factory):
         there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        close = difflib.get_close_matches(attribute, there, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise RequestError(f"task {task}: {module_name} has no function {attribute}{hint}")
+        raise RequestError(f"task {task}: {module_name} has no function {attribute}{suggest(attribute, there, '')}")
     return factory
 
 

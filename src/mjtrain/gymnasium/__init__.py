@@ -3,14 +3,11 @@
 Importing it registers every task as mjtrain/NAME, for `gymnasium.make_vec("mjtrain/NAME", num_envs=N)`.
 """
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import require
 
-try:
-    import gymnasium  # noqa: F401
-except ModuleNotFoundError as error:
-    raise RequestError("mjtrain.gymnasium: needs gymnasium; pip install 'mjtrain[gymnasium]'") from error
+require("mjtrain.gymnasium:", "gymnasium", "gymnasium")
 
-from mjtrain.gymnasium.vector_env import register_tasks
+from mjtrain.gymnasium.vector_env import register_tasks  # noqa: E402  which imports gymnasium
 
 __all__ = ["register_tasks"]
 

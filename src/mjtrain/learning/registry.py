@@ -1,13 +1,12 @@
 """Which learning library learns: found by its name among those that installed packages register."""
 
-import difflib
 import importlib.util
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
 from mjtrain.learning.library import ELSEWHERE, GROUP, Library
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def _advise(name: str, registered: list[str]) -> str:
     for known in ELSEWHERE:
         if known.name == name:
             return f'is not installed; pip install "{known.install}"'
-    close = difflib.get_close_matches(name, {*registered, *(known.name for known in ELSEWHERE)}, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = suggest(name, [*registered, *(known.name for known in ELSEWHERE)], "")
     return f"there is no such learner{hint} (installed: {', '.join(registered)})"
 
 

@@ -1,7 +1,6 @@
 """Which runs there are below a log root, how far they came, and how they ended."""
 
 import fcntl
-import json
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from mjtrain.env.catalog import folder_name, is_same_task
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import read_task
+from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 
 State = Literal["running", "done", "stopped", "failed", "killed", "unknown"]
 
@@ -85,7 +85,7 @@ def _is_of_task(run_dir: Path, task: str) -> bool:
 def summarise_run(run_dir: Path) -> RunSummary:
     """Read how far a run came and how it ended; a run in progress is not disturbed."""
     launch = read_params(run_dir, "launch")
-    row, end = _read_last(run_dir / "metrics.jsonl")
+    row, end = _read_last(run_dir / METRICS_FILE)
     iterations = row.get("iteration", 0)
     max_iterations = launch.get("run", {}).get("max_iterations")
     checkpoints = list_checkpoints(run_dir)
@@ -154,31 +154,26 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
 def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the last iteration in a metrics.jsonl, and the event "end" if nothing was written after it."""
     end = None
-    for line in _lines_backwards(path):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # torn
+    for row in MetricLines(_lines_backwards(path)):
         if row.get("event") == "end" and end is None:
             end = row
-        elif "iteration" in row and "event" not in row:
+        elif "event" not in row:
             return row, end or None
         elif row.get("event") == "restart" and end is None:
             end = {}  # started again after an earlier end
     return {}, end or None
 
 
-def _lines_backwards(path: Path) -> Iterator[str]:
+def _lines_backwards(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file from the last to the first; of a long file its end, and then all of it."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
-            tail = file.read().decode(errors="replace").splitlines()
-            yield from reversed(tail[1:] if size > TAIL_BYTES else tail)
-            if size > TAIL_BYTES:
-                file.seek(0)
-                yield from reversed(file.read(size - TAIL_BYTES).decode(errors="replace").splitlines())
+            first, *tail = file.read().splitlines(keepends=True) or [b""]
+            yield from reversed(tail)
+            file.seek(0)
+            yield from reversed((file.read(max(0, size - TAIL_BYTES)) + first).splitlines(keepends=True))
     except OSError:
         return
 
@@ -186,7 +181,7 @@ def _lines_backwards(path: Path) -> Iterator[str]:
 def _read_crash(run_dir: Path) -> str | None:
     """Return the cause in the newest crash file; None if there is none, or the run continued after it."""
     files = sorted(run_dir.glob("crash/*.txt"), key=lambda path: path.stat().st_mtime)
-    metrics = run_dir / "metrics.jsonl"
+    metrics = run_dir / METRICS_FILE
     if not files:
         return None
     written = metrics.stat().st_mtime if metrics.exists() else 0.0

@@ -1,16 +1,23 @@
 """The metrics of a run: the lines of its metrics.jsonl."""
 
-import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from mjtrain.runtime.event_log import MetricLines, read_lines
 
 Rows = list[dict[str, Any]]
 """One per iteration, ascending."""
 
 
-def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
+def read_metrics(run_dir: Path) -> tuple[Rows, tuple[int, ...]]:
+    """Read a run's metrics.jsonl, which may be missing; see `parse_metrics`."""
+    return parse_metrics(read_lines(run_dir).lines)
+
+
+def parse_metrics(lines: Iterable[str | bytes]) -> tuple[Rows, tuple[int, ...]]:
     """Parse lines of metrics.jsonl; pure.
 
     Returns:
@@ -19,11 +26,7 @@ def parse_metrics(lines: Iterable[str]) -> tuple[Rows, tuple[int, ...]]:
     """
     rows: Rows = []
     restarts = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # torn
+    for row in MetricLines(lines):
         if "event" in row:
             if row["event"] == "restart":
                 restarts.append(row["iteration"])

@@ -11,7 +11,7 @@ from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
 from mjtrain.env.catalog import CUSTOM
 from mjtrain.runs.best_checkpoint import read_best
 from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
-from mjtrain.runs.metrics import parse_metrics, to_arrays
+from mjtrain.runs.metrics import read_metrics, to_arrays
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import recorded_task
 from mjtrain.runs.trained_run import is_run, read_run
@@ -81,9 +81,7 @@ class Run:
 
         Lists, such as busy_time_by_rank_s, have the shape (iterations, size).
         """
-        file = self.path / "metrics.jsonl"
-        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-        return to_arrays(parse_metrics(lines)[0])
+        return to_arrays(read_metrics(self.path)[0])
 
     @property
     def best_checkpoint(self) -> Path | None:

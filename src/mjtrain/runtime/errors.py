@@ -1,6 +1,8 @@
 """The one kind of error that the user can fix."""
 
-from collections.abc import Sequence
+import difflib
+import importlib.util
+from collections.abc import Iterable, Sequence
 
 INJECTED = "after injected fault "
 """In the cause of a failure that followed upon --inject-fault, what comes before the fault."""
@@ -20,3 +22,33 @@ class RequestError(ValueError):
         for problem in problems[1:]:
             error.add_note(problem)
         return error
+
+
+def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str:
+    """Return the end of a message about an unknown word: a semicolon, and what may have been meant.
+
+    Args:
+        word: What was given; upper and lower case count as the same.
+        known: What could have been given.
+        otherwise: What to say if nothing is similar. Default: all that could have been given. Empty: nothing at all.
+        cutoff: Least similarity of what is suggested, from 0 to 1, see `difflib.get_close_matches`.
+    """
+    names = {name.lower(): name for name in known}
+    close = [names[name] for name in difflib.get_close_matches(word.lower(), names, n=3, cutoff=cutoff)]
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    said = f"there are {', '.join(names.values())}" if otherwise is None else otherwise
+    return f"; {said}" if said else ""
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Raise a RequestError unless modules are installed; none of them is imported.
+
+    Args:
+        what: What needs them, which begins the message.
+        extra: The extra of mjtrain that installs them.
+        modules: Names of top-level modules.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RequestError(f"{what} needs {' and '.join(missing)}; pip install 'mjtrain[{extra}]'")

@@ -1,4 +1,4 @@
-"""Events of a run between iterations, in its metrics.jsonl."""
+"""The metrics.jsonl of a run: reading its lines, and the events between iterations."""
 
 import contextlib
 import json
@@ -6,17 +6,55 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mjtrain.runtime.errors import INJECTED, RequestError
 
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass
+class MetricLines:
+    """Iterates over lines of metrics.jsonl as dictionaries and skips the broken ones."""
+
+    lines: Iterable[str | bytes]
+    """One iteration or event each."""
+
+    skipped: int = 0
+    """Complete lines skipped so far. A last line without a line break does not count: it may still be written."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self.lines:
+            row = parse_line(line)
+            if row is not None:
+                yield row
+            elif line[-1:] in ("\n", b"\n"):
+                self.skipped += 1
+
+
+def parse_line(line: str | bytes) -> dict[str, Any] | None:
+    """Return what a line of metrics.jsonl says of an iteration or event; None if it is broken or cut short."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and ("iteration" in row or "event" in row) else None
+
+
+def read_lines(run_dir: Path) -> MetricLines:
+    """Read a run's metrics.jsonl; a run without one has no lines."""
+    try:
+        return MetricLines((run_dir / METRICS_FILE).read_bytes().splitlines(keepends=True))
+    except FileNotFoundError:
+        return MetricLines(())
+
 
 def write_event(run_dir: Path, event: str, **fields: Any) -> None:
     """Append a line about something that happened between iterations to a run's metrics.jsonl."""
-    path = run_dir / "metrics.jsonl"
-    with path.open("a+b") as file:
+    with (run_dir / METRICS_FILE).open("a+b") as file:
         torn = False
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
@@ -66,25 +104,19 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
 
 def mark_injected(run_dir: Path) -> str:
     """Return words for a cause, if faults were injected (--inject-fault) since the run was last started; else none."""
-    path = run_dir / "metrics.jsonl"
     faults: list[str] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError):  # cut short by the failure
-            row = json.loads(line)
-            if row.get("event") in ("restart", "end"):
-                faults.clear()
-            elif row.get("event") == "fault":
-                faults.append(row["fault"])
+    for row in read_lines(run_dir):
+        if row.get("event") in ("restart", "end"):
+            faults.clear()
+        elif row.get("event") == "fault":
+            faults.append(row["fault"])
     return f"; {INJECTED}{' and '.join(dict.fromkeys(faults))}" if faults else ""
 
 
 def last_iteration(run_dir: Path) -> int:
     """Return the last iteration in a run's metrics.jsonl; 0 if there is none."""
-    path = run_dir / "metrics.jsonl"
     last = 0
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            last = json.loads(line).get("iteration", last) if '"event"' not in line else last
-        except json.JSONDecodeError:
-            continue  # cut short by the failure
+    for row in read_lines(run_dir):
+        if "event" not in row:
+            last = row["iteration"]
     return last

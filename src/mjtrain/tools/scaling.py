@@ -1,6 +1,5 @@
 """Measure how a task scales over ranks, by running the command train."""
 
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -10,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.runs.metrics import parse_metrics
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runs.metrics import read_metrics
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.tools.plotting.curves import elapsed_s
 
 Mode = Literal["weak", "strong", "apart"]
@@ -95,8 +94,7 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     for flag in ("--dry-run", "--log-root", "--gpu-ids", "--num-workers", "--num-envs", "--max-iterations"):
         if flag in study.train_flags:
             raise RequestError(f"-- {flag}: is decided by scaling")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RequestError("scaling draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    require("scaling", "plot", "matplotlib")
     if "strong" in study.modes:
         for count in study.ranks:
             if study.num_envs % count:
@@ -163,7 +161,7 @@ def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) ->
             reason = (runs / str(job) / "console.txt").read_text().strip()
             raise kind(f"{num_ranks} ranks with {num_envs} environments each: {reason}")
     run_dirs = set(runs.glob("*/*/*")) - before
-    return [parse_metrics((run_dir / "metrics.jsonl").read_text().splitlines())[0] for run_dir in sorted(run_dirs)]
+    return [read_metrics(run_dir)[0] for run_dir in sorted(run_dirs)]
 
 
 def _counted(rows: Rows) -> Rows:

@@ -1,6 +1,5 @@
 """Which metrics a training writes, and what follows from them: an early end, the best checkpoint; pure."""
 
-import difflib
 import math
 import operator
 import re
@@ -10,7 +9,7 @@ from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, DistillationConfig, EnvConfig, RunConfig, TrainConfig
 from mjtrain.evaluation.names import list_eval_metrics
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 _ITERATION = (
     "iteration",
@@ -170,8 +169,6 @@ def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterato
     if metric.startswith("log/") and not isinstance(config.env, EnvConfig):
         return  # environments of others say what they log only while they run
     if metric not in known:
-        close = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-        yield f"{what}: unknown metric {metric}; {hint}"
+        yield f"{what}: unknown metric {metric}{suggest(metric, known, cutoff=0.5)}"
     elif metric.startswith("eval/") and config.run.eval_interval == 0:
         yield f"{what}: needs evaluations; give --eval-interval too, such as --eval-interval 50"

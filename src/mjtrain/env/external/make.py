@@ -1,13 +1,12 @@
 """Build external environments from a config."""
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from mjtrain.config import ForeignConfig, GymnasiumConfig, MjlabConfig
 from mjtrain.env.external.env import ForeignEnv, ForeignWorlds
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 
 
 def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
@@ -31,8 +30,7 @@ def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: in
 
 def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignWorlds:
     if isinstance(config, GymnasiumConfig):
-        if importlib.util.find_spec("gymnasium") is None:
-            raise RequestError(f"{config.label}: needs gymnasium; pip install 'mjtrain[gymnasium]'")
+        require(f"{config.label}:", "gymnasium", "gymnasium")
         from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds, make_gymnasium
 
         return GymnasiumWorlds(make_gymnasium(config, num_envs), seed, device, config.label)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import importlib.util
 import os
 import sys
@@ -10,7 +9,7 @@ from types import ModuleType
 
 from mjtrain.config import MjlabConfig, TaskConfig
 from mjtrain.env.external.rsl_rl_settings import to_agent
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 NUM_ENVS, NUM_ENVS_GPU = 64, 4096
 """Environments of a rank on a CPU and on a GPU. The registry has none: mjlab's own command asks for them."""
@@ -60,7 +59,5 @@ def load_registry(name: str) -> ModuleType:
         ) from error
     names = registry.list_tasks()
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(names)}"
-        raise RequestError(f"task mjlab:{name}: mjlab has no such task; {hint}")
+        raise RequestError(f"task mjlab:{name}: mjlab has no such task{suggest(name, names)}")
     return registry

@@ -1,18 +1,16 @@
 """Export of a run's policy."""
 
-import importlib.util
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from mjtrain.config import EnvConfig
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext
 
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
-NEEDED = ("onnx", "onnxruntime", "onnxscript")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +36,7 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
     Raises:
         RequestError: There is none, it has no valid checkpoint, or a library is missing.
     """
-    for package in NEEDED:
-        if importlib.util.find_spec(package) is None:
-            raise RequestError(f"export needs {package}, which is not installed; pip install 'mjtrain[export]'")
+    require("export", "export", "onnx", "onnxruntime", "onnxscript")
     if Path(place).is_dir() and not is_run(place):
         raise RequestError(f"{place}: is not a run directory (no params/ in it)")
     return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)

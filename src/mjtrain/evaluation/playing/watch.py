@@ -1,13 +1,12 @@
 """Start the viewer that play was asked for."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mjtrain.config import PlayConfig
 from mjtrain.runs.trained_run import TrainedRun
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ def check_viewer(config: PlayConfig) -> None:
 
         check_display()
     if config.viewer == "web":
-        missing = [name for name in ("viser", "mjviser") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise RequestError(f"--viewer web: needs {' and '.join(missing)}; pip install 'mjtrain[viewer]'")
+        require("--viewer web:", "viewer", "viser", "mjviser")
 
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:

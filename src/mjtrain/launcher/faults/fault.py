@@ -1,11 +1,10 @@
 """A fault that is asked for: what, where and when; pure."""
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 Kind = Literal[
     "sigkill",
@@ -100,13 +99,13 @@ def _parse(text: str) -> Fault:
     keys = [field.name for field in fields(Fault)]
     for key in values:
         if key not in keys:
-            raise RequestError(f"{flag}: unknown key {key}; {suggest(key, keys)}")
+            raise RequestError(f"{flag}: unknown key {key}{suggest(key, keys)}")
     for key in ("kind", "phase"):
         if key not in values:
             raise RequestError(f"{flag}: {key} is missing; give such as {EXAMPLE}")
     kind = values["kind"]
     if kind not in get_args(Kind):
-        raise RequestError(f"{flag}: unknown kind {kind}; {suggest(kind, get_args(Kind))}")
+        raise RequestError(f"{flag}: unknown kind {kind}{suggest(kind, get_args(Kind))}")
     for key, of in _BELONGS_TO.items():
         if key in values and kind != of:
             raise RequestError(f"{flag}: {key} is of kind={of} only")
@@ -138,9 +137,3 @@ def _seconds(flag: str, values: dict[str, str]) -> dict[str, float]:
     if not 0.0 < seconds < float("inf"):
         raise RequestError(f"{flag}: seconds must be a number above 0")
     return {"seconds": seconds}
-
-
-def suggest(word: str, known: Sequence[str]) -> str:
-    """Return what may have been meant, or else all that there is."""
-    close = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

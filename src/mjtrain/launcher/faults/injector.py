@@ -1,7 +1,6 @@
 """Faults that happen as heartbeats begin a phase: the only seam between them and the rest of mjtrain."""
 
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 from mjtrain.launcher.faults.fault import Fault
 from mjtrain.launcher.faults.kinds import FAULTS, LASTING, Learner, Place
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.event_log import write_event
+from mjtrain.runtime.event_log import read_lines, write_event
 from mjtrain.runtime.heartbeat import Heartbeat
 from mjtrain.runtime.rank import RankContext
 
@@ -49,11 +48,9 @@ def _count_happened(run_dir: str | None, context: RankContext) -> Callable[[Faul
         return lambda _: context.restarts
     counts: Counter[str] = Counter()
     with contextlib.suppress(OSError):
-        for line in (Path(run_dir) / "metrics.jsonl").read_text().splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # a line that was cut short
-                row = json.loads(line)
-                if row.get("event") == EVENT and row["rank"] == context.rank:
-                    counts[row["fault"]] += 1
+        for row in read_lines(Path(run_dir)):
+            if row.get("event") == EVENT and row["rank"] == context.rank:
+                counts[row["fault"]] += 1
     return lambda fault: counts[str(fault)]
 
 

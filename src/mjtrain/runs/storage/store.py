@@ -4,7 +4,6 @@ import configparser
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 
 _SETTINGS = {
     "aws_access_key_id": "access_key_id",
@@ -120,8 +119,7 @@ def check_url(flag: str, url: str) -> str:
         raise RequestError(f"{flag} {url}: give an absolute path, as in file:///data/runs/one")
     if scheme != "file" and not parts.netloc:
         raise RequestError(f"{flag} {url}: names no bucket; give {scheme}://bucket/prefix")
-    if importlib.util.find_spec("obstore") is None:
-        raise RequestError(f"{flag} {url}: needs obstore; install mjtrain[storage], or `uv sync --extra storage`")
+    require(f"{flag} {url}:", "storage", "obstore")
     return f"{scheme}://{rest.rstrip('/')}"
 
 

@@ -1,12 +1,11 @@
 """How MuJoCo renders on a machine without a display."""
 
 import ctypes
-import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 
 LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """Shared library that MuJoCo needs for each offscreen backend."""
@@ -85,9 +84,7 @@ def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 def check_encoder() -> None:
     """Raise a RequestError unless videos can be encoded."""
-    for package, module in (("av", "av"), ("pillow", "PIL")):
-        if importlib.util.find_spec(module) is None:
-            raise RequestError(f"--video: needs {package}, which is not installed; pip install 'mjtrain[video]'")
+    require("--video:", "video", "av", "PIL")
 
 
 def has_library(name: str) -> bool:

@@ -1,6 +1,5 @@
 """Metrics of runs as curves: read them, group them over seeds, and average them."""
 
-import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from mjtrain.env.catalog import resolve_task_name
-from mjtrain.runs.metrics import Rows, parse_metrics
+from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch
 from mjtrain.runs.search import find_runs as find_task_runs
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.runtime.event_log import METRICS_FILE
 
 XAxis = Literal["iterations", "env-steps", "wall-time"]
 
@@ -75,9 +75,9 @@ def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
 
 def _find_in_folder(place: str) -> list[Path]:
     folder = Path(place)
-    if (folder / "metrics.jsonl").is_file():
+    if (folder / METRICS_FILE).is_file():
         return [folder]
-    runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/metrics.jsonl"))
+    runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{METRICS_FILE}"))
     if folder.is_dir() and not runs:
         raise RequestError(f"{place}: holds no run")
     return runs
@@ -89,7 +89,7 @@ def _find_of_task(place: str, log_root: str) -> list[Path]:
     except RequestError as error:
         raise RequestError(f"{place}: no such run directory, and no task ({error})") from error
     runs = find_task_runs(RunSearch.for_task(task, log_root))
-    found = [run_dir for run_dir in runs if (run_dir / "metrics.jsonl").is_file()]
+    found = [run_dir for run_dir in runs if (run_dir / METRICS_FILE).is_file()]
     if not found:
         raise RequestError(f"{place}: no run of this task below {log_root} has metrics")
     return found[::-1]
@@ -101,7 +101,7 @@ def load_curves(run_dir: Path) -> RunCurves:
     Raises:
         RequestError: The run has no completed iteration yet.
     """
-    rows, restarts = parse_metrics((run_dir / "metrics.jsonl").read_text(errors="replace").splitlines())
+    rows, restarts = read_metrics(run_dir)
     if not rows:
         raise RequestError(f"{run_dir}: has no completed iteration yet")
     try:
@@ -168,8 +168,7 @@ def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[st
     for pattern in wanted:
         matching = fnmatch.filter(there, pattern)
         if not matching:
-            similar = difflib.get_close_matches(pattern, there, n=3) or sorted(there)
-            raise RequestError(f"--y {pattern}: no run has such numbers; there are {', '.join(similar)}")
+            raise RequestError(f"--y {pattern}: no run has such numbers{suggest(pattern, sorted(there))}")
         found |= dict.fromkeys(matching)
     return list(found)
 

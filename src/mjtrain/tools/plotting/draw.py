@@ -1,11 +1,10 @@
 """Draw curves with matplotlib."""
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.tools.plotting.curves import Group, RunCurves, XAxis, average, x_values
 
 LABELS: dict[XAxis, str] = {
@@ -22,8 +21,7 @@ def check_out(out: Path) -> None:
     Raises:
         RequestError: matplotlib is missing, or the file name cannot be used.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RequestError("plot draws with matplotlib, which is not installed; pip install 'mjtrain[plot]'")
+    require("plot", "plot", "matplotlib")
     if out.suffix not in SUFFIXES:
         raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
     if not out.absolute().parent.is_dir():

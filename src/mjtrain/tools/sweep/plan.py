@@ -1,6 +1,5 @@
 """A sweep, checked: everything that is known before anything is written or started."""
 
-import importlib.util
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -158,8 +157,6 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     Raises:
         RequestError: Something is wrong; the message names the flag and what would be right.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RequestError("sweep draws with matplotlib, which is not installed; pip install 'mjtrain[sweep]'")
     options = _check_options(options)
     _check_flags(options)
     gpus = _find_gpus(options.gpus_per_trial)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.history import is_claimed, summarise_run
-from mjtrain.runs.metrics import parse_metrics
+from mjtrain.runs.metrics import read_metrics
+from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.files import write_whole
 from mjtrain.tools.plotting.curves import elapsed_s
 from mjtrain.tools.sweep.plan import SweepPlan
@@ -45,8 +46,7 @@ def read_outcome(log_root: Path, run_name: str, metric: str) -> RunOutcome:
     run_dir = find_run_dir(log_root, run_name)
     if run_dir is None:
         return RunOutcome()
-    path = run_dir / "metrics.jsonl"
-    rows, _ = parse_metrics(path.read_text(errors="replace").splitlines() if path.exists() else [])
+    rows, _ = read_metrics(run_dir)
     if not rows:
         return RunOutcome(run_dir=run_dir)
     reported = [row[metric] for row in rows if metric in row]
@@ -96,7 +96,7 @@ class MetricFollower:
             run_dir = find_run_dir(self._log_root, self._run_name)
             if run_dir is None:
                 return []
-            self._path = run_dir / "metrics.jsonl"
+            self._path = run_dir / METRICS_FILE
         try:
             with self._path.open("rb") as file:
                 inode, done = self._file
@@ -109,15 +109,7 @@ class MetricFollower:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._file = (inode, done + len(whole))
-        rows = [_parse(line) for line in whole.splitlines()]
-        return [row for row in rows if "iteration" in row and "event" not in row]
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return {}
+        return [row for row in MetricLines(whole.splitlines()) if "event" not in row]
 
 
 State = Literal["running", "paused", "complete", "pruned", "failed"]

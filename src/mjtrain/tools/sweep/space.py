@@ -1,6 +1,5 @@
 """The search space, from flags or a YAML file: which settings of `train` vary, and over which values; pure."""
 
-import difflib
 import math
 import shlex
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 Kind = Literal["log", "uniform", "int", "choice", "flag"]
 Value = float | int | str
@@ -156,9 +155,8 @@ def _parse(words: Sequence[str]) -> Parameter:
         raise RequestError(f"{text}: a name is missing")
     kind: Kind | None = next((kind for kind in KINDS if kind == words[1]), None)
     if kind is None:
-        close = difflib.get_close_matches(words[1], KINDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"give {', '.join(KINDS.values())}"
-        raise RequestError(f"{text}: unknown kind {words[1]}; {hint}")
+        hint = suggest(words[1], KINDS, f"give {', '.join(KINDS.values())}")
+        raise RequestError(f"{text}: unknown kind {words[1]}{hint}")
     values = words[2:]
     if kind == "flag":
         if values:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.launcher.faults.checks import PLACES
-from mjtrain.launcher.faults.fault import Fault, suggest
+from mjtrain.launcher.faults.fault import Fault
+from mjtrain.runtime.errors import suggest
 
 ONCE = ("start", "build")
 """Phases that a training has before its first iteration."""
@@ -27,7 +28,7 @@ def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world
         flag = f"--inject-fault {fault}"
         phases = PLACES.get(fault.kind, known)
         if fault.phase not in known:
-            yield f"{flag}: a training has no phase {fault.phase}; {suggest(fault.phase, known)}"
+            yield f"{flag}: a training has no phase {fault.phase}{suggest(fault.phase, known)}"
         elif fault.phase not in phases:
             yield f"{flag}: kind={fault.kind} happens in phase={' or phase='.join(phases)}"
         elif fault.kind == "disk-full" and fault.rank != 0:

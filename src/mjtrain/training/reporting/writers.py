@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
+from mjtrain.runtime.event_log import METRICS_FILE, parse_line
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.wandb_writer import WandbWriter
@@ -20,8 +21,9 @@ class JsonlWriter(Writer):
     def __init__(self, path: Path, first_iteration: int) -> None:
         """Open the file and remove the lines of iterations after the first; events stay."""
         if path.exists():
-            lines = [line for line in path.read_text().splitlines() if _is_before(line, first_iteration)]
-            write_whole(path, "".join(f"{line}\n" for line in lines))
+            rows = ((line, parse_line(line)) for line in path.read_bytes().splitlines())
+            kept = [line for line, row in rows if row and ("event" in row or row["iteration"] <= first_iteration)]
+            write_whole(path, b"".join(line + b"\n" for line in kept))
         self._file = path.open("ab", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
@@ -47,15 +49,6 @@ class JsonlWriter(Writer):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _is_before(line: str, iteration: int) -> bool:
-    """Whether a line of metrics.jsonl is an event, or an iteration up to this one; an incomplete line is neither."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError:
-        return False
-    return "event" in row or row["iteration"] <= iteration
 
 
 class TensorBoardWriter(Writer):
@@ -88,7 +81,7 @@ class TensorBoardWriter(Writer):
 
 def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn: Callable[[str], None]) -> list[Writer]:
     """Open metrics.jsonl and the logger of the config; see `RunReport` for the arguments."""
-    writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", first_iteration)]
+    writers: list[Writer] = [JsonlWriter(run_dir / METRICS_FILE, first_iteration)]
     if config.run.logger == "tensorboard":
         writers.append(TensorBoardWriter(run_dir, first_iteration))
     elif config.run.logger == "wandb":

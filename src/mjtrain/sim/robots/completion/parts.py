@@ -1,6 +1,5 @@
 """Options, geoms, sites, cameras and lights that a robot config changes or adds, found by name."""
 
-import difflib
 import itertools
 import math
 import re
@@ -10,7 +9,7 @@ from typing import Any
 import mujoco
 
 from mjtrain.config import GeomConfig, LightConfig, MountedCameraConfig, OptionConfig, SiteConfig
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 
 
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
@@ -60,8 +59,7 @@ def match_one(flag: str, pattern: str, kind: str, names: Sequence[str]) -> list[
 def refuse(flag: str, value: str, why: str, there: Iterable[str]) -> RequestError:
     """Make the error for a wrong name: the flag, the value, why, similar names and all that there are."""
     names = list(there)
-    close = difflib.get_close_matches(value, names, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = suggest(value, names, "")
     return RequestError(f"--env.robot.{flag} {value}: {why}{hint}; there is {', '.join(names) or 'none'}")
 
 

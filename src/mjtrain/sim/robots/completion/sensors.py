@@ -1,6 +1,5 @@
 """Sensors that are added, by the names of MJCF."""
 
-import difflib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -67,12 +66,7 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
     for name, config in sensors.items():
         flag = f"sensors.{name}"
         if config.type not in OBJECTS:
-            close = difflib.get_close_matches(config.type, OBJECTS, n=3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            known = ", ".join(OBJECTS)
-            raise RequestError(
-                f"--env.robot.{flag}.type {config.type or repr('')}: is not a sensor type{hint}; there is {known}"
-            )
+            raise refuse(f"{flag}.type", config.type or repr(""), "is not a sensor type", OBJECTS)
         kind, found = _find_object(spec, compiled, name, config)
         before = next((sensor for sensor in spec.sensors if sensor.name == name), None)
         if before is not None:
