@@ -145,7 +145,7 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("hosts that cannot come back", {}, {"gpu_ids": None, "num_workers": 2, "max_restarts": 1, "min_ranks": 1, "rejoin_at_save": True}, 0, ["--rejoin-at-save", "the job has 1 host"]),
     ("hosts that are never left out", {}, {"gpu_ids": None, "rejoin_at_save": True}, 0, ["--rejoin-at-save", "--min-hosts or --min-ranks"]),
     ("hosts that are taken in for one who joins", RANK_OF_4, {"rejoin_at_save": True}, 0, ["--rejoin-at-save", "torchrun decides when"]),
-    ("fewer ranks for one who joins", RANK_OF_4, {"min_ranks": 2}, 0, ["--min-ranks", "torchrun decides how few"]),
+    ("fewer ranks for one who joins", RANK_OF_4, {"min_ranks": 2}, 0, ["--min-ranks", "torchrun sets the minimum number of ranks"]),
     ("restarts for one who joins", RANK_OF_4, {"max_restarts": 2}, 0, ["--max-restarts", "only torchrun"]),
     ("logs for one who joins", RANK_OF_4, {"torchrunx_log_dir": "x"}, 0, ["--torchrunx-log-dir"]),
     ("MIG slices for ranks that join", RANK_OF_4 | {CVD: SLICES}, {}, 1, ["1 visible GPU per process", "--gpu-ids None"]),

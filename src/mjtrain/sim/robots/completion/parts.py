@@ -232,7 +232,7 @@ def set_options(spec: Any, config: OptionConfig) -> None:
             continue
         words = _WORDS.get(name)
         if words is not None and value not in words:
-            raise refuse(f"options.{name}", str(value), "is not a MuJoCo option", words)
+            raise refuse(f"options.{name}", str(value), "is not a valid value", words)
         setattr(spec.option, name, value if words is None else words[value])
     for name in config.disable:
         _switch(spec.option, "disable", name, on=False)
