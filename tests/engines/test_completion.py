@@ -450,7 +450,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "option": (
         {"options": OptionConfig(integrator="rk4")},  # pyright: ignore[reportArgumentType]
-        "--env.robot.options.integrator rk4: is not a valid value; did you mean RK4?; there is Euler, RK4, implicit, implicitfast",
+        "--env.robot.options.integrator rk4: is not a valid value; did you mean RK4?; there is Euler, RK4",
     ),
     "flag of an option": (
         {"options": OptionConfig(disable=("contacts",))},
