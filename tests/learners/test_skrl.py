@@ -134,7 +134,7 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     import skrl
     from skrl.resources.preprocessors.torch import RunningStandardScaler
 
-    from mjtrain_learners.skrl_on_torch.normalization import JobScaler
+    from mjtrain_learners.skrl_on_torch.base import JobScaler
 
     samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
     whole = RunningStandardScaler(2, device="cpu")

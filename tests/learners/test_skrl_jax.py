@@ -19,7 +19,7 @@ from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import TrainResult, make_env
-from mjtrain_learners.mlp import ACTIVATIONS
+from mjtrain_learners.mlp_library import ACTIVATIONS
 from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
 from support.resuming import assert_same, without_times
 
@@ -90,7 +90,7 @@ def test_torch_gives_the_actions_of_flax(activation: str) -> None:
     agent = replace(config.agent, actor=actor)
 
     def compare(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
-        from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
+        from mjtrain_learners.skrl_on_jax.models import to_jax, to_torch
 
         env = make_env(context, config)
         learner: Any = make_learner(context, env, agent, SKRL)
@@ -115,7 +115,7 @@ def test_what_follows_a_truncation_is_the_value_before_it() -> None:
     config = small_config()
 
     def step(context: RankContext) -> dict[str, torch.Tensor]:
-        from mjtrain_learners.skrl_on_jax.arrays import to_torch
+        from mjtrain_learners.skrl_on_jax.models import to_torch
 
         env = make_env(context, config)
         learner: Any = make_learner(context, env, config.agent, SKRL)
@@ -153,8 +153,7 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     import jax
     from skrl.resources.preprocessors.jax import RunningStandardScaler
 
-    from mjtrain_learners.skrl_on_jax.arrays import to_jax, to_torch
-    from mjtrain_learners.skrl_on_jax.normalization import JobScaler
+    from mjtrain_learners.skrl_on_jax.models import JobScaler, to_jax, to_torch
 
     mine = torch.cat([to_torch(ppo.memory.tensors["advantages"]).flatten(), torch.tensor(divergences)])
     of_both = [torch.empty_like(mine) for _ in range(2)]

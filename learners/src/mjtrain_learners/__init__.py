@@ -1,1 +1,1 @@
-"""Learning libraries for mjtrain beside RSL-RL: each in a package of its own, imported only if it is chosen."""
+"""Learning libraries for mjtrain beside RSL-RL: each in a separate package, imported only if it is chosen."""

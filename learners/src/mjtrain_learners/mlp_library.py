@@ -1,23 +1,152 @@
-"""What the libraries here have in common: they learn with plain networks, and are not needed to play them."""
+"""What the libraries here share: plain networks, checks of an agent's config, and play without the library."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.learning import AgentConfig, RankContext
+from mjtrain.learning import AgentConfig, PpoConfig, RankContext, RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
+    from torch import nn
 
     from mjtrain.learning import Learner, Policy, TaskEnv
-    from mjtrain_learners.policy import Weights
 
     Build = Callable[[RankContext, TaskEnv, AgentConfig, Mapping[str, Any]], Learner]
-    ReadWeights = Callable[[Mapping[str, Any]], Weights]
+
+ACTIVATIONS = {
+    "elu": "ELU",
+    "selu": "SELU",
+    "relu": "ReLU",
+    "crelu": "CELU",
+    "lrelu": "LeakyReLU",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "softplus": "Softplus",
+    "gelu": "GELU",
+    "swish": "SiLU",
+    "mish": "Mish",
+    "identity": "Identity",
+}
+"""Classes in torch.nn by the names that configs use."""
+
+
+def make_layers(num_inputs: int, hidden_dims: "Sequence[int]", num_outputs: int, activation: str) -> "nn.Sequential":
+    """Build a network: hidden layers, each with its activation, and a linear output."""
+    from torch import nn  # seconds of import, which a check of a config need not spend
+
+    widths = [num_inputs, *hidden_dims]
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), make_activation(activation)]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], num_outputs))
+
+
+def make_activation(activation: str) -> "nn.Module":
+    """Build an activation from a name of `ACTIVATIONS`."""
+    from torch import nn
+
+    return getattr(nn, ACTIVATIONS[activation])()
+
+
+def check_agent(agent: AgentConfig, library: str) -> tuple[str, ...]:
+    """Refuse what has no counterpart in a library that has PPO with Adam, and MLPs with one Gaussian for all states.
+
+    Args:
+        agent: What was asked for.
+        library: Its name, for messages.
+
+    Returns:
+        A line for each setting that has none and does no harm.
+
+    Raises:
+        RequestError: Something else has none. There is a note for each further problem.
+    """
+    problems = list(_find_problems(agent, library))
+    if problems:
+        raise RequestError.of(problems)
+    algorithm = agent.algorithm
+    if isinstance(algorithm, PpoConfig) and algorithm.symmetry_cfg.use_equivariant_networks:
+        return (f"--agent.algorithm.symmetry-cfg.use-equivariant-networks: {library} has no such networks here",)
+    return ()
+
+
+def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
+    algorithm, usual = agent.algorithm, PpoConfig()
+    if not isinstance(algorithm, PpoConfig):
+        yield f"--agent.algorithm {type(algorithm).__name__}: {library} has no distillation here; use --learner rsl_rl"
+        return
+    if algorithm.class_name not in (usual.class_name, "PPO", "rsl_rl.algorithms:PPO"):
+        yield f"--agent.algorithm.class-name {algorithm.class_name}: is a class for RSL-RL, and this is {library}"
+    if algorithm.optimizer != usual.optimizer:
+        yield f"--agent.algorithm.optimizer {algorithm.optimizer}: {library} has adam"
+    if algorithm.normalize_advantage_per_mini_batch:
+        yield f"--agent.algorithm.normalize-advantage-per-mini-batch: {library} normalises advantages per rollout"
+    if algorithm.share_cnn_encoders:
+        yield f"--agent.algorithm.share-cnn-encoders: {library} has no convolutions here"
+    if algorithm.auxiliary_cfg.group:
+        group = algorithm.auxiliary_cfg.group
+        yield f"--agent.algorithm.auxiliary-cfg.group {group}: {library} has no convolutions here"
+    if algorithm.symmetry_cfg.mirrors_samples:
+        yield f"--agent.algorithm.symmetry-cfg: {library} mirrors nothing here; use --learner rsl_rl"
+    if agent.torch_compile_mode is not None:
+        yield f"--agent.torch-compile-mode {agent.torch_compile_mode}: is not used with {library}; leave it out"
+    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
+        flag = f"--agent.{name}"
+        if model.class_name != "MLPModel":
+            yield f"{flag}.class-name {model.class_name}: {library} has MLPModel here; use --learner rsl_rl"
+        if model.activation not in ACTIVATIONS:
+            yield f"{flag}.activation {model.activation}: choose from {', '.join(ACTIVATIONS)}"
+    distribution = agent.actor.distribution_cfg
+    if distribution is not None and distribution.class_name != "GaussianDistribution":
+        yield f"--agent.actor.distribution-cfg.class-name {distribution.class_name}: {library} has GaussianDistribution"
+    if agent.critic.distribution_cfg is not None:
+        yield f"--agent.critic.distribution-cfg: values of {library} have no distribution; leave it out"
+
+
+def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], library: str, prefix: str = "") -> None:
+    """Refuse settings of --learner-config that there are not, or of another kind.
+
+    Args:
+        settings: What was given.
+        allowed: Values of the right kinds by name: numbers, words, booleans, None for a number or none, and mappings.
+        library: Name of the library, for messages.
+        prefix: Where the settings are, such as "policy.".
+
+    Raises:
+        RequestError: One is wrong.
+    """
+    for name, value in settings.items():
+        flag = f"--learner-config {prefix}{name}"
+        if name not in allowed:
+            where = f" below {prefix[:-1]}" if prefix else ""
+            raise RequestError(f"{flag}: {library} takes {', '.join(allowed)}{where}; the rest follows from --agent")
+        usual = allowed[name]
+        if isinstance(usual, Mapping):
+            if not isinstance(value, Mapping):
+                raise RequestError(f"{flag} {value}: give settings as name: value")
+            check_settings(value, usual, library, f"{prefix}{name}.")
+        elif not _is_alike(value, usual):
+            kind = {bool: "true or false", int: "a whole number", str: "a word"}.get(type(usual), "a number")
+            raise RequestError(f"{flag} {value}: give {kind}")
+
+
+def _is_alike(value: Any, usual: Any) -> bool:
+    if isinstance(usual, bool) or isinstance(value, bool):
+        return isinstance(usual, bool) and isinstance(value, bool)
+    if isinstance(usual, float):
+        return isinstance(value, int | float)
+    return isinstance(value, type(usual))
 
 
 class MlpLibrary(ABC):
-    """The part of a `learners.library.Library` that builds what learns and what was learned."""
+    """The part of a `Library` that builds what learns and what was learned."""
+
+    format: str
+    """How its checkpoints hold the policy's weights: a name of `weights.READERS`."""
 
     output_activation = "identity"
     """What the last layer's outputs go through, by the names of configs."""
@@ -25,10 +154,6 @@ class MlpLibrary(ABC):
     @abstractmethod
     def start(self, context: RankContext) -> "Build":
         """Import the library, which is told which rank this is, and return what builds the learner."""
-
-    @abstractmethod
-    def weights_reader(self) -> "ReadWeights":
-        """Return what finds the policy's weights in a checkpoint; the library is not imported."""
 
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
@@ -45,5 +170,6 @@ class MlpLibrary(ABC):
     ) -> "Policy":
         """Build what was learned, with layers of torch; see `Library`."""
         from mjtrain_learners.policy import MlpPolicy
+        from mjtrain_learners.weights import READERS
 
-        return MlpPolicy(agent, observations, num_actions, self.weights_reader(), self.output_activation)
+        return MlpPolicy(agent, observations, num_actions, READERS[self.format], self.output_activation)

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,8 @@ import torch
 from torch import nn
 
 from mjtrain.learning import AgentConfig, CheckpointError, RequestError
-from mjtrain_learners.mlp import make_activation, make_layers
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """What an actor has learned."""
-
-    layers: Mapping[str, torch.Tensor]
-    """Weights of `mlp.make_layers` by name."""
-
-    mean: torch.Tensor | None = None
-    """What is subtracted from observations; None without a normaliser. Shape (size,)."""
-
-    scale: torch.Tensor | None = None
-    """What they are divided by then. Shape (size,)."""
-
-    clip: float = float("inf")
-    """Bound of their absolute value then."""
+from mjtrain_learners.mlp_library import make_activation, make_layers
+from mjtrain_learners.weights import Weights, check_shapes
 
 
 class MlpPolicy:
@@ -87,14 +70,10 @@ class MlpPolicy:
             raise CheckpointError(
                 f"checkpoint {path}: has no {error.args[0]}; it is not a checkpoint of a training"
             ) from error
-        theirs = {name: tuple(value.shape) for name, value in weights.layers.items()}
-        ours = {name: tuple(value.shape) for name, value in self._network.layers.state_dict().items()}
-        for name in [*ours, *theirs]:
-            if theirs.get(name) != ours.get(name):
-                raise CheckpointError(
-                    f"checkpoint {path}: does not fit the networks of this run: actor {name} has shape "
-                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                )
+        try:
+            check_shapes(self._network.layers.state_dict(), {"actor": weights.layers}, "actor", path)
+        except RequestError as error:
+            raise CheckpointError(str(error)) from error
         self._network.layers.load_state_dict(dict(weights.layers))
         self._network.set_normaliser(weights)
         self.iteration = content.get("iter", 0)

@@ -45,7 +45,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
     """Return skrl's settings of PPO, with classes by their names, and below "policy" those of its Gaussian policy.
 
     Args:
-        agent: Checked by `agent_check.check_agent`.
+        agent: Checked by `mlp_library.check_agent`.
         settings: Content of --learner-config.
     """
     algorithm = agent.algorithm
@@ -82,8 +82,8 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) 
     """Refuse settings of skrl that would do harm or nothing.
 
     Args:
-        agent: Checked by `agent_check.check_agent`.
-        settings: Content of --learner-config, checked by `agent_check.check_settings`.
+        agent: Checked by `mlp_library.check_agent`.
+        settings: Content of --learner-config, checked by `mlp_library.check_settings`.
         world_size: Ranks of the job.
 
     Raises:

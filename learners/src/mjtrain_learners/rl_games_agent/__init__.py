@@ -3,20 +3,19 @@
 from typing import TYPE_CHECKING
 
 from mjtrain.learning import RankContext, TrainConfig
-from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.mlp_library import MlpLibrary
-from mjtrain_learners.rl_games_agent.request_check import check_request, find_notes
-from mjtrain_learners.rl_games_agent.translation import OWN_SETTINGS
+from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
+from mjtrain_learners.rl_games_agent.translation import OWN_SETTINGS, check_request, find_notes
 
 if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build, ReadWeights
+    from mjtrain_learners.mlp_library import Build
 
 
 class RlGames(MlpLibrary):
-    """`learners.library.Library` for rl_games."""
+    """`Library` for rl_games."""
 
     modules = ("rl_games",)
     install = "mjtrain-learners[rl-games]"
+    format = "rl_games"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what rl_games has no counterpart for; see `Library`."""
@@ -27,18 +26,26 @@ class RlGames(MlpLibrary):
 
     def start(self, context: RankContext) -> "Build":  # noqa: ARG002
         """Import rl_games, and return what builds the learner."""
-        from mjtrain_learners.rl_games_agent.start import import_rl_games
-
-        import_rl_games()
-        from mjtrain_learners.rl_games_agent.learner import make_learner
+        _import_rl_games()
+        from mjtrain_learners.rl_games_agent.algorithm import make_learner
 
         return make_learner
 
-    def weights_reader(self) -> "ReadWeights":
-        """Return what finds the policy's weights in a checkpoint."""
-        from mjtrain_learners.rl_games_agent.weights import read_weights
 
-        return read_weights
+def _import_rl_games() -> None:
+    """Import rl_games' agent without PyTorch's compiler.
+
+    Importing rl_games compiles a network for its tests, which is not used here. Importing the compiler takes longer
+    than everything else.
+    """
+    import torch
+
+    compile_ = torch.compile
+    torch.compile = lambda model: model  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        import rl_games.algos_torch.a2c_continuous  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    finally:
+        torch.compile = compile_
 
 
 LIBRARY = RlGames()

@@ -1,20 +1,30 @@
 """skrl's PPO on JAX."""
 
+import importlib
 import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mjtrain.learning import PpoConfig, RankContext, RequestError, TrainConfig
-from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.mlp_library import MlpLibrary
+from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build, ReadWeights
+    from mjtrain_learners.mlp_library import Build
 
 _SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
 
 _CUDA = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Modules of which one is there if JAX can use NVIDIA GPUs."""
+
+_OF_A_JOB = ("WORLD_SIZE", "JAX_WORLD_SIZE")
+"""Where skrl sees more than one rank here, its import starts a process group over NCCL, or JAX's own."""
+
+_XLA_THREADS = "PJRT_NPROC"
+"""How many threads XLA gives each of its pools on a CPU; by default as many as there are cores."""
 
 
 def has_cuda() -> bool:
@@ -23,10 +33,11 @@ def has_cuda() -> bool:
 
 
 class SkrlOnJax(MlpLibrary):
-    """`learners.library.Library` for skrl on JAX."""
+    """`Library` for skrl on JAX."""
 
     modules = ("skrl", "jax", "flax", "optax")
     install = "mjtrain-learners[skrl-jax]"
+    format = "skrl_jax"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl on JAX has no counterpart for."""
@@ -44,18 +55,59 @@ class SkrlOnJax(MlpLibrary):
 
     def start(self, context: RankContext) -> "Build":
         """Import skrl and JAX, and return what builds the learner."""
-        from mjtrain_learners.skrl_on_jax.start import start_skrl
-
-        start_skrl(context)
-        from mjtrain_learners.skrl_on_jax.learner import make_learner
+        _start_skrl(context)
+        from mjtrain_learners.skrl_on_jax.ppo import make_learner
 
         return make_learner
 
-    def weights_reader(self) -> "ReadWeights":
-        """Return what finds the policy's weights in a checkpoint."""
-        from mjtrain_learners.skrl_on_jax.weights import read_weights
 
-        return read_weights
+def _start_skrl(context: RankContext) -> None:
+    """Start JAX on the rank's device with the rank's threads, and import skrl, which takes the rank for the only one.
+
+    The ranks sum over the process group that they have: see `ppo.JobPpo`. Random numbers of numpy, which skrl shuffles
+    samples with, stay those of the seed: the first import of what skrl needs draws some.
+
+    Args:
+        context: This rank.
+    """
+    import numpy as np
+
+    random_state = np.random.get_state()  # before JAX is imported
+    import jax
+
+    with _environment({_XLA_THREADS: str(context.num_threads), **dict.fromkeys(_OF_A_JOB)}):
+        if context.device == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+            device = jax.devices()[0]
+        else:
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the engine and torch need memory too
+            device = jax.devices("cuda")[int(context.device.removeprefix("cuda:"))]
+        import skrl
+
+        importlib.import_module("mjtrain_learners.skrl_on_jax.ppo")
+    np.random.set_state(random_state)
+    skrl.logger.setLevel(logging.WARNING)
+    skrl.config.jax.device = device
+    skrl.config.jax.key = context.seed
+
+
+@contextmanager
+def _environment(variables: dict[str, str | None]) -> Iterator[None]:
+    """Set environment variables, or unset those that are None, for the length of a with block."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 LIBRARY = SkrlOnJax()

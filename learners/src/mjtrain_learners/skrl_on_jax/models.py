@@ -1,4 +1,4 @@
-"""skrl's models, with layers as the agent's config has them."""
+"""skrl's models and normaliser on JAX, and what lies between tensors of torch and arrays of JAX."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,9 +7,71 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
+import torch
 from skrl.models.jax import DeterministicMixin, GaussianMixin, Model
+from skrl.resources.preprocessors.jax import RunningStandardScaler
 
-from mjtrain.learning import ModelConfig
+from mjtrain.learning import Collectives, ModelConfig
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    """Copy a tensor into an array on the same device: the environment changes its tensors in place."""
+    if tensor.device.type == "cpu":
+        return jnp.array(tensor.numpy())
+    return jnp.array(jax.dlpack.from_dlpack(tensor.contiguous()), copy=True)
+
+
+def to_torch(array: jax.Array) -> torch.Tensor:
+    """Copy an array into a tensor on the same device."""
+    return torch.from_dlpack(array.block_until_ready()).clone()
+
+
+def to_named(tree: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of nested containers by names such as "params.Dense_0.kernel"."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+
+
+def from_named(tree: Any, named: Mapping[str, torch.Tensor]) -> Any:
+    """Return nested containers with other arrays; those of `named` must have the names and shapes of the tree's."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    found = [
+        jax.device_put(
+            jnp.array(named[jax.tree_util.keystr(path, simple=True, separator=".")].cpu().numpy(), leaf.dtype),
+            leaf.sharding,
+        )
+        for path, leaf in leaves
+    ]
+    return jax.tree_util.tree_unflatten(structure, found)
+
+
+class JobScaler(RunningStandardScaler):
+    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank."""
+
+    def __init__(self, size: int, *, collectives: Collectives, summed_on: str, **options: Any) -> None:
+        """Take what skrl's takes, what adds up over ranks, and the torch device on which that happens."""
+        super().__init__(size, **options)
+        self._collectives = collectives
+        self._summed_on = summed_on
+
+    def __call__(self, x: jax.Array | None, *, train: bool = False, inverse: bool = False) -> jax.Array | None:
+        """Normalise, and with `train` take the samples in before; see skrl. Every rank must call it."""
+        if train and x is not None:
+            self._parallel_variance(*self._measure(x))
+        return super().__call__(x, train=False, inverse=inverse)
+
+    def _measure(self, x: jax.Array) -> tuple[jax.Array, jax.Array, int]:
+        """Return the mean of all ranks' samples, their variance divided by one less than their number, and that."""
+        center = np.asarray(self.running_mean, np.float64)  # all ranks share it, so that no digits are lost
+        deviations = (np.asarray(x, np.float64) - center).reshape(-1, center.shape[0])
+        mine = np.concatenate([deviations.sum(0), np.square(deviations).sum(0), [len(deviations)]])
+        sums = self._collectives.sum(torch.from_numpy(mine).to(self._summed_on)).cpu().numpy()
+        size, count = center.shape[0], int(sums[-1])
+        mean = sums[:size] / count
+        variance = np.maximum(sums[size:-1] - count * mean**2, 0.0) / (count - 1)
+        return jnp.asarray(center + mean, jnp.float32), jnp.asarray(variance, jnp.float32), count
+
 
 ACTIVATIONS = {
     "elu": jax.nn.elu,

@@ -1,21 +1,40 @@
 """skrl's PPO on PyTorch."""
 
+import importlib
+import logging
+import os
 from typing import TYPE_CHECKING
 
 from mjtrain.learning import RankContext, TrainConfig
-from mjtrain_learners.agent_check import check_agent, check_settings
-from mjtrain_learners.mlp_library import MlpLibrary
+from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
 
 if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build, ReadWeights
+    from mjtrain_learners.mlp_library import Build
 
 
-class SkrlOnTorch(MlpLibrary):
-    """`learners.library.Library` for skrl on PyTorch."""
+_HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
+
+
+class SkrlLibrary(MlpLibrary):
+    """What skrl's agents on PyTorch share as a `Library`."""
 
     modules = ("skrl",)
     install = "mjtrain-learners[skrl]"
+    format = "skrl"
+    module: str
+    """The module whose `make_learner` builds the learner."""
+
+    def start(self, context: RankContext) -> "Build":
+        """Import skrl, and return what builds the learner."""
+        _start_skrl(context)
+        return importlib.import_module(self.module).make_learner
+
+
+class SkrlOnTorch(SkrlLibrary):
+    """`Library` for skrl's PPO on PyTorch."""
+
+    module = "mjtrain_learners.skrl_on_torch.ppo"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
         """Refuse what skrl has no counterpart for."""
@@ -24,20 +43,30 @@ class SkrlOnTorch(MlpLibrary):
         check_own(config.agent, config.learner.settings, world_size)
         return notes
 
-    def start(self, context: RankContext) -> "Build":
-        """Import skrl, and return what builds the learner."""
-        from mjtrain_learners.skrl_on_torch.start import start_skrl
 
-        start_skrl(context)
-        from mjtrain_learners.skrl_on_torch.learner import make_learner
+def _start_skrl(context: RankContext) -> None:
+    """Import skrl, and tell it which rank this is.
 
-        return make_learner
+    With these variables skrl would start a process group over NCCL when it is imported, and one of JAX where its own
+    launcher has started the ranks. They have theirs already, over any backend.
 
-    def weights_reader(self) -> "ReadWeights":
-        """Return what finds the policy's weights in a checkpoint."""
-        from mjtrain_learners.skrl_on_torch.weights import read_weights
-
-        return read_weights
+    Args:
+        context: This rank. With several ranks, the process group must be up.
+    """
+    hidden = {name: os.environ.pop(name) for name in _HIDDEN if name in os.environ}
+    try:
+        import skrl
+    finally:
+        os.environ.update(hidden)
+    skrl.logger.setLevel(logging.WARNING)
+    torch: object = skrl.config.torch
+    vars(torch).update(
+        _rank=context.rank,
+        _local_rank=context.local_rank,
+        _world_size=context.world_size,
+        _is_distributed=context.is_distributed,
+        _device=context.device,
+    )
 
 
 LIBRARY = SkrlOnTorch()

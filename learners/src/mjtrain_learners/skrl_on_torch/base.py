@@ -1,16 +1,119 @@
-"""What skrl's agents on PyTorch have in common as the training loop calls them: what they see, do and have learned."""
+"""What skrl's agents on PyTorch share: inputs, models, normalisers, and how the training loop calls them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from gymnasium.spaces import Box
+from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
 from skrl.resources.preprocessors.torch import RunningStandardScaler
+from torch import nn
 
-from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv
-from mjtrain_learners.modules import broadcast_modules, load_modules
-from mjtrain_learners.skrl_on_torch.normalization import JobScaler
+from mjtrain.learning import AgentConfig, Collectives, ModelConfig, Observations, RankContext, TaskEnv
+from mjtrain_learners.mlp_library import make_layers
+from mjtrain_learners.weights import broadcast_modules, load_modules
+
+
+class JobScaler(RunningStandardScaler):
+    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank."""
+
+    def __init__(self, size: int, *, collectives: Collectives, **options: Any) -> None:
+        """Take what skrl's takes, and what adds up over ranks."""
+        super().__init__(size, **options)
+        self._collectives = collectives
+
+    def _parallel_variance(self, input_mean: torch.Tensor, input_var: torch.Tensor, input_count: int) -> None:
+        """Take in this rank's samples; every rank must call it.
+
+        Args:
+            input_mean: Mean of the samples. Shape (size,).
+            input_var: Variance of the samples, divided by one less than their number. Shape (size,).
+            input_count: Number of samples.
+        """
+        deviation = input_mean.double() - self.running_mean  # from what all ranks share, so that no digits are lost
+        squares = input_var.double() * (input_count - 1) + deviation.square() * input_count
+        sums = torch.cat([deviation * input_count, squares, deviation.new_tensor([float(input_count)])])
+        self._collectives.sum(sums)
+        size, count = deviation.shape[0], int(sums[-1])
+        mean = sums[:size] / count
+        variance = (sums[size:-1] - count * mean.square()).clamp(min=0.0) / (count - 1)
+        super()._parallel_variance(self.running_mean + mean, variance, count)
+
+
+class JobModel(Model):
+    """A model whose collectives count as waiting for the other ranks."""
+
+    collectives: Collectives
+
+    def broadcast_parameters(self, *, rank: int = 0) -> None:
+        """Give all ranks the parameters of one; skrl pickles them, with the name of that rank's device."""
+        with self.collectives.waiting():
+            for tensor in self.state_dict().values():
+                dist.broadcast(tensor, rank)
+
+    def reduce_parameters(self) -> None:
+        """Average the gradients over ranks as skrl does."""
+        with self.collectives.waiting():
+            super().reduce_parameters()
+
+
+class Actor(GaussianMixin, JobModel):
+    """The policy: means from layers, and one standard deviation for all states."""
+
+    def __init__(
+        self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives, **options: Any
+    ) -> None:
+        """Build the layers.
+
+        Args:
+            spaces: skrl's observation_space, state_space and action_space.
+            device: Torch device.
+            config: Layers and distribution.
+            collectives: Of the job.
+            **options: See skrl's GaussianMixin.
+        """
+        JobModel.__init__(self, **spaces, device=device)
+        GaussianMixin.__init__(self, **options)
+        assert config.distribution_cfg is not None
+        num_actions = spaces["action_space"].shape[0]
+        self.collectives = collectives
+        self.layers = make_layers(
+            spaces["observation_space"].shape[0], config.hidden_dims, num_actions, config.activation
+        )
+        self._learns_log = config.distribution_cfg.std_type == "log"
+        std = torch.full((num_actions,), config.distribution_cfg.init_std)
+        self.std = nn.Parameter(std.log() if self._learns_log else std)
+
+    def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
+        self,
+        inputs: dict[str, Any],
+        role: str = "",  # noqa: ARG002
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Return the means, shape (num_samples, num_actions), and the logarithm of the standard deviation."""
+        log_std = self.std if self._learns_log else self.std.clamp(min=1e-6).log()
+        return self.layers(inputs["observations"]), {"log_std": log_std}
+
+
+class Critic(DeterministicMixin, JobModel):
+    """The value function, which reads what skrl calls states."""
+
+    def __init__(self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives) -> None:
+        """Build the layers; arguments as of `Actor`."""
+        JobModel.__init__(self, **spaces, device=device)
+        DeterministicMixin.__init__(self)
+        self.collectives = collectives
+        self.layers = make_layers(spaces["state_space"].shape[0], config.hidden_dims, 1, config.activation)
+
+    def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
+        self,
+        inputs: dict[str, Any],
+        role: str = "",  # noqa: ARG002
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Return the values, shape (num_samples, 1)."""
+        return self.layers(inputs["states"]), {}
+
 
 NOW: Any = {"timestep": 0, "timesteps": 0}
 """Of no consequence: skrl's schedules by time are not used."""

@@ -1,15 +1,20 @@
 """skrl's PPO, so that N ranks optimise what one rank with N times the environments would."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.spaces import Box
 from skrl import config
-from skrl.agents.torch.ppo import PPO, ppo
+from skrl.agents.torch.ppo import PPO, PPO_CFG, ppo
+from skrl.memories.torch import RandomMemory
 from skrl.resources.schedulers.torch import KLAdaptiveLR
 
-from mjtrain.learning import Collectives, normalise
+from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop, normalise
+from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, Inputs, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_settings import translate
 
 
 class NotedKlAdaptiveLr(KLAdaptiveLR):
@@ -61,3 +66,128 @@ class JobPpo(PPO):
             yield
         finally:
             ppo.compute_gae = compute
+
+
+class SkrlAlgorithm(SkrlBase):
+    """`learning.algorithm.Algorithm` with skrl's PPO."""
+
+    learned = ("policy", "value", "observation_preprocessor", "state_preprocessor", "value_preprocessor")
+
+    def __init__(self, ppo: JobPpo, collectives: Collectives, inputs: Inputs) -> None:
+        """Take an agent; arguments as of `SkrlBase`."""
+        super().__init__(ppo, collectives, inputs)
+        self._ppo = ppo
+        self._action_std = 0.0
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size of the optimiser now."""
+        return self._ppo.optimizer.param_groups[0]["lr"]
+
+    def process_env_step(
+        self, observations: Observations, rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor
+    ) -> None:
+        """Keep what came of the actions.
+
+        What would have followed after a truncation is estimated by the value before the step and added to the reward,
+        and to skrl every end of an episode is a termination: its advantages would otherwise run on into the next one.
+        """
+        values: torch.Tensor | None = self._ppo._current_values
+        assert values is not None
+        bootstrapped = rewards.unsqueeze(1) + self._ppo.cfg.discount_factor * values * truncated.unsqueeze(1)
+        done = (terminated | truncated).unsqueeze(1)
+        self._record(bootstrapped, self._inputs.split(observations), done, torch.zeros_like(done))
+
+    def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:  # noqa: ARG002
+        """Return what must be finite; skrl's update computes the returns."""
+        tensors = self._memory.tensors
+        return {"rewards": tensors["rewards"], "values": tensors["values"], "actions": tensors["actions"]}
+
+    @property
+    def _memory(self) -> Any:
+        return self._ppo.memory
+
+    def rollout_observations(self) -> Mapping[str, torch.Tensor]:
+        """Return the observations of the rollout by group, shape (num_steps, num_envs, size)."""
+        return self._inputs.by_group(self._memory.tensors.__getitem__)
+
+    def update(self) -> dict[str, float]:
+        """Learn from the rollout, and return the losses, without their weights in the sum."""
+        ppo = self._ppo
+        ppo.enable_models_training_mode(True)
+        ppo.update(**NOW)
+        ppo.enable_models_training_mode(False)
+        tracked = {name: values[-1] for name, values in ppo.tracking_data.items()}
+        ppo.tracking_data.clear()
+        self._action_std = tracked["Policy / Standard deviation"]
+        losses = {"surrogate": tracked["Loss / Policy loss"]}
+        if ppo.cfg.value_loss_scale:
+            losses["value"] = tracked["Loss / Value loss"] / ppo.cfg.value_loss_scale
+        if ppo.cfg.entropy_loss_scale:
+            losses["entropy"] = -tracked["Loss / Entropy loss"] / ppo.cfg.entropy_loss_scale
+        return losses
+
+    def pop_means(self) -> dict[str, torch.Tensor | float | None]:
+        """Return the KL divergence over the epochs since the last call, and the standard deviation of actions."""
+        kl, scheduler = None, self._ppo.scheduler
+        if isinstance(scheduler, NotedKlAdaptiveLr):
+            kl = sum(scheduler.divergences) / len(scheduler.divergences)
+            scheduler.divergences.clear()
+        return {"kl": kl, "action_std": self._action_std}
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield all parameters by name."""
+        for name, model in (("actor", self._ppo.policy), ("critic", self._ppo.value)):
+            for part, parameter in model.named_parameters():  # pyright: ignore[reportOptionalMemberAccess]
+                yield f"the {name}'s {part}", parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return models, normalisers, optimiser and what scales the gradients of mixed precision."""
+        return {**self._modules_state(), "optimizer": self._ppo.optimizer.state_dict()}
+
+    def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
+        """Continue from a checkpoint; see `Algorithm`."""
+        self.load_weights(content, path)
+        self._ppo.optimizer.load_state_dict(content["optimizer"])
+        self._ppo.scaler.load_state_dict(content["scaler"])
+
+    def rank_state(self) -> dict[str, Any]:
+        """Return nothing: a rank has nothing of its own between two iterations."""
+        return {}
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Do nothing, see `rank_state`."""
+
+
+def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
+    """Build skrl's PPO in the training loop.
+
+    Args:
+        context: This rank, which skrl has been told of.
+        env: This rank's environments.
+        agent: Networks, algorithm and rollout.
+        settings: Content of --learner-config.
+    """
+    options = translate(agent, settings)
+    collectives, inputs = Collectives(context.device), Inputs(env, agent)
+    spaces = inputs.make_spaces(Box(-torch.inf, torch.inf, (env.num_actions,)))
+    device = context.device
+    models = {
+        "policy": Actor(spaces, device, agent.actor, collectives, **options.pop("policy")),
+        "value": Critic(spaces, device, agent.critic, collectives),
+    }
+    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"], "value": 1}
+    fill_in_scalers(options, sizes, context, collectives)
+    if options["learning_rate_scheduler"] is None:
+        options["learning_rate_scheduler_kwargs"] = {}
+    else:
+        options["learning_rate_scheduler"] = NotedKlAdaptiveLr
+    ppo = JobPpo(
+        collectives,
+        models=models,
+        memory=RandomMemory(memory_size=options["rollouts"], num_envs=env.num_envs, device=device, replacement=False),
+        cfg=PPO_CFG(**options, experiment={"write_interval": 0, "checkpoint_interval": 0}),  # pyright: ignore
+        device=device,
+        **spaces,
+    )
+    return TrainingLoop(context, env, SkrlAlgorithm(ppo, collectives, inputs), options["rollouts"], "skrl")

@@ -48,7 +48,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
     """Return skrl's settings of SAC, the size of its memory, and below "policy" those of its Gaussian policy.
 
     Args:
-        agent: Checked by `agent_check.check_agent`.
+        agent: Checked by `mlp_library.check_agent`.
         settings: Content of --learner-config.
         num_envs: Environments of this rank.
     """
@@ -80,8 +80,8 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
     """Refuse settings that would do harm or nothing.
 
     Args:
-        agent: Checked by `agent_check.check_agent`.
-        settings: Content of --learner-config, checked by `agent_check.check_settings`.
+        agent: Checked by `mlp_library.check_agent`.
+        settings: Content of --learner-config, checked by `mlp_library.check_settings`.
         num_envs: Environments of one rank.
 
     Raises:

@@ -5,10 +5,56 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from skrl.agents.torch.sac import SAC
+from gymnasium.spaces import Box
+from skrl.agents.torch.sac import SAC, SAC_CFG
+from skrl.memories.torch import RandomMemory
+from skrl.models.torch import DeterministicMixin
 
-from mjtrain.learning import Collectives, Observations, RankContext
-from mjtrain_learners.skrl_on_torch.base import NOW, Inputs, SkrlBase
+from mjtrain.learning import AgentConfig, Collectives, ModelConfig, Observations, RankContext, TaskEnv, TrainingLoop
+from mjtrain_learners.mlp_library import make_layers
+from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Inputs, JobModel, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_sac.translation import translate
+
+
+class BoundedActor(Actor):
+    """The policy: means between -1 and 1, and one standard deviation for all states."""
+
+    def compute(
+        self,
+        inputs: dict[str, Any],
+        role: str = "",
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Return the means, shape (num_samples, num_actions), and the logarithm of the standard deviation."""
+        means, outputs = super().compute(inputs, role)
+        return means.tanh(), outputs
+
+
+class ActionCritic(DeterministicMixin, JobModel):
+    """The value of an action where the environment is in a state, by what skrl calls states."""
+
+    def __init__(self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives) -> None:
+        """Build the layers.
+
+        Args:
+            spaces: skrl's observation_space, state_space and action_space.
+            device: Torch device.
+            config: Layers.
+            collectives: Of the job.
+        """
+        JobModel.__init__(self, **spaces, device=device)
+        DeterministicMixin.__init__(self)
+        self.collectives = collectives
+        size = spaces["state_space"].shape[0] + spaces["action_space"].shape[0]
+        self.layers = make_layers(size, config.hidden_dims, 1, config.activation)
+
+    def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
+        self,
+        inputs: dict[str, Any],
+        role: str = "",  # noqa: ARG002
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Return the values, shape (num_samples, 1)."""
+        return self.layers(torch.cat([inputs["states"], inputs["taken_actions"]], dim=1)), {}
+
 
 CRITICS = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
 """skrl's names of the networks that value actions."""
@@ -143,3 +189,32 @@ class SacAlgorithm(SkrlBase):
         for name, tensor in saved["tensors"].items():
             memory.tensors[name][: len(tensor)].copy_(tensor)
         memory.memory_index, memory.filled = saved["index"], saved["is_filled"]
+
+
+def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
+    """Build skrl's SAC in the training loop.
+
+    Args:
+        context: This rank, which skrl has been told of.
+        env: This rank's environments.
+        agent: Networks, algorithm and rollout.
+        settings: Content of --learner-config.
+    """
+    options = translate(agent, settings, env.num_envs)
+    collectives, inputs = Collectives(context.device), Inputs(env, agent)
+    spaces = inputs.make_spaces(Box(-1.0, 1.0, (env.num_actions,)))
+    device = context.device
+    actor = BoundedActor(spaces, device, agent.actor, collectives, clip_actions=True, **options.pop("policy"))
+    critics = {name: ActionCritic(spaces, device, agent.critic, collectives) for name in CRITICS}
+    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"]}
+    fill_in_scalers(options, sizes, context, collectives)
+    memory_size = options.pop("memory_size")
+    sac = SAC(
+        models={"policy": actor, **critics},
+        memory=RandomMemory(memory_size=memory_size, num_envs=env.num_envs, device=device, replacement=True),
+        cfg=SAC_CFG(**options, experiment={"write_interval": 0, "checkpoint_interval": 0}),  # pyright: ignore
+        device=device,
+        **spaces,
+    )
+    algorithm = SacAlgorithm(sac, context, collectives, inputs, agent.num_steps_per_env)
+    return TrainingLoop(context, env, algorithm, agent.num_steps_per_env, "skrl_sac")

@@ -1,0 +1,146 @@
+"""What was learned: out of the checkpoints of each library, and into all ranks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from mjtrain.learning import Collectives, RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What an actor has learned."""
+
+    layers: Mapping[str, torch.Tensor]
+    """Weights of `mlp.make_layers` by name."""
+
+    mean: torch.Tensor | None = None
+    """What is subtracted from observations; None without a normaliser. Shape (size,)."""
+
+    scale: torch.Tensor | None = None
+    """What they are divided by then. Shape (size,)."""
+
+    clip: float = float("inf")
+    """Bound of their absolute value then."""
+
+
+def read_skrl(content: Mapping[str, Any]) -> Weights:
+    """Return the weights of the policy; raises a KeyError if there are none."""
+    layers = {
+        name.removeprefix("layers."): value for name, value in content["policy"].items() if name.startswith("layers.")
+    }
+    scaler = content.get("observation_preprocessor")
+    if scaler is None:
+        return Weights(layers=layers)
+    options = content["observation_preprocessor_options"]
+    return Weights(
+        layers=layers,
+        mean=scaler["running_mean"].float(),
+        scale=scaler["running_variance"].float().sqrt() + options["epsilon"],
+        clip=options["clip_threshold"],
+    )
+
+
+_PARTS = {"kernel": "weight", "bias": "bias"}
+
+
+def read_skrl_jax(content: Mapping[str, Any]) -> Weights:
+    """Return the weights of the policy as `mlp.make_layers` names them; raises a KeyError if there are none.
+
+    Flax numbers the linear layers, and torch the layers and the activations between them. A kernel of Flax is the
+    transpose of a weight of torch.
+    """
+    layers = {}
+    for name, value in content["policy"].items():
+        _, *layer, part = name.split(".")
+        if layer:
+            number = 2 * int(layer[0].removeprefix("Dense_"))
+            layers[f"{number}.{_PARTS[part]}"] = value.T if part == "kernel" else value
+    scaler = content.get("observation_preprocessor")
+    if scaler is None:
+        return Weights(layers=layers)
+    options = content["observation_preprocessor_options"]
+    return Weights(
+        layers=layers,
+        mean=scaler["running_mean"],
+        scale=scaler["running_variance"].sqrt() + options["epsilon"],
+        clip=options["clip_threshold"],
+    )
+
+
+_LAYERS, _OUTPUT, _NORMALISER = "a2c_network.actor_mlp.", "a2c_network.mu.", "running_mean_std."
+
+
+def read_rl_games(content: Mapping[str, Any]) -> Weights:
+    """Return the weights of the policy; raises a KeyError if there are none."""
+    model = content["model"]
+    layers = {name.removeprefix(_LAYERS): value for name, value in model.items() if name.startswith(_LAYERS)}
+    num_modules = len(layers)  # a weight and a bias for each layer, which is followed by its activation
+    for part in ("weight", "bias"):
+        layers[f"{num_modules}.{part}"] = model[_OUTPUT + part]
+    if _NORMALISER + "running_mean" not in model:
+        return Weights(layers=layers)
+    return Weights(
+        layers=layers,
+        mean=model[_NORMALISER + "running_mean"].float(),
+        scale=(model[_NORMALISER + "running_var"].float() + 1e-5).sqrt(),
+        clip=5.0,
+    )
+
+
+READERS = {"skrl": read_skrl, "skrl_jax": read_skrl_jax, "rl_games": read_rl_games}
+"""What finds the policy's weights in a checkpoint, without the library, by `MlpLibrary.format`."""
+
+
+@torch.no_grad()
+def broadcast_modules(modules: Mapping[str, nn.Module], collectives: Collectives) -> None:
+    """Give all ranks the parameters and buffers of rank 0; every rank must call it."""
+    with collectives.waiting():
+        for module in modules.values():
+            for tensor in module.state_dict().values():
+                dist.broadcast(tensor, 0)
+
+
+def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], path: Path) -> None:
+    """Take parameters and buffers from a checkpoint; nothing changes if they do not fit.
+
+    Args:
+        modules: By their names in the checkpoint.
+        content: The checkpoint.
+        path: Where it comes from, for messages.
+
+    Raises:
+        RequestError: They do not fit; the message names the first tensor that differs.
+    """
+    for part, module in modules.items():
+        check_shapes(module.state_dict(), content, part, path)
+    for part, module in modules.items():
+        module.load_state_dict(content[part])
+
+
+def check_shapes(ours: Mapping[str, Any], content: Mapping[str, Any], part: str, path: Path) -> None:
+    """Refuse a part of a checkpoint whose arrays have other names or shapes than this run's.
+
+    Args:
+        ours: Arrays or tensors by name.
+        content: The checkpoint.
+        part: Which part of it.
+        path: The checkpoint's path, for messages.
+
+    Raises:
+        RequestError: They differ; the message names the first array that does.
+    """
+    if part not in content:
+        raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
+    for name in [*ours, *content[part]]:
+        theirs, here = (tuple(side[name].shape) if name in side else None for side in (content[part], ours))
+        if theirs != here:
+            raise RequestError(
+                f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape {theirs} in the "
+                f"checkpoint and {here} here"
+            )
