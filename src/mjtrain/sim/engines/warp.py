@@ -54,7 +54,13 @@ class WarpEngine:
         self.layout = make_layout(model, self.device, torch.float32, height_field)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
-            self._model = mjw.put_model(model)
+            try:
+                self._model = mjw.put_model(model)
+            except NotImplementedError as error:
+                words = " ".join(str(error).split()).rstrip(".")
+                raise RequestError(
+                    f"--engine warp: MuJoCo Warp does not support this robot: {words}; use --engine native"
+                ) from error
             self._model.opt.deterministic = deterministic
             self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)

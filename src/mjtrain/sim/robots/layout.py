@@ -237,9 +237,7 @@ def make_layout(
         actuators=actuators,
         controls=place_controls(model),
         inputs=tuple(
-            (model.actuator(index).name, word)
-            for index in range(model.nactuator)
-            for word in _name_inputs(model, index)
+            (model.actuator(index).name, word) for index in range(model.nactuator) for word in name_inputs(model, index)
         ),
         sensors=Columns("sensor", sensors, device),
         bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
@@ -280,7 +278,7 @@ def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
     blocks, single = {}, {}
     for index in range(model.nactuator):
         name, begin = model.actuator(index).name, int(model.actuator_ctrladr[index])
-        words = _name_inputs(model, index)
+        words = name_inputs(model, index)
         if words:
             blocks[name] = slice(begin, begin + len(words))
         if len(words) > 1:
@@ -288,7 +286,7 @@ def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
     return {**single, **blocks} if single else blocks
 
 
-def _name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
+def name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
     """Return a word for each control of an actuator, as in its attribute input, or a number; None for a single one."""
     count, spec = int(model.actuator_ctrlnum[index]), int(model.actuator_ctrlspec[index])
     if count == 1:

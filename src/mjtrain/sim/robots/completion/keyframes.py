@@ -95,7 +95,7 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
         for joint in match_one(f"{flag}.joints", pattern, "hinge or slide", there):
             qpos[columns[joint]] = value
     for field, value in (("height", config.height), ("quat", config.quat)):
-        if value is not None and mujoco.mjtJoint.mjJNT_FREE not in model.jnt_type:
+        if value is not None and not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
             raise RequestError(f"--env.robot.{flag}.{field}: the robot has no free joint; set its joints instead")
         if value is not None:
             begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
@@ -144,7 +144,7 @@ def _driven_trees(model: Any) -> set[int]:
     """Return the bodies on the world below which actuators drive joints or sites."""
     trees = set()
     for kind, part in zip(model.actuator_trntype, model.actuator_trnid[:, 0], strict=True):
-        if kind in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT):
+        if mujoco.mjtTrn(kind) in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT):
             trees.add(int(model.body_rootid[model.jnt_bodyid[part]]))
         elif kind == mujoco.mjtTrn.mjTRN_SITE:
             trees.add(int(model.body_rootid[model.site_bodyid[part]]))
