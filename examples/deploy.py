@@ -126,6 +126,9 @@ class Robot:
         self.command = np.array(command)
         self.action = np.zeros(len(metadata["actions"]))
         self.step = 0
+        home = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_KEY, "home")
+        if home >= 0:  # activations, bodies that are moved from outside, controls that the policy does not give
+            mujoco.mj_resetDataKeyframe(self.model, self.data, home)
         for joint, position in metadata["default_pose"].items():
             self.data.joint(joint).qpos[:] = position
         # not quite where it should be
@@ -135,7 +138,9 @@ class Robot:
             self.data.joint(joint).qpos = (self.data.joint(joint).qpos + noise).clip(*bounds)
         mujoco.mj_forward(self.model, self.data)
         for row in metadata["actions"]:
-            self.data.actuator(row["actuator"]).ctrl = row["offset"]
+            actuator = self.model.actuator(row["actuator"]).id
+            row.setdefault("ctrl_index", int(self.model.actuator_ctrladr[actuator]))  # in exports of earlier versions
+            self.data.ctrl[row["ctrl_index"]] = row["offset"]
         self.cameras = {
             image["input"]: [Camera(self.model, term) for term in image["terms"]]
             for image in metadata.get("images", [])
@@ -222,7 +227,7 @@ class Robot:
 
     def ctrl(self, row: dict) -> float:
         """What was last asked of the actuator of an action."""
-        return self.data.actuator(row["actuator"]).ctrl[0]
+        return self.data.ctrl[row["ctrl_index"]]
 
     def observe(self) -> dict[str, np.ndarray]:
         """The inputs of the policy: all flat terms side by side, scaled and clipped, and the images by group."""
@@ -249,9 +254,9 @@ class Robot:
             change = row["scale"] * np.clip(value, *row["clip"])
             if row.get("relative"):
                 low, high = row["control_range"] or (-np.inf, np.inf)
-                self.data.actuator(row["actuator"]).ctrl = np.clip(self.ctrl(row) + change, low, high)
+                self.data.ctrl[row["ctrl_index"]] = np.clip(self.ctrl(row) + change, low, high)
             else:
-                self.data.actuator(row["actuator"]).ctrl = row["offset"] + change
+                self.data.ctrl[row["ctrl_index"]] = row["offset"] + change
         substeps = round(self.metadata["control_period_s"] / self.metadata["physics_step_s"])
         mujoco.mj_step(self.model, self.data, substeps)
         self.step += 1

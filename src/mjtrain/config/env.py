@@ -26,7 +26,8 @@ class ActionTerm(Term):
     """
 
     actuators: tuple[str, ...] = (".*",)
-    """Regular expressions that match whole actuator names; the order is that of the model."""
+    """Regular expressions that match whole actuator names; the order is that of the model. One control of an actuator
+    that has several is named as in servo:vel."""
 
     scale: float = 1.0
     """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""

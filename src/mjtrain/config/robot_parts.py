@@ -244,6 +244,10 @@ class KeyframeConfig:
     """Positions of hinges and slides by regular expressions that match whole names, in rad or m; the last one that
     matches counts."""
 
+    free_joint: str = ""
+    """Free joint that height and quat set. Default: the one that names.free_joint names, else the only one, else the
+    only one of a body with actuators."""
+
     height: float | None = None
     """Height (z) of the free joint, in m."""
 

@@ -1,5 +1,7 @@
 """From the policy's output to the actuators."""
 
+from typing import Any
+
 import torch
 
 from mjtrain.config import ActionTerm
@@ -26,11 +28,14 @@ class Actions:
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         rows: list[tuple[float, ...]] = []
-        names, table = list(layout.actuators), []
+        table: list[dict[str, Any]] = []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
             check_delay(f"--env.actions.{name}.delay", term.delay)
-            matched = sorted(layout.actuators[hit] for hit in match_names(term.actuators, layout.actuators, "actuator"))
+            parts = [
+                layout.controls[hit] for hit in match_names(term.actuators, layout.controls, "actuator with a control")
+            ]
+            matched = sorted({column for part in parts for column in range(part.start, part.stop)})
             if term.delay[1]:
                 part = slice(len(columns), len(columns) + len(matched))
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
@@ -39,7 +44,7 @@ class Actions:
             rows += [(term.scale, term.offset + at_home, *term.clip, term.noise, term.relative) for at_home in home]
             table += [
                 {
-                    "actuator": names[column],
+                    **_name(*layout.inputs[column]),
                     "scale": term.scale,
                     "offset": term.offset + at_home,
                     "relative": term.relative,
@@ -63,9 +68,10 @@ class Actions:
         self._target = self._offset.repeat(num_envs, 1)
         self._core = core
         self._noise = largest if noise and largest.any() else None
-        self._ctrl = torch.zeros(num_envs, len(layout.actuators), device=device)
+        self._ctrl = layout.default_ctrl.repeat(num_envs, 1)
         self.table = table
-        """What each column of an action does: its actuator, and the fields of `ActionTerm`, home in the offset."""
+        """What each column of an action does: its actuator, the input if that has several controls, and the fields of
+        `ActionTerm`, home in the offset."""
 
     def apply(self, action: torch.Tensor) -> torch.Tensor:
         """Turn an action into controls.
@@ -74,7 +80,7 @@ class Actions:
             action: Shape (num_envs, size).
 
         Returns:
-            Controls of all actuators; those without a term stay zero. Shape (num_envs, nu).
+            All controls; those without a term stay as in the default pose. Shape (num_envs, nu).
         """
         self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
@@ -116,3 +122,8 @@ class Actions:
         }
         targets = {} if self._relative is None else {"target": self._target}
         return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}
+
+
+def _name(actuator: str, word: str | None) -> dict[str, str]:
+    """Return the columns of the table that say which control it is."""
+    return {"actuator": actuator} if word is None else {"actuator": actuator, "input": word}

@@ -65,7 +65,8 @@ class Mirror:
             RequestError: An action term treats an actuator and its image differently.
         """
         table = self._env.action_table
-        columns = [self._layout.actuators[row["actuator"]] for row in table]
+        place = {key: column for column, key in enumerate(self._layout.inputs)}
+        columns = [place[row["actuator"], row.get("input")] for row in table]
         matrix = self._select(self._robot.ctrl, columns, [row["actuator"] for row in table], "--env.actions")
         for one, image in zip(*matrix.nonzero(as_tuple=True), strict=True):
             sign, row, other = float(matrix[one, image]), table[int(image)], table[int(one)]

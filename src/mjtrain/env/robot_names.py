@@ -15,7 +15,7 @@ _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
     "joint": lambda layout: layout.qpos,
     "object": lambda layout: [name for name, place in layout.qpos.items() if place.stop - place.start == _FREE],
     "sensor": lambda layout: layout.sensors,
-    "actuator": lambda layout: layout.actuators,
+    "actuator": lambda layout: layout.actuators | layout.controls,
     "body": lambda layout: layout.bodies,
     "geom": lambda layout: layout.geoms,
 }

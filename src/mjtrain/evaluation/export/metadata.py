@@ -4,7 +4,7 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-from mjtrain.config import CameraConfig, ObservationTerm, to_plain
+from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm, to_plain
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.inputs import list_image_inputs
@@ -12,7 +12,7 @@ from mjtrain.learning.learner import Policy
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.robot import describe_actuators
 
-FORMAT = 2  # 1: no relative actions
+FORMAT = 3  # 1: no relative actions; 2: kp and kd were not those of the joint where there was a gear, and no gain
 """Increased whenever a reader of the older format would misread the newer one."""
 
 KEY = "mjtrain"
@@ -59,13 +59,33 @@ def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe observations and actions of worlds of ours."""
     layout, images = env.engine.layout, list_image_inputs(policy)
-    actuators = describe_actuators(run.own_env)
     return {
         "physics_step_s": layout.timestep_s,
         "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
-        "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
+        "actions": describe_actions(run.own_env, env),
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
     }
+
+
+def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
+    """Describe the actions and their actuators, as docs/deploy-a-policy.md says.
+
+    Where an actuator has controls that no action drives, what these contribute is part of its bias.
+    """
+    layout, described = env.engine.layout, describe_actuators(config)
+    columns = {(name, word): name if word is None else f"{name}:{word}" for name, word in layout.inputs}
+    driven = {(row["actuator"], row.get("input")) for row in env.action_table}
+    constant = dict.fromkeys(layout.actuators, 0.0)
+    for column, (name, word) in enumerate(layout.inputs):
+        gain = described[columns[name, word]]["gain"]
+        if (name, word) not in driven and gain is not None:
+            constant[name] += gain * layout.default_ctrl[column].item()
+    rows = []
+    for row in env.action_table:
+        entry = described[columns[row["actuator"], row.get("input")]]
+        bias = None if entry["bias"] is None else entry["bias"] + constant[row["actuator"]]
+        rows.append({**to_plain(row), **entry, "bias": bias})
+    return rows
 
 
 def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:

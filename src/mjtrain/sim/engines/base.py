@@ -100,7 +100,8 @@ class Engine(Protocol):
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds and leave the others untouched.
 
-        Time, activations and controls of the masked worlds become zero and their sensors are computed for the new
+        Activations, poses of mocap bodies and the rest of the state become those of the default pose, as
+        `mujoco.mj_resetDataKeyframe` sets them. Time and controls become zero, and the sensors are computed for the new
         state.
 
         Args:

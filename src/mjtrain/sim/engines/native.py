@@ -15,7 +15,27 @@ from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import make_layout
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
-_ROWS = ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart")
+_ROWS = (
+    "time",
+    "qpos",
+    "qvel",
+    "act",
+    "history",
+    "qacc_warmstart",
+    "ctrl",
+    "qfrc_applied",
+    "xfrc_applied",
+    "eq_active",
+    "mocap_pos",
+    "mocap_quat",
+    "userdata",
+    "plugin_state",
+    "plastic",
+)
+"""MuJoCo's mjSTATE_INTEGRATION: all that the next physics step depends on."""
+
+_FORCES = ("qfrc_applied", "xfrc_applied")
+"""Rows that are large, and zero unless a task applies forces; a state without them has zeros."""
 
 
 class NativeEngine:
@@ -87,7 +107,9 @@ class NativeEngine:
         worlds = np.flatnonzero(mask.numpy())
         if not worlds.size:
             return
-        self._batch.reset(worlds, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.reset(worlds, self.layout.home, mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.time[worlds] = 0.0
+        self._batch.ctrl[worlds] = 0.0
         self._batch.qpos[worlds] = qpos.numpy()[worlds]
         self._batch.qvel[worlds] = qvel.numpy()[worlds]
         self._batch.forward(worlds)
@@ -118,23 +140,34 @@ class NativeEngine:
         """Return copies of the worlds; see `Engine.state_dict`."""
         return {
             "engine": "native",
-            "rows": {name: torch.from_numpy(np.array(self._batch.bind(name))) for name in _ROWS},
+            "rows": {
+                name: torch.from_numpy(np.array(row))
+                for name, row in self._rows().items()
+                if name not in _FORCES or row.any()
+            },
             "sensordata": self.state.sensordata.clone(),
             "model": {name: values.clone() for name, values in self._expanded.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; see `Engine.load_state_dict`."""
-        tensors = {name: self._batch.bind(name) for name in _ROWS} | {"sensordata": self.state.sensordata}
-        check_engine_state(state, "native", tensors, self.layout, self.num_envs)
+        rows = {name: row for name, row in self._rows().items() if name not in _FORCES or name in state["rows"]}
+        check_engine_state(state, "native", rows | {"sensordata": self.state.sensordata}, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self._batch.set_const()
-        for name, values in state["rows"].items():
-            self._batch.bind(name)[:] = values.numpy()
+        for name in _FORCES:
+            self._batch.bind(name)[:] = 0.0
+        for name, row in rows.items():
+            row[:] = state["rows"][name].numpy()
         for name, tensor in vars(self.state).items():
-            tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
+            if name == "sensordata" or name in rows:
+                tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
+
+    def _rows(self) -> dict[str, np.ndarray]:
+        """Return the parts of the worlds' state that this model has, live. Shape (num_envs, ...) each."""
+        return {name: row for name in _ROWS if (row := self._batch.bind(name)).size}
 
     def close(self) -> None:
         """Stop the threads and release the worlds."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import mujoco
 import mujoco_warp as mjw
+import numpy as np
 import torch
 import warp as wp
 
@@ -13,11 +14,17 @@ from mjtrain.sim.engines.base import Buffer, State, check_engine_state
 from mjtrain.sim.engines.warp_buffers import REPORTED, WarpBuffers
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.layout import make_layout, make_start
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
 """What `mjw.set_const` computes from masses and inertias; it needs an axis of worlds as soon as those have one."""
+
+_KEPT = ("mocap_pos", "mocap_quat", "eq_active", "userdata", "plastic")
+"""What a physics step reads beside `State`, if the model has it; a reset gives it the value of the default pose."""
+
+_FORCES = ("qfrc_applied", "xfrc_applied")
+"""What it reads too. They are zero unless a task applies forces; a state without them has zeros."""
 
 
 class WarpEngine:
@@ -47,7 +54,13 @@ class WarpEngine:
         self.layout = make_layout(model, self.device, torch.float32, height_field)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
-            self._model = mjw.put_model(model)
+            try:
+                self._model = mjw.put_model(model)
+            except NotImplementedError as error:
+                words = " ".join(str(error).split()).rstrip(".")
+                raise RequestError(
+                    f"--engine warp: MuJoCo Warp does not support this robot: {words}; use --engine native"
+                ) from error
             self._model.opt.deterministic = deterministic
             self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
@@ -60,11 +73,21 @@ class WarpEngine:
             sensordata=wp.to_torch(self._data.sensordata),
             time=wp.to_torch(self._data.time),
         )
+        self._kept = {name: wp.to_torch(array) for name in _KEPT if (array := getattr(self._data, name)).size}
+        self._forces = {name: wp.to_torch(getattr(self._data, name)) for name in _FORCES}
+        begin = make_start(model)
+        self._start = {
+            name: torch.from_numpy(np.array(getattr(begin, name)))
+            .to(tensor.device, tensor.dtype)
+            .view(tensor.shape[1:])
+            for name, tensor in [("act", self.state.act), *self._kept.items()]
+        }
         self._expanded: dict[str, torch.Tensor] = {}
         buffers = WarpBuffers(self._data, num_envs, self.device)
         self.buffers: Mapping[str, Buffer] = buffers.by_name
         self._note_buffers = buffers.note
-        self._calls = CapturedCalls(self._wp_device, (*vars(self.state).values(), self._warmstart, *buffers.tensors))
+        kept = (*vars(self.state).values(), self._warmstart, *self._kept.values(), *buffers.tensors)
+        self._calls = CapturedCalls(self._wp_device, kept)
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self.reset(
             everywhere,
@@ -91,8 +114,11 @@ class WarpEngine:
         column = mask[:, None]
         state.qpos.copy_(torch.where(column, qpos, state.qpos))
         state.qvel.copy_(torch.where(column, qvel, state.qvel))
-        for tensor in (state.act, state.ctrl, self._warmstart):
+        for tensor in (state.ctrl, self._warmstart):
             tensor.masked_fill_(column, 0.0)
+        for name, start in self._start.items():
+            tensor = state.act if name == "act" else self._kept[name]
+            tensor.copy_(torch.where(mask.view(-1, *[1] * start.ndim), start, tensor))
         state.time.masked_fill_(mask, 0.0)
         others = state.sensordata.clone()
         self._calls.run(
@@ -129,23 +155,29 @@ class WarpEngine:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the worlds; see `Engine.state_dict`."""
-        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        forces = {name: tensor for name, tensor in self._forces.items() if tensor.any()}
         return {
             "engine": "warp",
-            "rows": {name: tensor.clone() for name, tensor in rows.items()},
+            "rows": {name: tensor.clone() for name, tensor in (self._rows() | forces).items()},
             "model": {name: values.clone() for name, values in self._expanded.items() if name in MODEL_FIELDS},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; see `Engine.load_state_dict`."""
-        rows = {**vars(self.state), "qacc_warmstart": self._warmstart}
+        rows = self._rows() | {name: tensor for name, tensor in self._forces.items() if name in state["rows"]}
         check_engine_state(state, "warp", rows, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
+        for tensor in self._forces.values():
+            tensor.zero_()
         for name, tensor in rows.items():
             tensor.copy_(state["rows"][name])
+
+    def _rows(self) -> dict[str, torch.Tensor]:
+        """Return the worlds' state, live. Shape (num_envs, ...) each."""
+        return {**vars(self.state), "qacc_warmstart": self._warmstart, **self._kept}
 
     def close(self) -> None:
         """Drop the captured graphs."""

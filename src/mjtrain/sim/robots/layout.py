@@ -84,7 +84,14 @@ class Layout:
     """Columns of each joint in qvel."""
 
     actuators: dict[str, int]
-    """Column of each actuator in ctrl, in the order of the model."""
+    """Row of each actuator in the actuator_* fields of the model, in its order."""
+
+    controls: dict[str, slice]
+    """Columns in ctrl of each actuator that has any, and of each control of an actuator that has several. The name of
+    such a control is the actuator, a colon and the input, as in servo:pos, servo:vel, servo:ff."""
+
+    inputs: tuple[tuple[str, str | None], ...]
+    """Actuator of each column of ctrl, and the word for the input if the actuator has several controls."""
 
     sensors: Columns
     """Columns of each sensor in sensordata."""
@@ -95,6 +102,9 @@ class Layout:
     geoms: dict[str, int]
     """Row of each named geom in the geom_* fields of the model."""
 
+    home: int
+    """Index of keyframe "home", with which episodes begin; -1 if the model does not have it."""
+
     default_qpos: torch.Tensor
     """Positions of keyframe "home" if the model has it, else its reference pose. Shape (nq,)."""
 
@@ -102,10 +112,11 @@ class Layout:
     """Velocities of the same. Shape (nv,)."""
 
     default_ctrl: torch.Tensor
-    """Controls of the same, zero without the keyframe. Shape (nu,)."""
+    """Controls of the same, without the keyframe those of `mujoco.mj_resetCtrl`: zero, or the identity for a
+    quaternion. Shape (nu,)."""
 
     ctrl_range: torch.Tensor
-    """Least and largest control of each actuator, infinite where it has no ctrlrange. Shape (nu, 2)."""
+    """Least and largest value of each control, infinite where it has no ctrlrange. Shape (nu, 2)."""
 
     joint_range: dict[str, tuple[float, float]]
     """Range of each slide and hinge that has one, in m or rad."""
@@ -211,7 +222,7 @@ def make_layout(
         for index in range(model.nsensor)
         if model.sensor(index).name
     }
-    actuators = {model.actuator(index).name: index for index in range(model.nu)}
+    actuators = {model.actuator(index).name: index for index in range(model.nactuator)}
     if "" in actuators:
         raise RequestError(_describe_nameless(model, actuators[""]))
     home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
@@ -224,12 +235,17 @@ def make_layout(
         qpos=Columns("joint", qpos, device),
         qvel=Columns("joint", qvel, device),
         actuators=actuators,
+        controls=place_controls(model),
+        inputs=tuple(
+            (model.actuator(index).name, word) for index in range(model.nactuator) for word in name_inputs(model, index)
+        ),
         sensors=Columns("sensor", sensors, device),
         bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
         geoms={model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name},
+        home=home,
         default_qpos=default(model.key_qpos, model.qpos0),
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
-        default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
+        default_ctrl=default(model.key_ctrl, neutral_controls(model)),
         ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
         joint_range=joint_range,
         quaternions=tuple(slice(start, start + 4) for start in starts),
@@ -238,12 +254,62 @@ def make_layout(
     )
 
 
+def make_start(model: mujoco.MjModel) -> mujoco.MjData:
+    """Return the state in which episodes begin: keyframe "home" if the model has it, else the reference pose."""
+    data = mujoco.MjData(model)
+    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+    if home >= 0:
+        mujoco.mj_resetDataKeyframe(model, data, home)
+    return data
+
+
 def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
     """Say which actuator has no name; `completion` names those that drive something that has one."""
     kind = mujoco.mjtTrn(model.actuator_trntype[index]).name.removeprefix("mjTRN_").lower()
     target = model.actuator_trnid[index, 0]
     driven = repr(model.joint(target).name) if kind.startswith("joint") else f"number {target}"
-    return f"actuator {index} of {model.nu} has no name (it drives {kind} {driven}); give it one in the MJCF file"
+    return (
+        f"actuator {index} of {model.nactuator} has no name (it drives {kind} {driven}); give it one in the MJCF file"
+    )
+
+
+def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
+    """Return `Layout.controls`; the name of an actuator counts more than that of another one's control."""
+    blocks, single = {}, {}
+    for index in range(model.nactuator):
+        name, begin = model.actuator(index).name, int(model.actuator_ctrladr[index])
+        words = name_inputs(model, index)
+        if words:
+            blocks[name] = slice(begin, begin + len(words))
+        if len(words) > 1:
+            single |= {f"{name}:{word}": slice(begin + k, begin + k + 1) for k, word in enumerate(words)}
+    return {**single, **blocks} if single else blocks
+
+
+def name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
+    """Return a word for each control of an actuator, as in its attribute input, or a number; None for a single one."""
+    count, spec = int(model.actuator_ctrlnum[index]), int(model.actuator_ctrlspec[index])
+    if count == 1:
+        return [None]
+    is_input = model.actuator_gaintype[index] != mujoco.mjtGain.mjGAIN_SO3  # there it is the kind of coordinates
+    words: list[str | None] = [
+        name.removeprefix("mjINPUT_").lower() for name, bit in _INPUTS if is_input and spec & int(bit)
+    ]
+    return words if len(words) == count else [str(number) for number in range(count)]
+
+
+_INPUTS = [(name, bit) for name, bit in mujoco.mjtCtrlInput.__members__.items() if name != "mjINPUT_NONE"]
+"""MuJoCo orders the controls of an actuator by these bits."""
+
+
+def neutral_controls(model: mujoco.MjModel) -> np.ndarray:
+    """Return the controls of a model that was just reset, as `mujoco.mj_resetCtrl` sets them. Shape (nu,)."""
+    ctrl = np.zeros(model.nu)
+    is_quaternion = (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_SO3) & (
+        model.actuator_ctrlspec == mujoco.mjtCtrlChart.mjCHART_QUAT
+    )
+    ctrl[model.actuator_ctrladr[is_quaternion]] = 1.0
+    return ctrl
 
 
 def _control_range(model: mujoco.MjModel) -> np.ndarray:

@@ -82,6 +82,7 @@ class _Finder:
         self._reflection = np.diag([-1.0, 1.0, 1.0] if config.plane == "x" else [1.0, -1.0, 1.0])
         self._data = mujoco.MjData(model)
         self._home = layout.default_qpos.double().cpu().numpy()
+        self._inputs = layout.inputs
         self._home_ctrl = layout.default_ctrl.double().cpu().numpy()
         self._data.qpos[:] = self._home
         mujoco.mj_normalizeQuat(model, self._data.qpos)
@@ -90,7 +91,7 @@ class _Finder:
             kind: self._pair(kind, number, name)
             for kind, number, name in (
                 (mujoco.mjtObj.mjOBJ_JOINT, model.njnt, "joint"),
-                (mujoco.mjtObj.mjOBJ_ACTUATOR, model.nu, "actuator"),
+                (mujoco.mjtObj.mjOBJ_ACTUATOR, model.nactuator, "actuator"),
                 (mujoco.mjtObj.mjOBJ_SENSOR, model.nsensor, "sensor"),
                 (mujoco.mjtObj.mjOBJ_BODY, model.nbody, "body"),
                 (mujoco.mjtObj.mjOBJ_SITE, model.nsite, "site"),
@@ -103,13 +104,15 @@ class _Finder:
         frames: dict[str, np.ndarray] = {}
         for joint, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_JOINT]):
             self._place_joint(joint, partner, qpos, qvel, frames)
-        ctrl = np.zeros((model.nu, model.nu))
+        signs, ctrl = np.zeros((model.nactuator, model.nactuator)), np.zeros((model.nu, model.nu))
         for actuator, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_ACTUATOR]):
-            ctrl[partner, actuator] = self._actuator_sign(actuator, partner, qvel)
+            signs[partner, actuator] = sign = self._actuator_sign(actuator, partner, qvel)
+            columns = self._controls(actuator)
+            ctrl[self._controls(partner), columns] = sign * np.eye(columns.stop - columns.start)
         self._check_home(qpos, ctrl)
         sensordata, unknown = np.zeros((model.nsensordata, model.nsensordata)), {}
         for sensor, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_SENSOR]):
-            image = self._sensor_image(sensor, partner, qvel, ctrl)
+            image = self._sensor_image(sensor, partner, qvel, signs)
             if isinstance(image, str):
                 unknown[self._name(mujoco.mjtObj.mjOBJ_SENSOR, sensor)] = image
                 continue
@@ -207,11 +210,18 @@ class _Finder:
             raise self._uneven(f"actuators {name} and {image} do not drive joints that are images of each other")
         if mujoco.mjtJoint(model.jnt_type[joint]) not in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
             raise self._uneven(f"actuator {name} drives no hinge and no slide")
-        gears = model.actuator_gear[partner, 0] * model.actuator_gear[actuator, 0]
+        if model.actuator_ctrlnum[actuator] != model.actuator_ctrlnum[partner]:
+            raise self._uneven(f"actuators {name} and {image} have different numbers of controls")
+        gears = np.prod(model.actuator_gear[model.actuator_outadr[[partner, actuator]], 0])
         sign = float(qvel[model.jnt_dofadr[other], model.jnt_dofadr[joint]] * np.sign(gears))
         ranges = (model.actuator_ctrlrange, model.actuator_ctrllimited)
-        self._check_range(f"ctrlrange of actuator {image}", *ranges, actuator, partner, sign)
+        columns, images = (range(model.nu)[self._controls(index)] for index in (actuator, partner))
+        for column, other in zip(columns, images, strict=True):
+            self._check_range(f"ctrlrange of actuator {image}", *ranges, column, other, sign)
         return sign
+
+    def _controls(self, actuator: int) -> slice:
+        return _columns(self._model.actuator_ctrladr, self._model.actuator_ctrlnum, actuator)
 
     def _check_range(
         self, what: str, ranges: np.ndarray, limited: np.ndarray, index: int, partner: int, sign: float
@@ -234,10 +244,10 @@ class _Finder:
                 raise self._uneven(f"the default pose is not its own image: joint {name} would be elsewhere")
         wrong = np.flatnonzero(np.abs(ctrl @ self._home_ctrl - self._home_ctrl) > _SAME)
         if len(wrong):
-            name = self._name(mujoco.mjtObj.mjOBJ_ACTUATOR, int(wrong[0]))
+            name, _ = self._inputs[int(wrong[0])]
             raise self._uneven(f"the controls of the default pose are not their own image: actuator {name} differs")
 
-    def _sensor_image(self, sensor: int, partner: int, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray | str:
+    def _sensor_image(self, sensor: int, partner: int, qvel: np.ndarray, signs: np.ndarray) -> np.ndarray | str:
         """Return what becomes of the reading of a sensor, as its partner's; or why that is not known."""
         model = self._model
         if any(
@@ -252,7 +262,7 @@ class _Finder:
                 qvel[model.jnt_dofadr[image], model.jnt_dofadr[part]].reshape(1, 1) or "its image is of another joint"
             )
         if kind in _ACTUATOR_SENSORS:
-            return ctrl[image, part].reshape(1, 1) or "its image is of another actuator"
+            return signs[image, part].reshape(1, 1) or "its image is of another actuator"
         if kind in _SIZES or (kind == "CONTACT" and model.sensor_intprm[sensor, 0] == _CONTACT_FOUND):
             return np.eye(int(model.sensor_dim[sensor]))
         if kind in _WORLD_POLAR:

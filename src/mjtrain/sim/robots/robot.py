@@ -6,35 +6,129 @@ from typing import Any
 import mujoco
 
 from mjtrain.config import EnvConfig
+from mjtrain.sim.robots.layout import name_inputs
 from mjtrain.sim.robots.model import load_model
+
+_DYNAMICS = {
+    mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
+    mujoco.mjtDyn.mjDYN_FILTER: "it filters its control",
+    mujoco.mjtDyn.mjDYN_FILTEREXACT: "it filters its control",
+    mujoco.mjtDyn.mjDYN_MUSCLE: "it is a muscle",
+    mujoco.mjtDyn.mjDYN_DCMOTOR: "it is a DC motor",
+    mujoco.mjtDyn.mjDYN_PID: "it has an integral or a limit of slew",
+    mujoco.mjtDyn.mjDYN_USER: "its dynamics are those of a callback",
+}
+_FIXED, _AFFINE, _PID = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtGain.mjGAIN_AFFINE, mujoco.mjtGain.mjGAIN_PID
+_ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+_SCALAR = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
     """Describe the actuators of the robot, in plain values, by name in the order of the model.
 
+    Where `formula` is "linear", MuJoCo's torque on the joint (force, on a slide) is
+
+        clip(gain * ctrl + bias - kp * position - kd * velocity, *torque_range)
+
+    with ctrl within control_range; the torques of all actuators of a joint add up, and are then clipped to
+    joint_torque_range. Where `formula` is "none", `why` says why, and gain, bias, kp and kd are None.
+
     Returns:
-        For each actuator its joint (None where it drives none), kp and kd in N m/rad and N m s/rad (or N/m and N s/m),
-        such that force = kp * (ctrl - position) - kd * velocity; kp 0 and gear > 0 where ctrl * gear is the effort; and
-        control_range and force_range, None where there is none.
+        For each control, under its name in `Layout.controls`: ctrl_index, its column in MuJoCo's ctrl; the joint (None
+        where it drives none); formula and why; gain in N m per unit of the control, bias in N m, kp in N m/rad, kd in
+        N m s/rad (for a slide N, N/m and N s/m); gear, control_range and force_range of the model, torque_range and
+        joint_torque_range in N m or N, each None where there is none; delay_s, the actuator's own delay. An actuator
+        with several controls has an entry for each one, in which only ctrl_index, gain and control_range differ: gain *
+        ctrl is the sum over these.
 
     Raises:
         RequestError: The MJCF file is missing or is not a valid model.
     """
     model, _ = load_model(config)
     found = {}
-    for index in range(model.nu):
-        servo = model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE
-        gear = float(model.actuator_gear[index, 0])
-        on_joint = model.actuator_trntype[index] == mujoco.mjtTrn.mjTRN_JOINT
-        found[model.actuator(index).name] = {
-            "joint": model.joint(model.actuator_trnid[index, 0]).name if on_joint else None,
-            "kp": -float(model.actuator_biasprm[index, 1]) * gear if servo else 0.0,
-            "kd": -float(model.actuator_biasprm[index, 2]) * gear if servo else 0.0,
-            "gear": float(model.actuator_gainprm[index, 0]) * gear if not servo else gear,
-            "control_range": _range(model.actuator_ctrllimited[index], model.actuator_ctrlrange[index]),
-            "force_range": _range(model.actuator_forcelimited[index], model.actuator_forcerange[index]),
-        }
+    for index in range(model.nactuator):
+        name, words, described = model.actuator(index).name, name_inputs(model, index), _describe(model, index)
+        for offset, (word, gain) in enumerate(zip(words, _gains(model, index) or [None] * len(words), strict=True)):
+            column = int(model.actuator_ctrladr[index]) + offset
+            bounds = _range(_clamps(model) and model.actuator_ctrllimited[column], model.actuator_ctrlrange[column])
+            own = {"ctrl_index": column, "gain": gain, "control_range": bounds}
+            found[name if word is None else f"{name}:{word}"] = described | own
     return found
+
+
+def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
+    """Return what all controls of an actuator share; see `describe_actuators`."""
+    on_joint = mujoco.mjtTrn(model.actuator_trntype[index]) in _ON_JOINT
+    joint = int(model.actuator_trnid[index, 0]) if on_joint else None
+    why = _why_not_linear(model, index)
+    gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
+    affine = model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE
+    bias, stiffness, damping = (float(value) if affine else 0.0 for value in model.actuator_biasprm[index, :3])
+    force_range = _range(model.actuator_forcelimited[index], model.actuator_forcerange[index])
+    return {
+        "joint": None if joint is None else model.joint(joint).name,
+        "formula": "linear" if why is None else "none",
+        **({} if why is None else {"why": why}),
+        "bias": None if why else gear * bias + 0.0,
+        "kp": None if why else -(gear**2) * stiffness + 0.0,
+        "kd": None if why else -(gear**2) * damping + 0.0,
+        "gear": gear,
+        "force_range": force_range,
+        "torque_range": None if why or force_range is None else sorted(gear * bound for bound in force_range),
+        "joint_torque_range": None
+        if joint is None
+        else _range(model.jnt_actfrclimited[joint], model.jnt_actfrcrange[joint]),
+        "delay_s": float(model.actuator_delay[index]),
+    }
+
+
+def _why_not_linear(model: mujoco.MjModel, index: int) -> str | None:
+    """Say why no linear formula gives the torque of an actuator on one joint; None if one does."""
+    kind = mujoco.mjtTrn(model.actuator_trntype[index])
+    gain = mujoco.mjtGain(model.actuator_gaintype[index])
+    bias = mujoco.mjtBias(model.actuator_biastype[index])
+    if kind not in _ON_JOINT:
+        return f"it drives a {kind.name.removeprefix('mjTRN_').lower()}, not a joint"
+    joint = int(model.actuator_trnid[index, 0])
+    joint_type = mujoco.mjtJoint(model.jnt_type[joint])
+    if joint_type not in _SCALAR:
+        return f"it drives a {joint_type.name.removeprefix('mjJNT_').lower()} joint"
+    if model.actuator_plugin[index] >= 0:
+        return "it is a plugin"
+    if model.actuator_dyntype[index] != mujoco.mjtDyn.mjDYN_NONE:
+        return _DYNAMICS[mujoco.mjtDyn(model.actuator_dyntype[index])]
+    if gain not in (_FIXED, _PID) and (gain != _AFFINE or model.actuator_gainprm[index, 1:3].any()):
+        return "its gain depends on position or velocity" if gain == _AFFINE else "its gain is not a number"
+    if bias not in (mujoco.mjtBias.mjBIAS_NONE, mujoco.mjtBias.mjBIAS_AFFINE):
+        return "its bias is not linear"
+    if _is_disabled(model, index):
+        return "the model disables it"
+    if model.jnt_actgravcomp[joint] and model.body_gravcomp.any():
+        return "its joint adds gravity compensation"
+    return None
+
+
+def _gains(model: mujoco.MjModel, index: int) -> list[float] | None:
+    """Return the torque on the joint for a unit of each control of an actuator; None where the formula is none."""
+    if _why_not_linear(model, index) is not None:
+        return None
+    gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
+    if model.actuator_gaintype[index] != _PID:
+        return [gear * float(model.actuator_gainprm[index, 0])]
+    inputs, spec = mujoco.mjtCtrlInput, int(model.actuator_ctrlspec[index])
+    _, stiffness, damping = model.actuator_biasprm[index, :3]
+    by_input = ((inputs.mjINPUT_POS, -stiffness), (inputs.mjINPUT_VEL, -damping), (inputs.mjINPUT_FF, 1.0))
+    return [gear * float(gain) for bit, gain in by_input if spec & int(bit)]
+
+
+def _is_disabled(model: mujoco.MjModel, index: int) -> bool:
+    group = int(model.actuator_group[index])
+    in_group = 0 <= group < 31 and bool(model.opt.disableactuator & (1 << group))
+    return in_group or bool(model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+
+
+def _clamps(model: mujoco.MjModel) -> bool:
+    return not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL
 
 
 def _range(limited: Any, bounds: Any) -> list[float] | None:

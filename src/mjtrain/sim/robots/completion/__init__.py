@@ -4,7 +4,7 @@ from typing import Any
 
 from mjtrain.config import RobotConfig
 from mjtrain.sim.robots.completion.actuators import replace_actuators
-from mjtrain.sim.robots.completion.keyframes import forget_controls, set_keyframes
+from mjtrain.sim.robots.completion.keyframes import Controls, forget_controls, set_keyframes
 from mjtrain.sim.robots.completion.names import rename_parts
 from mjtrain.sim.robots.completion.parts import (
     add_cameras,
@@ -32,7 +32,7 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
     if not config.self_collision:
         exclude_self_collision(spec)
     add_sites(spec, config.sites)
-    controls: dict[str, dict[str, float]] = {}
+    controls: Controls = {}
     if config.actuators:
         controls = forget_controls(spec)
         replaced = replace_actuators(spec, config.actuators)

@@ -8,25 +8,38 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match_one
+from mjtrain.sim.robots.layout import neutral_controls, place_controls
 
 HOME = "home"
 """Name of the keyframe that is the default pose of a model."""
 
 _JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
+_SLEW = 1
+"""Column of actuator_dynprm with the fastest change of a PID controller's target, which is then a state."""
 
-def forget_controls(spec: Any) -> dict[str, dict[str, float]]:
+
+Controls = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
+"""Controls and activations by keyframe and actuator."""
+
+
+def forget_controls(spec: Any) -> Controls:
     """Take the controls and activations out of all keyframes, because other actuators will take these places.
 
     Returns:
-        Controls by keyframe and actuator.
+        What was there.
     """
     if not spec.keys:
         return {}
     model = spec.compile()
-    names = [model.actuator(index).name for index in range(model.nu)]
     before = {
-        model.key(index).name: dict(zip(names, model.key_ctrl[index].tolist(), strict=True))
+        model.key(index).name: {
+            model.actuator(actuator).name: (
+                model.key_ctrl[index, _controls(model, actuator)].copy(),
+                model.key_act[index, _activations(model, actuator)].copy(),
+            )
+            for actuator in range(model.nactuator)
+        }
         for index in range(model.nkey)
     }
     for key in spec.keys:
@@ -35,13 +48,13 @@ def forget_controls(spec: Any) -> dict[str, dict[str, float]]:
     return before
 
 
-def set_keyframes(spec: Any, config: RobotConfig, controls: dict[str, dict[str, float]]) -> None:
+def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
     """Add keyframes, and give the one that is the default pose the name home.
 
     Args:
         spec: The robot, with all its joints and actuators.
         config: Keyframes by name, and the name of the default pose.
-        controls: Controls of keyframes of the file by actuator, if they were taken out.
+        controls: Controls and activations of keyframes of the file, if they were taken out.
 
     Raises:
         RequestError: There is no such keyframe, joint or actuator.
@@ -51,12 +64,14 @@ def set_keyframes(spec: Any, config: RobotConfig, controls: dict[str, dict[str, 
         for key in spec.keys:
             if key.name in controls:
                 pose = np.array(model.key_qpos[model.key(key.name).id])
-                ctrl = _hold(model, pose)
-                for index in range(model.nu):
-                    ctrl[index] = controls[key.name].get(model.actuator(index).name, ctrl[index])
-                key.ctrl = ctrl.tolist()
+                ctrl, act = _hold(model, pose)
+                for index in range(model.nactuator):
+                    places = _controls(model, index), _activations(model, index)
+                    kept = controls[key.name].get(model.actuator(index).name, (ctrl[places[0]], act[places[1]]))
+                    ctrl[places[0]], act[places[1]] = kept
+                key.ctrl, key.act = ctrl.tolist(), act.tolist()
         for name, keyframe in config.keyframes.items():
-            _add(spec, model, name, keyframe)
+            _add(spec, model, name, keyframe, config.names.free_joint)
     if not config.keyframe:
         return
     name = choose("keyframe", config.keyframe, "keyframe", [key.name for key in spec.keys])
@@ -67,7 +82,7 @@ def set_keyframes(spec: Any, config: RobotConfig, controls: dict[str, dict[str, 
         next(key for key in spec.keys if key.name == name).name = HOME
 
 
-def _add(spec: Any, model: Any, name: str, config: KeyframeConfig) -> None:
+def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) -> None:
     flag = f"keyframes.{name}"
     qpos = np.array(model.qpos0)
     columns = {
@@ -79,36 +94,104 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig) -> None:
     for pattern, value in config.joints.items():
         for joint in match_one(f"{flag}.joints", pattern, "hinge or slide", there):
             qpos[columns[joint]] = value
-    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
     for field, value in (("height", config.height), ("quat", config.quat)):
-        if value is not None and not len(free):
+        if value is not None and not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
             raise RequestError(f"--env.robot.{flag}.{field}: the robot has no free joint; set its joints instead")
-    if config.height is not None:
-        qpos[model.jnt_qposadr[free[0]] + 2] = config.height
-    if config.quat is not None:
-        begin = model.jnt_qposadr[free[0]] + 3
-        qpos[begin : begin + 4] = np.array(config.quat) / np.linalg.norm(config.quat)
-    ctrl = _hold(model, qpos)
-    actuators = [model.actuator(index).name for index in range(model.nu)]
+        if value is not None:
+            begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
+            if field == "height":
+                qpos[begin + 2] = value
+            else:
+                qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
+    ctrl, act = _hold(model, qpos)
+    actuators = place_controls(model)
     for pattern, value in config.ctrl.items():
-        for actuator in match_one(f"{flag}.ctrl", pattern, "actuator", actuators):
-            ctrl[actuators.index(actuator)] = value
+        for actuator in match_one(f"{flag}.ctrl", pattern, "actuator", list(actuators)):
+            ctrl[actuators[actuator]] = value
     for key in list(spec.keys):
         if key.name == name:
             spec.delete(key)
-    spec.add_key(name=name, qpos=qpos.tolist(), ctrl=ctrl.tolist())
+    spec.add_key(name=name, qpos=qpos.tolist(), ctrl=ctrl.tolist(), act=act.tolist())
 
 
-def _hold(model: Any, qpos: np.ndarray) -> np.ndarray:
-    """Return the controls with which position actuators of joints hold a pose, zero for other actuators."""
-    ctrl = np.zeros(model.nu)
-    for index in range(model.nu):
+def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -> int:
+    """Return the index of the free joint that a keyframe sets.
+
+    Args:
+        model: The robot.
+        config: May name it.
+        flag: The keyframe, below --env.robot.
+        main: Name that the config of the robot gives to a free joint, or "".
+
+    Raises:
+        RequestError: There is none of this name, or there are several and nothing says which one is meant.
+    """
+    free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
+    names = [model.joint(joint).name for joint in free]
+    if config.free_joint:
+        return free[names.index(choose(f"{flag}.free-joint", config.free_joint, "free joint", names))]
+    if main in names:
+        return free[names.index(main)]
+    driven = _driven_trees(model)
+    robots = [joint for joint in free if int(model.jnt_bodyid[joint]) in driven] if len(free) > 1 else free
+    if len(robots) == 1:
+        return robots[0]
+    words = ", ".join(name or "one without a name (see names.free-joint)" for name in names)
+    raise RequestError(f"--env.robot.{flag}.free-joint: name the free joint that height and quat set; there is {words}")
+
+
+def _driven_trees(model: Any) -> set[int]:
+    """Return the bodies on the world below which actuators drive joints or sites."""
+    trees = set()
+    for kind, part in zip(model.actuator_trntype, model.actuator_trnid[:, 0], strict=True):
+        if mujoco.mjtTrn(kind) in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT):
+            trees.add(int(model.body_rootid[model.jnt_bodyid[part]]))
+        elif kind == mujoco.mjtTrn.mjTRN_SITE:
+            trees.add(int(model.body_rootid[model.site_bodyid[part]]))
+    return trees
+
+
+def _controls(model: Any, actuator: int) -> slice:
+    begin = int(model.actuator_ctrladr[actuator])
+    return slice(begin, begin + int(model.actuator_ctrlnum[actuator]))
+
+
+def _activations(model: Any, actuator: int) -> slice:
+    begin = int(model.actuator_actadr[actuator])
+    return slice(begin, begin + int(model.actuator_actnum[actuator])) if begin >= 0 else slice(0, 0)
+
+
+def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the controls and activations with which position actuators of joints hold a pose.
+
+    Other actuators have those of a model that was just reset, and activations of zero.
+    """
+    ctrl, act = neutral_controls(model), np.zeros(model.na)
+    for index in range(model.nactuator):
         joint = model.actuator_trnid[index, 0]
         on_joint = model.actuator_trntype[index] == mujoco.mjtTrn.mjTRN_JOINT
-        if on_joint and mujoco.mjtJoint(model.jnt_type[joint]) in _JOINTS:
-            gain, bias = model.actuator_gainprm[index, 0], model.actuator_biasprm[index, 1]
-            if gain > 0 and bias == -gain:
-                ctrl[index] = model.actuator_gear[index, 0] * qpos[model.jnt_qposadr[joint]]
-                if model.actuator_ctrllimited[index]:
-                    ctrl[index] = np.clip(ctrl[index], *model.actuator_ctrlrange[index])
-    return ctrl
+        if not on_joint or mujoco.mjtJoint(model.jnt_type[joint]) not in _JOINTS:
+            continue
+        gain, bias = model.actuator_gainprm[index, 0], model.actuator_biasprm[index, 1]
+        target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
+        controls, state = _controls(model, index), _activations(model, index)
+        dynamics = model.actuator_dyntype[index]
+        if model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_PID:
+            if not int(model.actuator_ctrlspec[index]) & mujoco.mjtCtrlInput.mjINPUT_POS:
+                continue
+            ctrl[controls.start] = target = _limit(model, controls.start, target)  # the position is the first input
+            if dynamics == mujoco.mjtDyn.mjDYN_PID and model.actuator_dynprm[index, _SLEW] > 0:
+                act[state.start] = target
+        elif gain > 0 and bias == -gain:
+            if dynamics == mujoco.mjtDyn.mjDYN_INTEGRATOR:  # the control is a velocity
+                limits = model.actuator_actrange[index] if model.actuator_actlimited[index] else (-np.inf, np.inf)
+                act[state] = np.clip(target, *limits)
+            else:
+                ctrl[controls] = target = _limit(model, controls.start, target)
+                act[state] = target  # of a filter
+    return ctrl, act
+
+
+def _limit(model: Any, control: int, value: float) -> float:
+    """Return a control within its range, if it has one."""
+    return float(np.clip(value, *model.actuator_ctrlrange[control])) if model.actuator_ctrllimited[control] else value

@@ -1,0 +1,152 @@
+"""A controller that knows only the exported metadata gives MuJoCo's torques, or is told that it cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+
+from mjtrain.config import ActionTerm, EnvConfig, KeyframeConfig, RobotConfig
+from mjtrain.evaluation.export.metadata import describe_actions
+from mjtrain.sim.robots.robot import describe_actuators
+from support.envs import make_env
+
+LINEAR = {
+    "position": '<position kp="20" kv="2"/>',
+    "position with gear": '<position kp="20" kv="2" gear="3"/>',
+    "position with dampratio": '<position kp="20" dampratio="1" gear="-2"/>',
+    "position with ranges": '<position kp="20" kv="2" gear="-3" ctrlrange="-.2 .2" forcerange="-1 5"/>',
+    "velocity": '<velocity kv="4"/>',
+    "velocity with gear": '<velocity kv="4" gear="0.5"/>',
+    "motor": '<motor gear="7"/>',
+    "motor with range": '<motor gear="7" forcerange="-.1 .1"/>',
+    "general": '<general biastype="affine" gainprm="40" biasprm="1 -20 -1" gear="2"/>',
+    "general without bias": '<general gainprm="40" biasprm="1 -20 -1" gear="2"/>',
+    "general with constant gain": '<general gaintype="affine" gainprm="3" biastype="affine" biasprm="1 -2 -3"/>',
+    "pid": '<pid kp="5" kv="1" gear="3"/>',
+    "pid with three inputs": '<pid kp="5" kv="1" gear="3" input="pos vel ff" forcerange="-3 3"/>',
+    "pid with feedforward": '<pid kp="5" kv="1" input="ff"/>',
+    "adds damping": '<position kp="20" kv="2" damping="3" armature=".1"/>',
+    "in the parent": '<motor gear="7" jointinparent="j"/>',
+}
+OTHERS = {
+    "damper": ('<damper kv="3" ctrlrange="0 1"/>', "its gain depends on position or velocity"),
+    "general with gain": ('<general gaintype="affine" gainprm="2 3 4"/>', "its gain depends on position or velocity"),
+    "cylinder": ('<cylinder area="2" timeconst=".1"/>', "it filters its control"),
+    "position with filter": ('<position kp="20" timeconst=".1"/>', "it filters its control"),
+    "muscle": ('<muscle lengthrange="-1 1"/>', "it is a muscle"),
+    "intvelocity": ('<intvelocity kp="5" kv="1" actrange="-3 3"/>', "it integrates its control"),
+    "pid with integral": ('<pid kp="5" kv="1" ki="2"/>', "it has an integral or a limit of slew"),
+    "pid with slew": ('<pid kp="5" kv="1" slewmax="2"/>', "it has an integral or a limit of slew"),
+    "dcmotor": ('<dcmotor motorconst="0.1" resistance="1"/>', "it is a DC motor"),
+    "fixed tendon": ('<position tendon="fixed" kp="20"/>', "it drives a tendon, not a joint"),
+    "spatial tendon": ('<motor tendon="spatial"/>', "it drives a tendon, not a joint"),
+    "site": ('<motor site="tip" gear="0 0 1 0 0 0"/>', "it drives a site, not a joint"),
+    "body": ('<adhesion body="arm" gain="3" ctrlrange="0 1"/>', "it drives a body, not a joint"),
+    "slidercrank": (
+        '<motor cranksite="tip" slidersite="base" cranklength="1"/>',
+        "it drives a slidercrank, not a joint",
+    ),
+    "ball": ('<motor joint="ball" gear="1 0 0"/>', "it drives a ball joint"),
+    "free": ('<motor joint="free" gear="0 0 1 0 0 0"/>', "it drives a free joint"),
+    "disabled": ('<motor group="3"/>', "the model disables it"),
+    "gravity compensation": ('<motor joint="floating"/>', "its joint adds gravity compensation"),
+}
+TARGETS = ("joint=", "jointinparent=", "tendon=", "site=", "body=")
+
+
+def model_file(folder: Path, *actuators: str) -> Path:
+    """Write a robot with these actuators, on joint j where they do not say, under names a0, a1, ..."""
+    named = [
+        text.replace(" ", f' name="a{index}" ' + ("" if any(word in text for word in TARGETS) else 'joint="j" '), 1)
+        for index, text in enumerate(actuators)
+    ]
+    path = folder / "robot.xml"
+    path.write_text(
+        f"""<mujoco>
+          <compiler angle="radian"/>
+          <option actuatorgroupdisable="3"/>
+          <default><joint armature="0.1"/></default>
+          <worldbody>
+            <site name="base"/>
+            <body name="arm"><joint name="j" axis="0 1 0" actuatorfrcrange="-40 40"/><geom size=".1" mass="1"/>
+              <site name="tip" pos=".3 0 .1"/></body>
+            <body pos="1 0 0"><joint name="ball" type="ball"/><geom size=".1" mass="1"/></body>
+            <body pos="2 0 0"><freejoint name="free"/><geom size=".1" mass="1"/></body>
+            <body pos="3 0 0" gravcomp="1"><joint name="floating" actuatorgravcomp="true" axis="0 1 0"/>
+              <geom size=".1" mass="1" pos=".2 0 0"/></body>
+          </worldbody>
+          <tendon><fixed name="fixed"><joint joint="j" coef="2"/></fixed>
+            <spatial name="spatial"><site site="base"/><site site="tip"/></spatial></tendon>
+          <actuator>{"".join(named)}</actuator>
+        </mujoco>"""
+    )
+    return path
+
+
+def task(robot: RobotConfig, action: ActionTerm | None = None) -> EnvConfig:
+    terms = {"observations": {}, "rewards": {}, "terminations": {}, "actions": {"all": action or ActionTerm()}}
+    return EnvConfig(robot=robot, decimation=1, episode_length_s=1.0, **terms)
+
+
+def torque_of(rows: dict[str, dict[str, Any]], ctrl: dict[str, float], position: float, velocity: float) -> float:
+    """The formula of docs/deploy-a-policy.md for one joint; rows and controls by the name of the control."""
+    total = 0.0
+    for actuator in dict.fromkeys(name.partition(":")[0] for name in rows):
+        own = {name: row for name, row in rows.items() if name.partition(":")[0] == actuator}
+        row = next(iter(own.values()))
+        assert row["formula"] == "linear"
+        driven = sum(
+            each["gain"] * np.clip(ctrl[name], *(each["control_range"] or (-np.inf, np.inf)))
+            for name, each in own.items()
+        )
+        torque = driven + row["bias"] - row["kp"] * position - row["kd"] * velocity
+        total += np.clip(torque, *(row["torque_range"] or (-np.inf, np.inf)))
+    return float(np.clip(total, *(row["joint_torque_range"] or (-np.inf, np.inf))))
+
+
+def torque_in_mujoco(path: Path, ctrl: list[float], position: float, velocity: float) -> float:
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    data.joint("j").qpos[0], data.joint("j").qvel[0], data.ctrl[:] = position, velocity, ctrl
+    mujoco.mj_forward(model, data)
+    return float(data.qfrc_actuator[model.joint("j").dofadr[0]])
+
+
+def assert_same_torque(path: Path) -> None:
+    rows = describe_actuators(task(RobotConfig(file=str(path))))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        ctrl, (position, velocity) = rng.uniform(-1, 1, len(rows)), rng.uniform(-1, 1, 2)
+        said = torque_of(rows, dict(zip(rows, ctrl, strict=True)), position, velocity)
+        assert said == pytest.approx(torque_in_mujoco(path, ctrl.tolist(), position, velocity), abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_where_the_formula_applies_it_gives_the_torque(kind: str, tmp_path: Path) -> None:
+    assert_same_torque(model_file(tmp_path, LINEAR[kind]))
+
+
+def test_torques_of_several_actuators_add_up_within_the_range_of_the_joint(tmp_path: Path) -> None:
+    assert_same_torque(model_file(tmp_path, LINEAR["position with gear"], LINEAR["motor"], LINEAR["pid"]))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_elsewhere_the_metadata_says_so(kind: str, tmp_path: Path) -> None:
+    text, why = OTHERS[kind]
+    rows = describe_actuators(task(RobotConfig(file=str(model_file(tmp_path, LINEAR["motor"], text)))))
+    assert rows.pop("a0")["formula"] == "linear"
+    for row in rows.values():
+        assert (row["formula"], row["why"]) == ("none", why)
+        assert [row[key] for key in ("gain", "bias", "kp", "kd", "torque_range")] == [None] * 5
+
+
+def test_a_control_that_no_action_drives_is_in_the_bias(tmp_path: Path) -> None:
+    path = model_file(tmp_path, LINEAR["pid with three inputs"].replace('forcerange="-3 3"', ""))
+    robot = RobotConfig(file=str(path), keyframes={"home": KeyframeConfig(ctrl={"a0:ff": 0.5})})
+    config = task(robot, ActionTerm(actuators=("a0:(pos|vel)",)))
+    rows = describe_actions(config, make_env(config, num_envs=1))
+    assert [(row["actuator"], row["input"]) for row in rows] == [("a0", "pos"), ("a0", "vel")]
+    said = torque_of({f"a0:{row['input']}": row for row in rows}, {"a0:pos": 0.3, "a0:vel": 0.2}, 0.1, 0.4)
+    assert said == pytest.approx(torque_in_mujoco(path, [0.3, 0.2, 0.5], 0.1, 0.4))
