@@ -235,3 +235,9 @@ def test_functions_of_modules_need_no_line(capfd: pytest.CaptureFixture[str], tm
     assert run.run_dir.parent == tmp_path / "pole"
     assert mjtrain.Run(run.run_dir).task == "pole"
     assert mjtrain.play(run, episodes=2, num_threads=1)["task"] == "pole"
+
+
+@pytest.mark.parametrize(("seed", "message"), [(-1, "at least 0"), (2**63, f"at most {2**63 - 1}")])
+def test_a_seed_beyond_the_range_is_refused(seed: int, message: str) -> None:
+    with pytest.raises(RequestError, match=rf"^seed {seed}: must be {message}$"):
+        mjtrain.make_env("Cartpole-Balance", num_envs=1, seed=seed)

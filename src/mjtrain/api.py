@@ -18,7 +18,7 @@ from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
-from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.rank import RankContext, check_seed
 from mjtrain.training.open_run import open_run, restart_reporter, saved_iteration
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
@@ -167,6 +167,7 @@ def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_thr
     if size < 1:
         raise RequestError(f"num_envs {size}: must be at least 1")
     config = replace(config, run=replace(config.run, num_envs=size))
+    check_seed("seed", seed)
     threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
     return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
 

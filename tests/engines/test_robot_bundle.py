@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import open_robot
 from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 from support.envs import TASKS
 
@@ -115,6 +118,56 @@ def test_folders_in_the_names_of_files_are_stripped_where_the_model_says_so(tmp_
         '<worldbody><geom type="mesh" mesh="link"/></worldbody></mujoco>',
     )
     assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path / "copy")) == []
+
+
+SLOPPY = {
+    "hyphens in a comment": b'<mujoco><!-- a -- b --><worldbody><body><joint/><geom size=".1"/></body></worldbody>'
+    b"</mujoco>",
+    "no space between attributes": b'<mujoco><worldbody><body><joint type="slide"axis="1 0 0"/><geom size=".1"/>'
+    b"</body></worldbody></mujoco>",
+    "bytes of another encoding": b'<?xml version="1.0" encoding="latin-1"?><mujoco><worldbody><body name="k\xf6rper">'
+    b'<joint/><geom name="a&amp;b" size=".1"/></body></worldbody></mujoco>',
+    "bytes that are not UTF-8": b'<mujoco><worldbody><body name="k\xf6rper"><joint/><geom size=".1"/></body>'
+    b"</worldbody></mujoco>",
+    "byte order mark and CRLF": '\ufeff<mujoco>\r\n<worldbody>\r\n<body name="körper"><joint/><geom size=".1"/></body>'
+    "</worldbody></mujoco>\r\n".encode(),
+    "text after the end": b'<mujoco><worldbody><body><joint/><geom size=".1"/></body></worldbody></mujoco> <more/>',
+}
+
+
+@pytest.mark.parametrize("what", SLOPPY)
+def test_xml_that_only_mujoco_reads_is_copied_too(what: str, tmp_path: Path) -> None:
+    robot = tmp_path / "robot.xml"
+    robot.write_bytes(SLOPPY[what])
+    bundle = bundle_robot(robot)
+    copy = write_bundle(bundle, tmp_path / "copy")
+    assert differing_fields(robot, copy) == []
+    assert bundle_robot(copy) == bundle
+
+
+LOOPS = {
+    "includes itself": ({"a.xml": '<mujoco><include file="a.xml"/></mujoco>'}, "a.xml -> a.xml"),
+    "includes itself by another": (
+        {"a.xml": '<mujoco><include file="b.xml"/></mujoco>', "b.xml": '<mujoco><include file="a.xml"/></mujoco>'},
+        "a.xml -> b.xml -> a.xml",
+    ),
+    "attaches itself": (
+        {"a.xml": '<mujoco><asset><model name="m" file="sub/b.xml"/></asset></mujoco>',
+         "sub/b.xml": '<mujoco><asset><model name="m" file="../a.xml"/></asset></mujoco>'},
+        "a.xml -> b.xml -> a.xml",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LOOPS)
+def test_a_file_that_leads_back_to_itself_is_one_line(what: str, tmp_path: Path) -> None:
+    files, chain = LOOPS[what]
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    with pytest.raises(RobotBundleError, match=f"the file includes or attaches itself: {chain}"):
+        bundle_robot(tmp_path / "a.xml")
+    with pytest.raises(RequestError, match=rf"^--env\.robot .*a\.xml: the file includes or attaches itself: {chain}$"):
+        open_robot(RobotConfig(file=str(tmp_path / "a.xml")))
 
 
 def test_every_change_shows(tmp_path: Path) -> None:

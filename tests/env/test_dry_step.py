@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mjtrain.config import (
+    ActionTerm,
     CommandTerm,
     CurriculumTerm,
     EnvConfig,
@@ -232,3 +233,8 @@ def test_a_term_that_is_wrong_is_named_before_what_follows_from_it() -> None:
     message = r"^--env.observations.image.front: there is no camera frnt in EnvConfig.cameras; there is front$"
     with pytest.raises(RequestError, match=message):
         check_task(replace(vision, observations={**vision.observations, "image": {"front": term}}))
+
+
+def test_an_action_term_without_actuators_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"--env\.actions\.all\.actuators: is empty; give patterns of actuators"):
+        check_task(replace(CARTPOLE, actions={"all": ActionTerm(actuators=())}))

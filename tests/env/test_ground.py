@@ -1,18 +1,20 @@
 """The generated ground: what terms read of it is what the robot stands on."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import mujoco
 import numpy as np
 import pytest
 import torch
 
-from mjtrain.config import TerrainConfig
+from mjtrain.config import RobotConfig, TerrainConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.ground import Ground
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.height_field import make_height_field
-from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.model import list_grounds, load_model
 from support.envs import ENGINES, make_env
 
 SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
@@ -132,12 +134,35 @@ def test_the_edge_of_the_ground_is_known(model_and_ground: tuple[mujoco.MjModel,
     assert ground.outside(xy, 0.5).tolist() == [False, True, True, True]
 
 
+@pytest.mark.parametrize("kind", ["flat", "generated"])
+def test_a_file_may_have_a_ground_and_its_names(kind: Literal["flat", "generated"], tmp_path: Path) -> None:
+    robot = tmp_path / "robot.xml"
+    robot.write_text(
+        """<mujoco><asset><texture name="ground" type="2d" builtin="checker" width="8" height="8"/>
+        <material name="ground" texture="ground"/><hfield name="ground" nrow="2" ncol="2" size="1 1 1 1"/></asset>
+        <worldbody><geom name="ground" type="plane" size="3 3 .1" material="ground"/>
+        <geom name="wall" type="plane" size="3 3 .1" zaxis="1 0 0"/>
+        <body><joint/><geom size=".1"/></body></worldbody></mujoco>"""
+    )
+    config = replace(
+        load_task("Cartpole-Balance").env,
+        robot=RobotConfig(file=str(robot)),
+        terrain=replace(SMALL, kind=kind, num_levels=1),
+    )
+    model, _ = load_model(config)
+    assert list_grounds(model) == ["ground", "ground_2"]
+    assert model.material("ground_2").texid[mujoco.mjtTextureRole.mjTEXROLE_RGB] == model.texture("ground_2").id
+    if kind == "generated":
+        assert model.geom("ground_2").dataid == model.hfield("ground_2").id
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"kinds": ("rough", "lava")}, r"--env.terrain.kinds lava: choose from rough, "),
         ({"num_levels": 0}, r"--env.terrain.num-levels 0"),
         ({"patch_m": 1.0}, r"--env.terrain.patch-m 1.0"),
+        ({"seed": -1}, r"--env.terrain.seed -1: must be at least 0"),
     ],
 )
 def test_ground_that_cannot_be_is_the_users_error(change: dict, message: str) -> None:

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import EventTerm, NanGuardConfig
+from mjtrain.config import ActionTerm, EventTerm, NanGuardConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.mdp import observation, reward
+from mjtrain.mdp.observations import joint_velocities
+from mjtrain.mdp.rewards import is_alive
 from support.envs import ENGINES, actions_for, make_env
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
@@ -56,6 +59,55 @@ def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str,
     assert env.dump_broken_worlds(tmp_path / "nan", "again") == []
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("speed", "limit", "breaks"),
+    [(2e4, 1e4, True), (5e3, 1e4, False), (1.2e4, 1e10, False), (2e10, 1e12, True)],
+)
+def test_a_huge_state_is_broken_before_it_is_infinite(speed: float, limit: float, breaks: bool, engine: str) -> None:
+    config = replace(load_task("Cartpole-Balance").env, nan_guard=NanGuardConfig(max_velocity=limit), terminations={})
+    env = make_env(config, engine=engine, num_envs=3)
+    env.engine.set_qvel(torch.arange(3) == 1, torch.full_like(env.state.qvel, speed))
+    observations, rewards, terminated, _ = env.step(torch.zeros(3, 1))
+    assert terminated.tolist() == [False, breaks, False]
+    if breaks:
+        assert rewards[1] == 0
+        assert all(seen.abs().max() < 100 for seen in observations.values())
+
+
+STIFF = """<mujoco><option timestep="0.005"/><worldbody><body><joint name="a" axis="0 0 1"/>
+<geom type="capsule" fromto="0 0 0 .3 0 0" size=".03" mass="1"/></body></worldbody>
+<actuator><position name="a" joint="a" kp="20" kv="16"/></actuator></mujoco>"""
+
+
+def test_what_broke_worlds_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "robot.xml").write_text(STIFF)
+    config = replace(
+        load_task("Cartpole-Balance").env,
+        robot=RobotConfig(file=str(tmp_path / "robot.xml")),
+        actions={"all": ActionTerm()},
+        observations={"actor": {"v": observation(joint_velocities, joints=("a",))}},
+        rewards={"alive": reward(is_alive, 1.0)},
+        terminations={},
+        events={},
+    )
+    env = make_env(config, num_envs=2)
+    for _ in range(100):
+        seen, _, terminated, _ = env.step(torch.tensor([[1.0], [0.0]]))
+        assert seen["actor"].abs().max() <= 1e4
+        if terminated.any():
+            break
+    assert terminated.tolist() == [True, False]
+    assert env.explain_broken_worlds().startswith("velocities grew over several env steps: shorten --env.robot.timest")
+    env.dump_broken_worlds(tmp_path, "grown")
+    env.step(torch.tensor([[0.0], [torch.nan]]))
+    assert env.explain_broken_worlds().startswith("controls were not finite: give the action terms a clip")
+    env.dump_broken_worlds(tmp_path, "control")
+    env.engine.set_qvel(torch.tensor([True, False]), torch.full((2, 1), torch.nan))
+    env.step(torch.zeros(2, 1))
+    assert env.explain_broken_worlds().startswith("look for bodies that start inside each other")
+
+
 def test_a_dump_holds_the_last_seconds_only(tmp_path: Path) -> None:
     config = replace(load_task("Cartpole-Balance").env, nan_guard=NanGuardConfig(history_s=0.2, max_dumps=2))
     env = make_env(config)
@@ -89,7 +141,9 @@ def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> N
     task = load_task("Cartpole-Balance")
     breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})
     env = replace(task.env, events={**task.env.events, "break": breaks})
-    with pytest.raises(FloatingPointError, match=r"worlds of 64 stopped being finite in iteration 1, more than"):
+    with pytest.raises(
+        FloatingPointError, match=r"worlds of 64 diverged in iteration 1, more than .* events that write NaN"
+    ):
         mjtrain.train(
             replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
         )

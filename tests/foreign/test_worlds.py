@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import mjtrain
@@ -14,7 +15,7 @@ from mjtrain.config import GymnasiumConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv
 from mjtrain.env.external.make import make_foreign_env
-from mjtrain.learning.divergence import find_broken_terms
+from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.external import check_agent, check_before_training
 from support.point_mass import LIMIT, PointMass
@@ -219,6 +220,56 @@ def test_an_agent_must_read_what_there_is() -> None:
         RequestError, match=r"--agent.obs-groups.actor observation: the environment observes policy, critic"
     ):
         check_agent(env, task.agent, 3)
+
+
+class Edges(gymnasium.Env):
+    """Takes actions of its space only."""
+
+    observation_space = Box(-1.0, 1.0, (1,))
+
+    def __init__(self, space: Box) -> None:
+        self.action_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        return np.zeros(1, np.float32), float(action.sum()), False, False, {}
+
+
+def edges(num_envs: int, device: str, seed: int, *, low: list[float], high: list[float], whole: bool) -> VectorEnv:
+    space = Box(np.array(low), np.array(high), dtype=np.int64 if whole else np.float32)  # pyright: ignore
+    return SyncVectorEnv([lambda: Edges(space)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "whole", "action", "sent"),
+    [
+        ([-np.inf, -5.0], [1.0, np.inf], False, [3.0, -9.0], [1.0, -5.0]),
+        ([-np.inf, -5.0], [1.0, np.inf], False, [-3.0, 9.0], [-3.0, 9.0]),
+        ([2.0, -np.inf], [np.inf, -2.0], False, [0.5, -0.5], [2.5, -2.5]),
+        ([0.0, -np.inf], [4.0, np.inf], False, [0.0, 7.0], [2.0, 7.0]),
+        ([-0.1], [0.3], False, [9.0], [0.3]),
+        ([0, -3], [10, 3], True, [0.3, -9.0], [6, -3]),
+    ],
+)
+def test_actions_stay_within_the_bounds(low: list, high: list, whole: bool, action: list, sent: list) -> None:
+    config = VecEnvConfig(make=edges, kwargs={"low": low, "high": high, "whole": whole})
+    env = make(config, num_envs=2)
+    _, rewards, _, _ = env.step(torch.tensor([action, action]))
+    assert rewards.tolist() == pytest.approx([sum(sent)] * 2)
+
+
+def test_very_large_observations_are_named() -> None:
+    env = make(VecEnvConfig(make=point_mass))
+    rollout = {name: torch.zeros(5, *seen.shape) for name, seen in env.observe().items()}
+    assert find_large_terms(env, rollout) == []
+    rollout["critic"][2, 1, 3] = -1e20
+    assert find_large_terms(env, rollout) == ["--env.observations.critic (1e+20)"]
+    losses = {"value": float("nan")}
+    with pytest.raises(FloatingPointError, match=r"iteration 3: --env\.observations\.critic \(1e\+20\) is too large"):
+        check_losses(losses, 3, lambda: [], lambda: find_large_terms(env, rollout))
 
 
 def test_observations_that_are_not_finite_are_named() -> None:

@@ -100,6 +100,8 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("workers on the default GPU", {}, {"num_workers": 2}, 1, ["--num-workers 2", "--gpu-ids None"]),
     ("workers with GPUs that are not there", {}, {"gpu_ids": "all", "num_workers": 2}, 0, ["--num-workers 2"]),
     ("no thread", {}, {"gpu_ids": None, "num_threads": 0}, 0, ["--num-threads 0", "at least 1"]),
+    ("a seed without room for the ranks", {}, {"gpu_ids": None, "num_workers": 3, "seed": 2**63 - 2}, 0, [f"--seed {2**63 - 2}: must be at most {2**63 - 3}"]),
+    ("a seed beyond torch", {}, {"gpu_ids": None, "seed": 2**64}, 0, [f"--seed {2**64}: must be at most {2**63 - 1}"]),
     ("a negative seed", {}, {"gpu_ids": None, "seed": -3}, 0, ["--seed -3", "at least 0"]),
     ("no patience", {}, {"heartbeat_timeout_s": 0.0}, 0, ["--heartbeat-timeout-s 0", "more than 0"]),
     ("no floor", {}, {"heartbeat_floor_s": 0.0}, 0, ["--heartbeat-floor-s 0", "more than 0"]),

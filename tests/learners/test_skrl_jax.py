@@ -21,6 +21,7 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import TrainResult, make_env
 from mjtrain_learners.mlp_library import ACTIVATIONS
 from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
+from mjtrain_learners.skrl_on_jax.start import start_skrl
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -204,3 +205,14 @@ def test_what_has_no_counterpart_is_one_line(
 def test_a_gpu_that_jax_cannot_use_is_refused() -> None:
     with pytest.raises(RequestError, match=r'--learner skrl_jax: JAX has no CUDA here; pip install "jax\[cuda13\]"'):
         LIBRARY.check(small_config(), 1, "cuda:0")
+
+
+def test_a_large_seed_makes_a_key_of_its_own() -> None:
+    import skrl
+
+    keys = []
+    for seed in (2**32, 2**32 + 1, 0):
+        start_skrl(RankContext(seed=seed))
+        keys.append(skrl.config.jax.key.tolist())
+    assert len({tuple(key) for key in keys}) == 3
+    assert keys[-1] == [0, 0]

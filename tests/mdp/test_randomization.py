@@ -11,10 +11,13 @@ import torch
 
 from mjtrain.config import EnvConfig, EventTerm
 from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
 from mjtrain.mdp import randomization
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.training.preflight.dry_step import check_task
 from support.envs import ENGINES, NUM_ENVS, make_env
 
 # func, its parameters, and the fields it changes with the bounds of value / nominal, or of value - nominal
@@ -146,3 +149,43 @@ def test_an_unknown_part_is_the_users_error() -> None:
     event = replace(config.events["mass"], params={"bodies": ("tail",), "factor": (1.0, 1.0)})
     with pytest.raises(RequestError, match=r"body tail \(for events.mass\); it has trunk, "):
         make_env(replace(config, events={"mass": event}))
+
+
+@pytest.mark.parametrize(
+    ("term", "params", "message"),
+    [
+        (
+            randomization.mass,
+            {"bodies": (".*",), "factor": (-0.2, 1.0)},
+            r"factor \(-0.2, 1\): both bounds must be above 0",
+        ),
+        (
+            randomization.inertia,
+            {"bodies": (".*",), "factor": (0.0, 1.0)},
+            r"factor \(0, 1\): both bounds must be above 0",
+        ),
+        (
+            randomization.damping,
+            {"joints": ("FL_hip",), "factor": (-1, 1)},
+            r"factor \(-1, 1\): both bounds must not be n",
+        ),
+    ],
+)
+def test_bounds_that_are_not_physical_are_refused(term: Callable[..., None], params: dict, message: str) -> None:
+    config = load_task("Quadruped-Velocity-Flat").env
+    event = EventTerm(func=term, mode="reset", params=params)
+    with pytest.raises(RequestError, match=rf"^--env\.events\.change: {message}"):
+        check_task(replace(config, events={"change": event}))
+
+
+def lighten(env: Env, worlds: Worlds) -> None:
+    env.engine.expand("body_mass")[0] = -1.0
+    env.engine.refresh_model(worlds.mask)
+
+
+def test_an_event_that_makes_a_mass_negative_is_named() -> None:
+    config = load_task("Cartpole-Balance").env
+    event = EventTerm(func=lighten, mode="reset")
+    with pytest.raises(ValueError, match="body_mass is negative in some worlds") as caught:
+        make_env(replace(config, events={"lighter": event}))
+    assert caught.value.__notes__ == ["this happened in the term --env.events.lighter"]

@@ -255,10 +255,18 @@ class TerrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NanGuardConfig:
-    """Handling of worlds whose state stops being finite: they are reset and counted as nan_resets."""
+    """Handling of worlds that diverge: they are reset, counted as nan_resets, and their reward is 0.
+
+    These are worlds that MuJoCo calls bad (NaN, or more than 1e10 in a position, velocity or acceleration), in which it
+    raises an error, or with a velocity above `max_velocity`.
+    """
 
     max_fraction: float = 0.1
     """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
+
+    max_velocity: float = 1e4
+    """Largest velocity of a joint in a valid state, in rad/s or m/s. A world that diverges exceeds it many env steps
+    before MuJoCo calls it bad, and what it returns until then would spoil normalisers and losses."""
 
     history_s: float = 2.0
     """Time before the failure that is written to {run}/nan, in seconds."""

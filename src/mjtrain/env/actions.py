@@ -32,6 +32,8 @@ class Actions:
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         for name, term in terms.items():
             check_delay(f"--env.actions.{name}.delay", term.delay)
+            if not term.actuators:
+                raise RequestError(f"--env.actions.{name}.actuators: is empty; give patterns of actuators")
             parts = [
                 layout.controls[hit] for hit in match_names(term.actuators, layout.controls, "actuator with a control")
             ]

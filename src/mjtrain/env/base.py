@@ -94,6 +94,10 @@ class TaskEnv(Protocol):
         """
         ...
 
+    def explain_broken_worlds(self) -> str:
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
+        ...
+
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write what led to states that were not finite since the last call, if that is known; return the files."""
         ...

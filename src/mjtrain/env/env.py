@@ -107,6 +107,7 @@ class Env:
             levels=self._curriculum.levels,
             successes=tuple(config.successes),
             missed={name: buffer.missed for name, buffer in engine.buffers.items()},
+            warned=engine.warnings,
         )
         """Sums over finished episodes, and returns of the running ones."""
         self._seen = self._start()
@@ -126,7 +127,7 @@ class Env:
         self.engine.step(self._actions.apply(action), self.config.decimation)
         self.episode_step += 1
         self._update_contact_times()
-        broken = self._nan_guard.check(self.state)
+        broken = self._nan_guard.check(self.state, self.engine.failed)
         terminated, truncated, causes = self._terminations.compute(self)
         terminated, truncated = terminated | broken, truncated & ~broken
         done = terminated | truncated
@@ -211,6 +212,10 @@ class Env:
         self._memory.load_state_dict(state.get("memory", {}))
         self.cameras.load_state_dict(state.get("cameras", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
+
+    def explain_broken_worlds(self) -> str:
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
+        return f"MuJoCo raised {self.engine.failure}" if self.engine.failure else self._nan_guard.explain()
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""

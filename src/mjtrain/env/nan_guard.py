@@ -1,4 +1,4 @@
-"""Detects worlds whose state is no longer finite, and dumps their last seconds."""
+"""Detects worlds whose state is no longer valid, and dumps their last seconds."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,15 @@ import torch
 
 from mjtrain.config import NanGuardConfig
 from mjtrain.env.core import EnvCore
-from mjtrain.sim.engines.base import State
+from mjtrain.sim.engines.base import MAX_VALUE, State
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
+_GROWS = 100.0
+"""A world whose velocities were larger than this in the env step before it broke has diverged over several steps."""
 
 
 class NanGuard:
-    """Finds worlds whose state is not finite, and records the last seconds of every world for dumps."""
+    """Finds worlds whose state is not valid, and records the last seconds of every world for dumps."""
 
     def __init__(self, config: NanGuardConfig, core: EnvCore, robot: str) -> None:
         """Prepare to record.
@@ -30,20 +32,24 @@ class NanGuard:
         self._num_steps = max(1, round(config.history_s / core.step_dt))
         tensors = [getattr(core.state, field) for field in _FIELDS]
         self._widths = [tensor.shape[1] for tensor in tensors]
+        limits = [MAX_VALUE] * self._widths[0] + [min(config.max_velocity, MAX_VALUE)] * self._widths[1]
+        self._limits = torch.tensor(limits, device=core.device)
         self._device = core.device
         self._ring = torch.zeros(0)
         self._shape = (core.num_envs, sum(self._widths))
         self._step = torch.zeros((), dtype=torch.long, device=core.device)
         self._broke_at = torch.full((core.num_envs,), -1, dtype=torch.long, device=core.device)
 
-    def check(self, state: State) -> torch.Tensor:
+    def check(self, state: State, failed: torch.Tensor) -> torch.Tensor:
         """Record an env step.
 
         Args:
             state: The worlds after it.
+            failed: Those that the engine could not compute; see `Engine.failed`.
 
         Returns:
-            Which worlds are not finite, their sensors included. Boolean, shape (num_envs,).
+            Which worlds are broken: MuJoCo calls them bad, a velocity is too large, or something of theirs is not
+            finite, sensors included. Boolean, shape (num_envs,).
         """
         if not self._ring.numel():
             # Twice the time: what a dump needs must still be there at the end of an iteration.
@@ -51,16 +57,37 @@ class NanGuard:
         row = torch.cat([getattr(state, field) for field in _FIELDS], dim=1)
         self._ring.index_copy_(0, (self._step % self._ring.shape[0]).view(1), row[None])
         # A sum is finite only if all of its terms are.
-        broken = ~(row.sum(dim=1) + state.sensordata.sum(dim=1)).isfinite()
+        broken = ~(row.sum(dim=1) + state.sensordata.sum(dim=1)).isfinite() | failed
+        broken |= (row[:, : len(self._limits)].abs() > self._limits).any(dim=1)
         self._broke_at.copy_(torch.where(broken & (self._broke_at < 0), self._step, self._broke_at))
         self._step += 1
         return broken
+
+    def explain(self) -> str:
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
+        events = "; if an event changes gains, damping, masses or armature, narrow its bounds"
+        for world, step in enumerate(self._broke_at.tolist()):
+            if step < 0:
+                continue
+            rows = self._ring[[(step - 1) % self._ring.shape[0], step % self._ring.shape[0]], world].cpu()
+            (before, now), width = rows, sum(self._widths[:2])
+            ctrl = now[len(now) - self._widths[3] :]
+            if not (ctrl.abs() <= MAX_VALUE).all():
+                return (
+                    "controls were not finite: give the action terms a clip, and look for observations without bounds"
+                )
+            if step and before[self._widths[0] : width].abs().max() > _GROWS:
+                return (
+                    "velocities grew over several env steps: shorten --env.robot.timestep, use the integrator "
+                    f"implicitfast, or lower the gains of the actuators{events}"
+                )
+        return f"look for bodies that start inside each other, for events that write NaN, and for masses near 0{events}"
 
     def dump(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
 
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
-        after each env step, of which the last one is not finite; step_dt in seconds; world; robot, the name of its MJCF
+        after each env step, of which the last one is broken; step_dt in seconds; world; robot, the name of its MJCF
         file, which the run has a copy of.
 
         Args:
@@ -96,8 +123,8 @@ class NanGuard:
         return files
 
 
-def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
-    """Fail if too many worlds of the whole job broke in one iteration.
+def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, cause: str) -> None:
+    """Fail if too many worlds of the whole job broke in one iteration; `cause` is what `NanGuard.explain` said.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.
@@ -105,7 +132,7 @@ def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
     broken, worlds = metrics["nan_resets"], metrics["num_envs_total"]
     if broken > config.max_fraction * worlds:
         raise FloatingPointError(
-            f"{broken} worlds of {worlds} stopped being finite in iteration {metrics['iteration']}, more than "
-            f"--env.nan-guard.max-fraction {config.max_fraction}: look at the folder nan of the run, and for actions "
-            "without bounds, too long a physics step, or bodies that start inside each other"
+            f"{broken} worlds of {worlds} diverged in iteration {metrics['iteration']}, more than "
+            f"--env.nan-guard.max-fraction {config.max_fraction}: {cause}. The folder nan of the run has their last "
+            "seconds"
         )

@@ -22,6 +22,7 @@ class EpisodeStatistics:
         levels: dict[str, torch.Tensor] | None = None,
         successes: tuple[str, ...] = (),
         missed: Mapping[str, torch.Tensor] | None = None,
+        warned: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         """Start at zero.
 
@@ -33,12 +34,14 @@ class EpisodeStatistics:
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
             successes: Names of the success terms.
             missed: Worlds for which a buffer of the engine had no room, live, by the buffer; see `Buffer.missed`.
+            warned: Worlds in which the engine warned, live, by the warning; see `Engine.warnings`.
         """
         self._rewards = rewards
         self._terminations = terminations
         self._levels = levels or {}
         self._successes = successes
         self._missed = missed or {}
+        self._warned = warned or {}
         # Columns of a row: the return of each reward term, then the length in env steps.
         self._running = torch.zeros(num_envs, len(rewards) + 1, device=device)
         self._ones = torch.ones(num_envs, 1, device=device)
@@ -105,10 +108,11 @@ class EpisodeStatistics:
         """Return the totals since the last call, for `summarise`. Shape (num_totals,), float64."""
         levels = [level.sum(dtype=torch.float64) for level in self._levels.values()]
         missed = [(worlds != 0).sum(dtype=torch.float64) for worlds in self._missed.values()]
+        warned = [worlds.sum(dtype=torch.float64).to(self._broken.device) for worlds in self._warned.values()]
         worlds = torch.full_like(self._broken, self._running.shape[0])
-        totals = torch.cat([self._totals, torch.stack([*levels, *missed, worlds, self._broken])])
-        for buffer in self._missed.values():
-            buffer.zero_()
+        totals = torch.cat([self._totals, torch.stack([*levels, *missed, *warned, worlds, self._broken])])
+        for noted in (*self._missed.values(), *self._warned.values()):
+            noted.zero_()
         self._totals.zero_()
         self._broken.zero_()
         return totals
@@ -118,18 +122,21 @@ class EpisodeStatistics:
 
         Returns:
             nan_resets, worlds that broke; overflow/NAME, worlds for which the engine's buffer of that name had no room;
+            warning/NAME, worlds in which MuJoCo gave that warning, if there are any;
             curriculum/NAME, mean level over all worlds; and if an episode finished,
             mean_reward (return of an episode), mean_episode_length (env steps), reward/NAME (the term's part of the
             return), termination/NAME (fraction of episodes in which the term was true) and success/NAME (the mean of
             what the term measured).
         """
-        num_levels, num_missed = len(self._levels), len(self._missed)
+        num_levels, num_missed, num_warned = len(self._levels), len(self._missed), len(self._warned)
         *totals, worlds, broken = totals
+        totals, warned = totals[: len(totals) - num_warned], totals[len(totals) - num_warned :]
         totals, missed = totals[: len(totals) - num_missed], totals[len(totals) - num_missed :]
         levels = totals[len(totals) - num_levels :]
         means = {
             "nan_resets": round(broken),
             **{f"overflow/{name}": round(count) for name, count in zip(self._missed, missed, strict=True)},
+            **{f"warning/{name}": round(count) for name, count in zip(self._warned, warned, strict=True) if count},
             **{f"curriculum/{name}": level / worlds for name, level in zip(self._levels, levels, strict=True)},
         }
         return means | self._summarise_episodes(totals[: len(totals) - num_levels])

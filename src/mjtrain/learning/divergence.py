@@ -9,6 +9,8 @@ from mjtrain.env.base import TaskEnv
 
 _BOUNDS = "look for a reward or an observation without bounds"
 _ADVICE = "lower --agent.algorithm.learning-rate or --agent.algorithm.max-grad-norm"
+_LARGE = 1e6
+"""Observations and rewards above this are more likely the cause than the learning rate."""
 
 
 def find_broken_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> list[str]:
@@ -21,18 +23,32 @@ def find_broken_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) ->
     """
     broken = [f"--env.rewards.{name}" for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
+    return broken + [name for name, largest in _find_largest(env, observations).items() if not math.isfinite(largest)]
+
+
+def find_large_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the observation terms that were finite and so large in a rollout that a network cannot learn from them.
+
+    With their largest absolute value, such as "--env.observations.actor.speed (1e+20)". Arguments as of
+    `find_broken_terms`. Asks the device.
+    """
+    largest = _find_largest(env, observations)
+    return [f"{name} ({value:.0e})" for name, value in largest.items() if _LARGE < value < math.inf]
+
+
+def _find_largest(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the largest absolute value of each observation term in a rollout, NaN where one is."""
+    found = {}
     kept = set(observations.keys())
     for group in env.observe():
         if group not in kept or not observations[group].is_floating_point():
             continue
-        observed = observations[group]
-        finite = observed.movedim(2, 0).flatten(1).isfinite().all(dim=1).tolist()
+        columns = observations[group].movedim(2, 0).flatten(1).abs().amax(dim=1)
         begin = 0
         for name, width in env.observation_widths(group).items():
-            if not all(finite[begin : begin + width]):
-                broken.append(f"--env.observations.{group}.{name}".rstrip("."))
+            found[f"--env.observations.{group}.{name}".rstrip(".")] = float(columns[begin : begin + width].amax())
             begin += width
-    return broken
+    return found
 
 
 def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_terms: Callable[[], list[str]]) -> None:
@@ -49,11 +65,27 @@ def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_term
         raise FloatingPointError(f"{what} are not finite in iteration {iteration}: {_blame(find_terms)}")
 
 
-def check_losses(losses: Mapping[str, float], iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
+def check_losses(
+    losses: Mapping[str, float],
+    iteration: int,
+    find_terms: Callable[[], list[str]],
+    find_large: Callable[[], list[str]],
+) -> None:
+    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`.
+
+    Args:
+        losses: By name.
+        iteration: Number of the iteration, from 1.
+        find_terms: Finds the terms to blame; asked only then.
+        find_large: Finds terms with very large values, to blame otherwise.
+    """
     for name, loss in losses.items():
         if not math.isfinite(loss):
-            advice = _blame(find_terms, otherwise=_ADVICE)
+            large = find_large()
+            otherwise = (
+                f"{', '.join(large)} is too large to learn from: give it a scale or a clip" if large else _ADVICE
+            )
+            advice = _blame(find_terms, otherwise=otherwise)
             raise FloatingPointError(f"the {name} loss is {loss} in iteration {iteration}: {advice}")
 
 

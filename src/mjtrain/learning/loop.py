@@ -11,7 +11,13 @@ import torch
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.catalog import is_same_task
 from mjtrain.learning.algorithm import Algorithm
-from mjtrain.learning.divergence import check_losses, check_parameters, check_rollout, find_broken_terms
+from mjtrain.learning.divergence import (
+    check_losses,
+    check_parameters,
+    check_rollout,
+    find_broken_terms,
+    find_large_terms,
+)
 from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
@@ -99,7 +105,7 @@ class TrainingLoop:
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1
             self.env_steps_total += self.env_steps_per_iteration
-            check_losses(losses, self.iteration, self._find_broken_terms)
+            check_losses(losses, self.iteration, self._find_broken_terms, self._find_large_terms)
             check_parameters(algorithm.parameters(), self.iteration)
             metrics = {
                 "iteration": self.iteration,
@@ -134,6 +140,9 @@ class TrainingLoop:
 
     def _find_broken_terms(self) -> list[str]:
         return find_broken_terms(self._env, self._algorithm.rollout_observations())
+
+    def _find_large_terms(self) -> list[str]:
+        return find_large_terms(self._env, self._algorithm.rollout_observations())
 
     def agree(self, yes: bool) -> bool:
         """Tell whether all ranks say yes; every rank must call it."""

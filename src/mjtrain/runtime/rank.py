@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mjtrain.runtime.errors import RequestError
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankContext:
@@ -46,3 +48,11 @@ class RankContext:
     def is_distributed(self) -> bool:
         """Whether the job has more than one rank."""
         return self.world_size > 1
+
+
+def check_seed(flag: str, seed: int, count: int = 1) -> None:
+    """Raise a RequestError unless this seed and those of the ranks after it, `count` in total, fit into 63 bits."""
+    if seed < 0:
+        raise RequestError(f"{flag} {seed}: must be at least 0")
+    if seed > 2**63 - count:
+        raise RequestError(f"{flag} {seed}: must be at most {2**63 - count}")

@@ -163,6 +163,11 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
         if problems:
             raise RequestError.of(problems)
+        if size.own_grounds:
+            notices += (
+                f"--env.terrain.kind {config.env.terrain.kind}: adds a ground beside that of the robot's file "
+                f"({', '.join(size.own_grounds)}); give --env.terrain.kind robot, or a file without a ground",
+            )
         memory = find_memory_need(config, size, _find_available_memory(plan))
         check_memory(memory, config, plan.world_size)
         _check_memory_of_fewest(config, size, plan)

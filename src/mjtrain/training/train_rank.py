@@ -60,6 +60,10 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     config, resized = fit_to_ranks(config, context.world_size, context.device)
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
+        if isinstance(config.env, EnvConfig):
+            from mjtrain.sim.robots.model import log_warnings
+
+            log_warnings(file=False, console=False)  # they are metrics, and a line each
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)

@@ -88,7 +88,10 @@ def _start_skrl(context: RankContext) -> None:
     np.random.set_state(random_state)
     skrl.logger.setLevel(logging.WARNING)
     skrl.config.jax.device = device
-    skrl.config.jax.key = context.seed
+    seed = context.seed
+    if seed >= 2**32:  # a key is made of 32 bits
+        seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    skrl.config.jax.key = seed
 
 
 @contextmanager

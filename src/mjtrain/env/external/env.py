@@ -126,6 +126,10 @@ class ForeignEnv:
         """
         raise ValueError(f"{self._label} does not tell its state, so no checkpoint has it")
 
+    def explain_broken_worlds(self) -> str:
+        """Nothing, as no worlds are found to be broken."""
+        return ""
+
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:  # noqa: ARG002
         """Write nothing."""
         return []

@@ -40,7 +40,8 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 class GymnasiumWorlds:
     """Steps a vector environment: `foreign.env.ForeignWorlds`.
 
-    Actions in [-1, 1] are mapped onto the bounds of the action space, where it has bounds.
+    Actions in [-1, 1] are mapped onto the bounds of the action space where it has two of them, and clipped to a single
+    one.
     """
 
     def __init__(self, envs: VectorEnv, seed: int, device: str, label: str) -> None:
@@ -67,8 +68,12 @@ class GymnasiumWorlds:
         actions = envs.single_action_space
         assert isinstance(actions, Box)
         self.num_actions = int(np.prod(actions.shape))
-        low, high = (torch.as_tensor(bound.reshape(-1), device=self.device) for bound in (actions.low, actions.high))
-        self._bounds = (low, high) if bool((low.isfinite() & high.isfinite()).all()) else None
+        self._is_whole = np.issubdtype(actions.dtype, np.integer)
+        bounds = (actions.low, actions.high)
+        low, high = (torch.as_tensor(bound.reshape(-1), device=self.device) + 0.0 for bound in bounds)
+        self._bounds = (low, high) if bool((low.isfinite() | high.isfinite()).any()) else None
+        self._has_both = low.isfinite() & high.isfinite()
+        self._nearest_to_0 = torch.zeros_like(low).clamp(low, high)
 
     def _check_spaces(self) -> None:
         space, actions = self._envs.single_observation_space, self._envs.single_action_space
@@ -99,8 +104,12 @@ class GymnasiumWorlds:
         """Step; see `ForeignWorlds.step`."""
         if self._bounds is not None:
             low, high = self._bounds
-            action = low + (action.clamp(-1.0, 1.0) + 1.0) / 2.0 * (high - low)
-        observations, *results, _ = self._envs.step(action.detach().cpu().numpy())
+            scaled = low + (action.clamp(-1.0, 1.0) + 1.0) / 2.0 * (high - low)
+            action = torch.where(self._has_both, scaled, self._nearest_to_0 + action).clamp(low, high)
+        array = action.detach().cpu().numpy()
+        if self._is_whole:
+            array = np.rint(array).astype(self._envs.single_action_space.dtype)
+        observations, *results, _ = self._envs.step(array)
         rewards = self._tensor(results[0], torch.float32)
         terminated, truncated = (self._tensor(result, torch.bool) for result in results[1:])
         done = terminated | truncated

@@ -1,4 +1,4 @@
-"""Replay NaN dumps: the last seconds of a world whose state stopped being finite."""
+"""Replay NaN dumps: the last seconds of a world that diverged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.playing.viewer_session import Actions, Clock
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
@@ -16,7 +17,7 @@ _FIELDS = ("qpos", "qvel", "act", "ctrl")
 
 @dataclass(frozen=True, kw_only=True)
 class Dump:
-    """A file of `env.nan_guard`: one row per env step; the last rows are not finite."""
+    """A file of `env.nan_guard`: one row per env step; the last one is that in which the world broke."""
 
     path: Path
     qpos: np.ndarray
@@ -38,8 +39,13 @@ class Dump:
     def num_finite(self) -> int:
         """Number of env steps before the first that is not finite."""
         rows = np.concatenate([self.qpos, self.qvel, self.act, self.ctrl], axis=1)
-        broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        broken = np.flatnonzero(_is_bad(rows).any(axis=1))
         return int(broken[0]) if broken.size else len(rows)
+
+
+def _is_bad(values: np.ndarray) -> np.ndarray:
+    """Tell which values MuJoCo would call bad."""
+    return ~(np.abs(values) <= MAX_VALUE)
 
 
 def load_dump(path: Path) -> Dump:
@@ -81,13 +87,11 @@ def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
         broken = dump.num_finite
         for name in _FIELDS:
             row = getattr(dump, name)[broken]
-            columns = np.flatnonzero(~np.isfinite(row))
+            columns = np.flatnonzero(_is_bad(row))
             if columns.size:
                 joints = {"qpos": kinematics.joint_of_column, "qvel": velocity_joints}.get(name)
                 what = dict.fromkeys(joints[column] for column in columns) if joints else map(str, columns)
                 lines.append(f"not finite then: {name} of {', '.join(what)}")
-        if np.isfinite(np.concatenate([getattr(dump, name)[broken] for name in _FIELDS])).all():
-            lines.append("not finite then: a sensor")
     speeds = np.abs(dump.qvel[: dump.num_finite])
     if speeds.size:
         step, column = np.unravel_index(int(speeds.argmax()), speeds.shape)

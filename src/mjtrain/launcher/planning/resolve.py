@@ -19,6 +19,7 @@ from mjtrain.launcher.planning.placement import (
 from mjtrain.launcher.planning.places import list_places
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import check_seed
 
 
 def resolve_plan(
@@ -53,6 +54,7 @@ def resolve_plan(
         plan = plan_hosts(config, environ, hosts)
     else:
         plan = plan_this_host(config, environ, external, visible, num_cores)
+    check_seed("--seed", config.seed, plan.world_size)
     if not isinstance(external, ExternalRank):
         _check_least(config, plan)
     return replace(plan, faults=_resolve_faults(config, plan))
@@ -113,7 +115,6 @@ def _check_request(config: LaunchConfig) -> None:
     for flag, value, least in (
         ("--num-workers", config.num_workers, 1),
         ("--num-threads", config.num_threads, 1),
-        ("--seed", config.seed, 0),
         ("--max-restarts", config.max_restarts, 0),
         ("--min-ranks", config.min_ranks, 1),
         ("--min-hosts", config.min_hosts, 1),

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from mjtrain.runtime.deferred_imports import defer_import
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.config import EngineName, EnvConfig
@@ -40,19 +41,26 @@ def make_engine(
         num_threads: CPU threads of the native engine, and of the cameras of both.
 
     Raises:
-        RequestError: The MJCF file is missing or is not a valid model.
+        RequestError: The MJCF file is missing, is not a valid model, or is one that MuJoCo cannot step in many worlds.
     """
-    from mjtrain.sim.robots.model import load_model
+    from mjtrain.sim.robots.model import check_flags, load_model, log_warnings
 
     model, height_field = load_model(config)
-    if name == "native" and device != "cpu":
-        from mjtrain.sim.engines.native_on_device import NativeOnDevice
-
-        return NativeOnDevice(model, num_envs, device=device, num_threads=num_threads, height_field=height_field)
+    robot = f"--env.robot {config.robot.label}"
+    check_flags(model, robot)
+    log_warnings(file=False)
     if name == "native":
-        from mjtrain.sim.engines.native import NativeEngine
+        if device == "cpu":
+            from mjtrain.sim.engines.native import NativeEngine
 
-        return NativeEngine(model, num_envs, num_threads=num_threads, height_field=height_field)
+            engine = NativeEngine(model, num_envs, num_threads=num_threads, height_field=height_field)
+        else:
+            from mjtrain.sim.engines.native_on_device import NativeOnDevice
+
+            engine = NativeOnDevice(model, num_envs, device=device, num_threads=num_threads, height_field=height_field)
+        if engine.failure:
+            raise RequestError(f"{robot}: MuJoCo cannot compute its default pose: {engine.failure}")
+        return engine
     from mjtrain.sim.engines.warp import WarpEngine
 
     return WarpEngine(

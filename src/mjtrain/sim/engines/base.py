@@ -10,6 +10,9 @@ import torch
 
 from mjtrain.sim.robots.layout import Layout
 
+MAX_VALUE = 1e10
+"""MuJoCo calls a position, velocity or acceleration bad if it is larger than this (mjMAXVAL), or NaN."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class State:
@@ -87,6 +90,19 @@ class Engine(Protocol):
 
     buffers: Mapping[str, Buffer]
     """Its buffers of a fixed size, by what they hold; empty for an engine without any."""
+
+    failed: torch.Tensor
+    """Worlds that the last step could not compute: an acceleration was bad, or MuJoCo raised an error, in which case
+    the world did not move. Boolean, shape (num_envs,)."""
+
+    @property
+    def failure(self) -> str:
+        """What MuJoCo raised in the last world in which it did, in one line; empty if it never did."""
+        ...
+
+    warnings: Mapping[str, torch.Tensor]
+    """Worlds in which MuJoCo warned since the reader last cleared it, by the name of the warning; on the CPU. Empty for
+    an engine without such warnings. Boolean, shape (num_envs,)."""
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world.

@@ -8,12 +8,16 @@ from typing import Any
 import mujoco
 import numpy as np
 import torch
-from mujoco.batch import Batch
+from mujoco.batch import Batch, SimulationError
 
 from mjtrain.sim.engines.base import Buffer, State, check_engine_state
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import make_layout
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+
+_WARNINGS = ("inertia", "contacts", "constraints", "bad_qpos", "bad_qvel", "bad_qacc", "bad_ctrl")
+"""Those of `mujoco.mjtWarning`, in its order."""
+_BAD_QACC = mujoco.mjtWarning.mjWARN_BADQACC.value
 
 _ROWS = (
     "time",
@@ -76,10 +80,15 @@ class NativeEngine:
         model = copy.copy(model)
         # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        if model.ntree <= 1 and not model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+        if model.ntree <= 1:
             # A single mechanism is one island at most: to look for islands takes time and changes no bit.
             model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._batch = Batch(model, num_envs, num_threads)
+        self.failed = torch.zeros(num_envs, dtype=torch.bool, pin_memory=pin_memory)
+        self.failure = ""
+        self._warned = np.zeros((len(_WARNINGS), num_envs), dtype=bool)
+        self._counted = np.zeros((num_envs, len(_WARNINGS)), dtype=np.int32)
+        self.warnings: Mapping[str, torch.Tensor] = dict(zip(_WARNINGS, torch.from_numpy(self._warned), strict=True))
         self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
@@ -98,7 +107,15 @@ class NativeEngine:
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         self._batch.ctrl[:] = ctrl.numpy()
-        self._batch.step(nstep=num_substeps)
+        failed = self.failed.numpy()
+        failed[:] = False
+        try:
+            self._batch.step(nstep=num_substeps)
+        except SimulationError as error:  # the other worlds have moved
+            failed[error.ids] = True
+            self._note_failure(error)
+        if self._batch.warning.any():
+            failed |= self._note_warnings()[:, _BAD_QACC]
         for mirror, original in self._mirrors:
             mirror[:] = original
 
@@ -112,9 +129,26 @@ class NativeEngine:
         self._batch.ctrl[worlds] = 0.0
         self._batch.qpos[worlds] = qpos.numpy()[worlds]
         self._batch.qvel[worlds] = qvel.numpy()[worlds]
-        self._batch.forward(worlds)
+        self._counted[worlds] = 0  # MuJoCo counts from the reset
+        try:
+            self._batch.forward(worlds)
+        except SimulationError as error:  # the world fails in its next step, too
+            self._note_failure(error)
+        if self._batch.warning.any():
+            self._note_warnings()
         for mirror, original in self._mirrors:
             mirror[worlds] = original[worlds]
+
+    def _note_failure(self, error: SimulationError) -> None:
+        self.failure = " ".join(self._batch.error(int(error.ids[0])).split())
+
+    def _note_warnings(self) -> np.ndarray:
+        """Return which warnings are new since the last call. Boolean, shape (num_envs, num_warnings)."""
+        counts = self._batch.warning[:, : len(_WARNINGS), 1]
+        new = counts > self._counted
+        self._counted[:] = counts
+        self._warned |= new.T
+        return new
 
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
         """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
@@ -133,6 +167,9 @@ class NativeEngine:
     def refresh_model(self, mask: torch.Tensor) -> None:
         """Recompute the constants of the masked worlds; see `Engine.refresh_model`."""
         worlds = np.flatnonzero(mask.numpy())
+        for field in ("body_mass", "body_inertia"):
+            if field in self._expanded and (self._expanded[field].numpy()[worlds] < 0).any():
+                raise ValueError(f"{field} is negative in some worlds; a mass or an inertia must be positive")
         if worlds.size:
             self._batch.set_const(worlds)
 

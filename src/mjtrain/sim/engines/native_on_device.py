@@ -40,6 +40,8 @@ class NativeOnDevice:
         self.layout = make_layout(model, self.device, dtype, height_field)
         self.state = State(**{name: here.to(self.device, copy=True) for name, here in vars(self._worlds.state).items()})
         self.buffers: Mapping[str, Buffer] = self._worlds.buffers
+        self.warnings: Mapping[str, torch.Tensor] = self._worlds.warnings
+        self.failed = self._worlds.failed.to(self.device, copy=True)
         here = self._worlds.state
         self._arguments = {
             "ctrl": torch.empty_like(here.ctrl, pin_memory=pin),
@@ -49,11 +51,17 @@ class NativeOnDevice:
         }
         self._expanded: dict[str, _Expanded] = {}
 
+    @property
+    def failure(self) -> str:
+        """What MuJoCo raised; see `Engine.failure`."""
+        return self._worlds.failure
+
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         here = self._fetch(ctrl=ctrl)
         self._worlds.step(here["ctrl"], num_substeps)
         self._show()
+        self.failed.copy_(self._worlds.failed, non_blocking=True)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds; see `Engine.reset`."""

@@ -10,7 +10,7 @@ import torch
 import warp as wp
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.engines.base import Buffer, State, check_engine_state
+from mjtrain.sim.engines.base import MAX_VALUE, Buffer, State, check_engine_state
 from mjtrain.sim.engines.warp_buffers import REPORTED, WarpBuffers
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
@@ -42,10 +42,10 @@ class WarpEngine:
         deterministic: bool = False,
         height_field: HeightField | None = None,
     ) -> None:
-        if model.nhistory or model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+        if model.nhistory:
             raise RequestError(
-                "--engine warp: does not carry delays of actuators and sensors, or sleep, over resets; use --engine "
-                "native, or a model without them"
+                "--engine warp: does not carry delays of actuators and sensors over resets; use --engine native, or a "
+                "model without them"
             )
         self.num_envs = num_envs
         self.device = torch.device(device)
@@ -65,6 +65,10 @@ class WarpEngine:
             self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
         self._warmstart = wp.to_torch(self._data.qacc_warmstart)
+        self._qacc = wp.to_torch(self._data.qacc)
+        self.failed = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
+        self.failure = ""
+        self.warnings: Mapping[str, torch.Tensor] = {}
         self.state = State(
             qpos=wp.to_torch(self._data.qpos),
             qvel=wp.to_torch(self._data.qvel),
@@ -105,6 +109,7 @@ class WarpEngine:
                 self._note_buffers()
 
         self._calls.run(("step", num_substeps), advance)
+        torch.logical_not((self._qacc.abs() <= MAX_VALUE).all(dim=1), out=self.failed)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds; see `Engine.reset`."""

@@ -52,6 +52,8 @@ def make_height_field(config: TerrainConfig) -> HeightField:
         raise RequestError(f"--env.terrain.num-levels {config.num_levels}: give at least 1")
     if config.patch_m < 2 * _PLATFORM_M:
         raise RequestError(f"--env.terrain.patch-m {config.patch_m}: give at least {2 * _PLATFORM_M}")
+    if config.seed < 0:
+        raise RequestError(f"--env.terrain.seed {config.seed}: must be at least 0")
     rng = np.random.default_rng(config.seed)
     size = round(config.patch_m / config.cell_m)
     border = round(_BORDER_M / config.cell_m)

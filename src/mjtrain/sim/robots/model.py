@@ -1,5 +1,6 @@
 """From a robot's config and the ground to a compiled model."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.height_field import HeightField, make_height_field
+from mjtrain.sim.robots.robot_bundle import check_loops
 
 _BASE_M = 0.5
 """Thickness of the ground below its lowest point, in m."""
@@ -34,7 +36,32 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
     except RequestError:
         raise
     except ValueError as error:
-        raise RequestError(f"--env.robot {config.robot.label}: {error}") from error
+        raise RequestError(f"--env.robot {config.robot.label}: {' '.join(str(error).split())}") from error
+
+
+_REMEMBERS = {"sleep": mujoco.mjtEnableBit.mjENBL_SLEEP, "ipc": mujoco.mjtEnableBit.mjENBL_IPC}
+
+
+def check_flags(model: mujoco.MjModel, flag: str) -> None:
+    """Raise a RequestError if the model enables what MuJoCo remembers outside the state of a world.
+
+    A reset of some worlds and a checkpoint would not cover that.
+    """
+    for name, bit in _REMEMBERS.items():
+        if model.opt.enableflags & bit:
+            raise RequestError(
+                f'{flag}: <flag {name}="enable"/> is not supported, because MuJoCo then remembers more than the state '
+                f"of a world; add --env.robot.options.disable {name}"
+            )
+
+
+def log_warnings(*, file: bool, console: bool | None = None) -> None:
+    """Choose where MuJoCo writes its warnings in this process: MUJOCO_LOG.TXT, standard error; None: as before."""
+    config = mujoco.MjLogConfig.get()
+    config.logto_file = file
+    if console is not None:
+        config.logto_console = console
+    mujoco.MjLogConfig.set(config)
 
 
 def open_robot(robot: RobotConfig) -> Any:
@@ -48,12 +75,13 @@ def open_robot(robot: RobotConfig) -> Any:
         if robot.file or robot.spec is None:
             if not Path(robot.file).is_file():
                 raise ValueError("there is no such file")
+            check_loops(Path(robot.file))  # at a model that attaches itself, MuJoCo crashes
             return mujoco.MjSpec.from_file(robot.file)
         spec = robot.spec()
     except RequestError:
         raise
     except ValueError as error:
-        raise RequestError(f"{flag}: {error}") from error
+        raise RequestError(f"{flag}: {' '.join(str(error).split())}") from error
     except Exception as error:  # of the user's function
         raise RequestError(f"{flag}: {type(error).__name__}: {error}") from error
     if not isinstance(spec, mujoco.MjSpec):
@@ -62,9 +90,9 @@ def open_robot(robot: RobotConfig) -> Any:
 
 
 def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: HeightField | None) -> None:
-    """Put a geom named ground into the world."""
+    """Put a geom into the world, named ground unless the robot has a geom of this name."""
     texture = spec.add_texture(
-        name="ground",
+        name=_free_name(spec.textures),
         type=mujoco.mjtTexture.mjTEXTURE_2D,
         builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
         rgb1=[0.32, 0.36, 0.4],
@@ -72,9 +100,11 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         width=256,
         height=256,
     )
-    material = spec.add_material(name="ground", texrepeat=[1, 1], texuniform=True)
+    material = spec.add_material(name=_free_name(spec.materials), texrepeat=[1, 1], texuniform=True)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
-    ground = spec.worldbody.add_geom(name="ground", material=material.name, friction=[config.friction, 0.005, 0.0001])
+    ground = spec.worldbody.add_geom(
+        name=_free_name(spec.geoms), material=material.name, friction=[config.friction, 0.005, 0.0001]
+    )
     ground.contype = ground.conaffinity = 1  # whatever the robot's own defaults are
     ground.rgba = [1, 1, 1, 1]
     if height_field is None:
@@ -83,12 +113,31 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         return
     rows, columns = height_field.heights.shape
     highest = max(float(height_field.heights.max()), 1e-3)
+    ground.hfieldname = _free_name(spec.hfields)
     spec.add_hfield(
-        name="ground",
+        name=ground.hfieldname,
         nrow=rows,
         ncol=columns,
         size=[*height_field.half_size_m, highest, _BASE_M],
         userdata=(height_field.heights / highest).astype(np.float32).ravel(),
     )
     ground.type = mujoco.mjtGeom.mjGEOM_HFIELD
-    ground.hfieldname = "ground"
+
+
+def _free_name(parts: Any) -> str:
+    taken = {part.name for part in parts}
+    names = itertools.chain(("ground",), (f"ground_{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def list_grounds(model: mujoco.MjModel) -> list[str]:
+    """Return the names of the planes and height fields of the world that face upwards and collide, in their order."""
+    kinds = (mujoco.mjtGeom.mjGEOM_PLANE.value, mujoco.mjtGeom.mjGEOM_HFIELD.value)
+    return [
+        model.geom(geom).name or "(no name)"
+        for geom in range(model.ngeom)
+        if model.geom_bodyid[geom] == 0
+        and model.geom_type[geom] in kinds
+        and (model.geom_contype[geom] or model.geom_conaffinity[geom])
+        and np.square(model.geom_quat[geom][1:3]).sum() < 0.25  # less than 60 degrees from level
+    ]

@@ -4,9 +4,11 @@ Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `differing_f
 """
 
 import hashlib
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import unescape
 
 ASSETS_DIR = "assets"
 """Folder of the files that an MJCF file refers to, each in a folder named after its content."""
@@ -99,18 +101,50 @@ def _is_equal(first: Any, second: Any, tolerance: float) -> bool:
     return bool((abs(first - second) <= tolerance * largest).all())
 
 
-def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -> bytes:
+def check_loops(robot: Path) -> None:
+    """Raise a RobotBundleError if a file includes or attaches itself, by way of others too."""
+    data = _read(robot)
+    if b"<include" in data or b"<model" in data:
+        _walk(robot.absolute(), robot.absolute().parent, ())
+
+
+def _walk(path: Path, main_folder: Path, chain: tuple[Path, ...]) -> None:
+    """Visit the files that a file includes or attaches; the chain leads to it."""
+    chain = _extend(chain, path)
+    try:
+        root = _parse(path)
+    except RobotBundleError:
+        return  # MuJoCo says what is wrong
+    for element in root.iter():
+        if element.tag in ("include", "model") and element.get("file"):
+            for place in dict.fromkeys((main_folder, path.parent)):
+                if (file := place / element.get("file", "")).is_file():
+                    _walk(file, main_folder if element.tag == "include" else file.parent, chain)
+                    break
+
+
+def _extend(chain: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
+    resolved = path.resolve()
+    if resolved in chain:
+        files = " -> ".join(link.name for link in (*chain[chain.index(resolved) :], resolved))
+        raise RobotBundleError(f"the file includes or attaches itself: {files}")
+    return (*chain, resolved)
+
+
+def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, chain: tuple[Path, ...] = ()) -> bytes:
     """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
 
     Args:
         path: The file, absolute.
         assets: Content by name, relative to the bundle.
         is_attached: Whether it is a model that another one attaches, and so among the assets itself.
+        chain: The files that lead to it.
     """
+    chain = _extend(chain, path)
     root = _parse(path)
     if root.tag != "mujoco":
         raise RobotBundleError(f"{path} is not an MJCF file: its outermost element is <{root.tag}>")
-    _merge_includes(root, path.parent, path.parent)
+    _merge_includes(root, path.parent, path.parent, chain)
     folders, strips_path = _read_compiler(root, path.parent)
     strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there
     prefix = "../" if is_attached else f"{ASSETS_DIR}/"
@@ -120,29 +154,30 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False) -
             name = element.get(attribute)
             if name:
                 file = folders[kind] / (Path(name).name if strips_path else name)
-                element.set(attribute, prefix + _add_asset(file, str(element.tag), assets))
+                element.set(attribute, prefix + _add_asset(file, str(element.tag), assets, chain))
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8") + b"\n"
+    return ET.tostring(root, encoding="unicode").encode("utf-8", "surrogateescape") + b"\n"
 
 
-def _add_asset(path: Path, kind: str, assets: dict[str, bytes]) -> str:
+def _add_asset(path: Path, kind: str, assets: dict[str, bytes], chain: tuple[Path, ...]) -> str:
     """Add a file, and return its name in the folder of the assets.
 
     The file keeps its own name, as MuJoCo names a mesh or a texture after it.
     """
-    content = _merge(path, assets, is_attached=True) if kind == "model" else _read(path)
+    content = _merge(path, assets, is_attached=True, chain=chain) if kind == "model" else _read(path)
     name = f"{hashlib.sha256(content).hexdigest()[:12]}/{path.name}"
     assets[f"{ASSETS_DIR}/{name}"] = content
     return name
 
 
-def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path) -> None:
+def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: tuple[Path, ...]) -> None:
     """Put the content of included files where they are included.
 
     Args:
         parent: The element to look in.
         main_folder: Folder of the MJCF file that everything belongs to. MuJoCo looks there first.
         folder: Folder of the file that the element comes from. MuJoCo looks there next.
+        chain: The files that lead to it, itself included.
     """
     merged: list[ET.Element] = []
     for child in parent:
@@ -152,10 +187,10 @@ def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path) -> None
             if not places:
                 raise RobotBundleError(f"{main_folder / name}: no such file")
             included = _parse(places[0])
-            _merge_includes(included, main_folder, places[0].parent)
+            _merge_includes(included, main_folder, places[0].parent, _extend(chain, places[0]))
             merged += included
         else:
-            _merge_includes(child, main_folder, folder)
+            _merge_includes(child, main_folder, folder, chain)
             merged.append(child)
     parent[:] = merged
 
@@ -178,11 +213,66 @@ def _read_compiler(root: ET.Element, main_folder: Path) -> tuple[dict[str, Path]
     return folders, strips_path
 
 
+_TOKEN = re.compile(
+    r"""<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![^>]*>|</(?P<end>[^\s>]+)\s*>
+    |<(?P<begin>[^\s/>!?]+)(?P<attributes>(?:[^>"']|"[^"]*"|'[^']*')*?)(?P<empty>/?)>|[^<]+""",
+    re.DOTALL | re.VERBOSE,
+)
+_ATTRIBUTE = re.compile(r"""\s*([^\s=/"']+)\s*=\s*("[^"]*"|'[^']*')\s*""", re.DOTALL)
+_OTHER_ENCODING = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["'](?!utf-?8["'])""", re.IGNORECASE)
+
+
 def _parse(path: Path) -> ET.Element:
+    """Read XML as MuJoCo does, which takes files that are not well-formed and does not look at the encoding."""
+    data = _read(path)
     try:
-        return ET.fromstring(_read(path))
+        if not _OTHER_ENCODING.search(data[:200]):
+            return ET.fromstring(data)
+        return _parse_leniently(data)
     except ET.ParseError as error:
-        raise RobotBundleError(f"{path} cannot be read as XML ({error})") from error
+        try:
+            return _parse_leniently(data)
+        except ET.ParseError:
+            raise RobotBundleError(f"{path} cannot be read as XML ({error})") from error
+
+
+def _parse_leniently(data: bytes) -> ET.Element:
+    """Read XML with hyphens in comments, or no space between attributes; bytes that are not UTF-8 are kept.
+
+    Raises:
+        ET.ParseError: It is not a tree of elements.
+    """
+    text = data.decode("utf-8-sig", "surrogateescape")
+    builder, opened, position = ET.TreeBuilder(), [], 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise ET.ParseError(f"no valid token at character {position}")
+        position = token.end()
+        if token["end"]:
+            if not opened or opened.pop() != token["end"]:
+                raise ET.ParseError(f"</{token['end']}> closes another element")
+            builder.end(token["end"])
+        elif token["begin"]:
+            attributes: dict[str, str] = {}
+            rest = token["attributes"]
+            while rest.strip():
+                found = _ATTRIBUTE.match(rest)
+                if found is None:
+                    raise ET.ParseError(f"<{token['begin']}> has an attribute without a value")
+                attributes.setdefault(found[1], unescape(found[2][1:-1], {"&quot;": '"', "&apos;": "'"}))
+                rest = rest[found.end() :]
+            builder.start(token["begin"], attributes)
+            opened.append(token["begin"])
+            if token["empty"]:
+                builder.end(opened.pop())
+        else:
+            continue
+        if not opened:
+            break  # MuJoCo reads the first element only
+    if opened:
+        raise ET.ParseError(f"<{opened[-1]}> is not closed")
+    return builder.close()
 
 
 def _read(path: Path) -> bytes:

@@ -12,6 +12,7 @@ from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
+from mjtrain.runtime.rank import check_seed
 from mjtrain.tools.sweep.slots import Slot, resolve_slots
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
 from mjtrain.tools.sweep.successive_halving import REDUCTION_FACTOR
@@ -175,6 +176,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
     requests = [resolve_training(*corner) for corner in (corners[0], corners[1])]
     config, launch = requests[0].config, requests[0].launch
+    check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
     _check_memory(requests, len(slots))
     metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
     added, config = _add_flags(options, config, metric)

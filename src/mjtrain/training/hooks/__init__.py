@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 from mjtrain.training.hooks.base import Hook, Session
 from mjtrain.training.hooks.checkpoints import CheckpointHook
-from mjtrain.training.hooks.simple import BestHook, DriftHook, NanHook, OverflowHook, ReportHook, StopWhenHook
+from mjtrain.training.hooks.simple import (
+    BestHook,
+    DriftHook,
+    NanHook,
+    OverflowHook,
+    ReportHook,
+    StopWhenHook,
+    WarningHook,
+)
 from mjtrain.training.metric_rules import find_ranking
 
 __all__ = ["HOOKS", "Hook", "Session"]
@@ -38,6 +46,7 @@ HOOKS: tuple[Callable[[Session], Hook], ...] = (
     _make_best_hook,
     ReportHook,
     NanHook,
+    WarningHook,
     OverflowHook,
     DriftHook,
     CheckpointHook,

@@ -68,7 +68,7 @@ def _read_value(session: Session, ranking: Ranking) -> float | None:
 
 
 class NanHook(Hook):
-    """Dumps the worlds that stopped being finite, and ends the training when too many did."""
+    """Dumps the worlds that diverged, and ends the training when too many did."""
 
     def __init__(self, session: Session) -> None:
         self._env = session.env
@@ -83,8 +83,9 @@ class NanHook(Hook):
             FloatingPointError: More than --env.nan-guard.max-fraction of all worlds broke in this iteration.
         """
         if result.metrics["nan_resets"]:
+            cause = self._env.explain_broken_worlds()
             self._env.dump_broken_worlds(self._folder, f"iteration_{result.iteration}_rank_{self._rank}")
-            check_nan_resets(result.metrics, self._config)
+            check_nan_resets(result.metrics, self._config, cause)
 
 
 _MARGIN = 1.25
@@ -117,6 +118,36 @@ class OverflowHook(Hook):
                     f"{name} of {num_worlds} worlds, and the excess is dropped; up to {need} per world "
                     f"were asked for, so {buffer.setting} {room} should do"
                 )
+
+
+_MORE_MEMORY = 'raise memory in <size memory="…"/> of the robot\'s file, or remove it'
+_ADVICE = {
+    "inertia": "an inertia matrix was close to singular: look at masses, inertias and armature, and at events that "
+    "change them",
+    "contacts": f"there was no room for all contacts, and the excess is dropped: {_MORE_MEMORY}",
+    "constraints": f"there was no room for all constraints, and the excess is dropped: {_MORE_MEMORY}",
+    "bad_qpos": "a position was NaN or above 1e10",
+    "bad_qvel": "a velocity was NaN or above 1e10",
+    "bad_qacc": "an acceleration was NaN or above 1e10",
+    "bad_ctrl": "a control was NaN or above 1e10, and MuJoCo used 0 instead: give the action terms a clip",
+}
+
+
+class WarningHook(Hook):
+    """Says once of each of MuJoCo's warnings in how many worlds it was given."""
+
+    def __init__(self, session: Session) -> None:
+        self._report = session.report
+        self._untold = set(_ADVICE)
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Warn, if it is due."""
+        for name in sorted(self._untold):
+            num_worlds = result.metrics.get(f"warning/{name}", 0)
+            if num_worlds:
+                self._untold.remove(name)
+                if self._report is not None:
+                    self._report.warn(f"MuJoCo in {num_worlds} worlds of iteration {result.iteration}: {_ADVICE[name]}")
 
 
 class ReportHook(Hook):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mjtrain.env.env import Env
+from mjtrain.sim.robots.model import list_grounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class TaskSize:
     num_actions: int
     """Size of an action."""
 
+    own_grounds: tuple[str, ...] = ()
+    """Geoms that are a ground of the robot's file, where another ground is added."""
+
 
 def measure_task(env: Env) -> TaskSize:
     """Measure the tensors of environments; what all worlds share does not count."""
@@ -42,4 +46,5 @@ def measure_task(env: Env) -> TaskSize:
         image_bytes=per_env(rendered + of_part("cameras")),
         history_bytes=per_env(of_part("observations")),
         num_actions=env.num_actions,
+        own_grounds=() if env.config.terrain.kind == "robot" else tuple(list_grounds(env.engine.model)[:-1]),
     )

@@ -1,0 +1,143 @@
+"""What MuJoCo warns of and raises, world by world, on the native engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.config import ActionTerm, EnvConfig, OptionConfig, RobotConfig
+from mjtrain.env.catalog import load_task
+from mjtrain.mdp import observation, reward
+from mjtrain.mdp.observations import joint_positions
+from mjtrain.mdp.rewards import is_alive
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.engines.native_on_device import NativeOnDevice
+from mjtrain.sim.robots.model import log_warnings
+
+HEAP = """<mujoco><size memory="{memory}"/><worldbody><geom type="plane" size="3 3 .1"/>
+{boxes}<body pos="2 0 1"><joint name="j"/><geom size=".1" mass="1"/></body></worldbody>
+<actuator><motor name="m" joint="j"/></actuator></mujoco>"""
+BOXES = "".join(
+    f'<body pos="{0.09 * (i % 5):.2f} {0.09 * (i // 5):.2f} .05"><freejoint/>'
+    '<geom type="box" size=".05 .05 .05" mass=".1"/></body>'
+    for i in range(20)
+)
+"""They stand on the ground and overlap: more than two hundred contacts."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log_warnings(file=False)
+
+
+def heap(memory: str) -> str:
+    return HEAP.format(memory=memory, boxes=BOXES)
+
+
+def warned(engine: NativeEngine | NativeOnDevice) -> dict[str, list[bool]]:
+    return {name: worlds.tolist() for name, worlds in engine.warnings.items() if worlds.any()}
+
+
+def lift(engine: NativeEngine | NativeOnDevice, worlds: list[bool]) -> None:
+    """Put all boxes of these worlds where they touch nothing."""
+    qpos = engine.layout.default_qpos.repeat(len(worlds), 1)
+    qpos[:, 2:140:7] = 5.0 + torch.arange(20)
+    engine.reset(torch.tensor(worlds), qpos, torch.zeros_like(engine.state.qvel))
+    for noted in engine.warnings.values():
+        noted.zero_()
+
+
+@pytest.mark.parametrize("kind", [NativeEngine, lambda *a, **k: NativeOnDevice(*a, device="cpu", **k)])
+def test_contacts_without_room_are_noted_by_world(kind: type[NativeEngine]) -> None:
+    engine = kind(mujoco.MjModel.from_xml_string(heap("100K")), 3, num_threads=1)
+    assert warned(engine) == {"contacts": [True] * 3, "constraints": [True] * 3}
+    lift(engine, [False, True, False])
+    engine.step(torch.zeros(3, 1), 2)
+    assert warned(engine) == {"contacts": [True, False, True], "constraints": [True, False, True]}
+    assert not engine.failed.any()
+
+
+def test_a_world_in_which_mujoco_raises_fails_alone() -> None:
+    engine = NativeEngine(mujoco.MjModel.from_xml_string(heap("60K")), 3, num_threads=1)
+    lift(engine, [True, False, True])
+    before = engine.state.qpos.clone()
+    engine.step(torch.zeros(3, 1), 2)
+    assert engine.failed.tolist() == [False, True, False]
+    assert "increase <size memory" in engine.failure
+    assert "\n" not in engine.failure
+    assert (engine.state.qpos != before).any(dim=1).tolist() == [True, False, True]
+    lift(engine, [True, True, True])
+    engine.step(torch.zeros(3, 1), 2)
+    assert not engine.failed.any()
+
+
+def test_a_bad_acceleration_fails_a_world_before_its_state_is_bad() -> None:
+    text = """<mujoco><option timestep="0.005"/><worldbody><body><joint name="a"/>
+    <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03" mass="1"/></body></worldbody>
+    <actuator><position name="a" joint="a" kp="20" kv="16"/></actuator></mujoco>"""
+    engine = NativeEngine(mujoco.MjModel.from_xml_string(text), 2, num_threads=1)
+    ctrl = torch.tensor([[1.0], [0.0]])
+    while not engine.failed.any():
+        assert engine.state.time[0] < 1
+        engine.step(ctrl, 1)
+    assert engine.failed.tolist() == [True, False]
+    assert 1e7 < engine.state.qvel[0].abs() < 1e9
+    engine.step(torch.tensor([[0.0], [torch.nan]]), 1)
+    assert warned(engine) == {"bad_qacc": [True, False], "bad_ctrl": [False, True]}
+
+
+def write(folder: Path, text: str) -> EnvConfig:
+    (folder / "robot.xml").write_text(text)
+    return replace(load_task("Cartpole-Balance").env, robot=RobotConfig(file=str(folder / "robot.xml")))
+
+
+@pytest.mark.parametrize("flag", ["sleep", "ipc"])
+def test_flags_whose_memory_no_reset_covers_are_refused(flag: str, tmp_path: Path) -> None:
+    text = f'<mujoco><option integrator="discrete"><flag {flag}="enable"/></option><worldbody><body>'
+    config = write(tmp_path, f'{text}<joint/><geom size="1"/></body></worldbody></mujoco>')
+    with pytest.raises(RequestError, match=rf"--env\.robot .*{flag}.*add --env\.robot\.options\.disable {flag}"):
+        make_engine("native", config, 2, "cpu", 1)
+    switched_off = replace(config, robot=replace(config.robot, options=OptionConfig(disable=(flag,))))
+    make_engine("native", switched_off, 2, "cpu", 1).close()
+
+
+def test_a_robot_that_mujoco_cannot_compute_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"--env\.robot .*default pose: .*increase <size memory") as caught:
+        make_engine("native", write(tmp_path, heap("60K")), 2, "cpu", 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_training_warns_once_of_contacts_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    task = load_task("Cartpole-Balance")
+    env = EnvConfig(
+        robot=write(tmp_path, heap("100K")).robot,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"joint": observation(joint_positions, joints=("j",))}},
+        rewards={"alive": reward(is_alive, 1.0)},
+        terminations={},
+        decimation=2,
+        episode_length_s=10.0,
+    )
+    agent = replace(task.agent, obs_groups={"actor": ("actor",), "critic": ("actor",)}, num_steps_per_env=4)
+    run = mjtrain.train(
+        replace(task, env=env, agent=agent),
+        num_envs=2,
+        max_iterations=2,
+        launch=mjtrain.LaunchConfig(gpu_ids=None),
+        log_root=str(tmp_path / "logs"),
+        logger="none",
+    )
+    assert run.metrics["warning/contacts"] == 2
+    assert "warning/bad_qpos" not in run.metrics
+    said = "".join(capfd.readouterr()).splitlines()
+    assert [line for line in said if "no room for all contacts" in line] == [
+        "warning: MuJoCo in 2 worlds of iteration 1: there was no room for all contacts, and the excess is dropped: "
+        'raise memory in <size memory="…"/> of the robot\'s file, or remove it'
+    ]
+    assert not (tmp_path / "MUJOCO_LOG.TXT").exists()
