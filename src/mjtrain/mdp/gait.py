@@ -80,7 +80,7 @@ def feet_gait(
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
@@ -90,7 +90,7 @@ def feet_gait(
         From 0 to 1. Shape (num_envs,).
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
-    touches = env.sensor(contact_sensors) > 1.0
+    touches = env.touches(contact_sensors)
     return (swings != touches).float().mean(dim=1)
 
 
@@ -135,7 +135,7 @@ def feet_air_time(env: Env, *, contact_sensors: tuple[str, ...], threshold_s: fl
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N; a foot is in contact above 1 N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         threshold_s: Duration of a flight that is worth nothing, in seconds; a shorter one is a penalty.
         command: Name of a velocity command: nothing counts while it is to stand. Empty: everything counts.
 
@@ -152,11 +152,11 @@ def feet_slide(env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: 
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         velocity_sensors: Their framelinvel sensors, in the world's frame.
 
     Returns:
         Shape (num_envs,).
     """
     velocities = env.sensor(velocity_sensors).unflatten(1, (-1, 3))[..., :2].square().sum(dim=-1)
-    return (velocities * (env.sensor(contact_sensors) > 1.0)).sum(dim=1)
+    return (velocities * env.touches(contact_sensors)).sum(dim=1)
