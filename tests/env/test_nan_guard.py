@@ -1,5 +1,6 @@
 """A world that stops being finite starts anew, is counted, and leaves its last seconds behind."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str,
     assert all(tensor.isfinite().all() for tensor in vars(env.state).values())
     assert env.statistics.summarise(env.statistics.pop().tolist())["nan_resets"] == 1
 
+    named = r"joint \w+ of world 3 was at nan (m|rad)/s, and at [\d.e-]+ (m|rad)/s in the env step before"
+    assert re.fullmatch(named, env.describe_fastest())
     (file,) = env.dump_broken_worlds(tmp_path / "nan", "here")
     with np.load(file, allow_pickle=False) as dump:
         assert dump["qpos"].shape == (9, env.state.qpos.shape[1])
@@ -53,7 +56,24 @@ def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str,
         assert dump["world"] == 3
         assert str(dump["robot"]) == config.robot.file_name
         assert dump["step_dt"] == env.step_dt
+    assert env.describe_fastest() == ""  # of worlds since the last dump
     assert env.dump_broken_worlds(tmp_path / "nan", "again") == []
+
+
+@pytest.mark.parametrize(("column", "speed", "joint", "unit"), [(1, 50.0, "base", "m/s"), (5, 300.0, "base", "rad/s")])
+def test_the_fastest_joint_is_named_with_its_unit(column: int, speed: float, joint: str, unit: str) -> None:
+    env = make_env(load_task("Quadruped-Velocity-Flat").env)
+    assert env.describe_fastest() == ""
+    last = torch.arange(6) == 5
+    qvel = torch.zeros_like(env.state.qvel)
+    qvel[:, column] = speed
+    for values in (qvel, torch.full_like(qvel, torch.nan)):
+        env.engine.set_qvel(last, values)
+        env.step(torch.zeros(6, env.num_actions))
+    assert re.fullmatch(
+        rf"joint {joint} of world 5 was at nan {unit}, and at [\d.e+]+ {unit} in the env step before",
+        env.describe_fastest(),
+    )
 
 
 def test_a_dump_holds_the_last_seconds_only(tmp_path: Path) -> None:
@@ -89,7 +109,8 @@ def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> N
     task = load_task("Cartpole-Balance")
     breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})
     env = replace(task.env, events={**task.env.events, "break": breaks})
-    with pytest.raises(FloatingPointError, match=r"worlds of 64 stopped being finite in iteration 1, more than"):
+    message = r"worlds of 64 stopped being finite in iteration 1, more than .* unstable \(joint \w+ of world \d+ was at"
+    with pytest.raises(FloatingPointError, match=message):
         mjtrain.train(
             replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
         )

@@ -221,6 +221,10 @@ class Env:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
         return self._nan_guard.dump(folder, name)
 
+    def describe_fastest(self) -> str:
+        """Say how fast which joint of a world that broke was; see `NanGuard.describe_fastest`."""
+        return self._nan_guard.describe_fastest(self.engine.layout.velocities)
+
     def close(self) -> None:
         """Give the threads and buffers of the cameras and the engine back."""
         self.cameras.close()

@@ -1,5 +1,6 @@
 """Detects worlds whose state is no longer finite, and dumps their last seconds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,29 @@ class NanGuard:
         self._step += 1
         return broken
 
+    def describe_fastest(self, velocities: Sequence[tuple[str, str]]) -> str:
+        """Say how fast which joint was where the physics became unstable. Asks the device.
+
+        Args:
+            velocities: Joint and unit of each column of qvel.
+
+        Returns:
+            The fastest joint of the first world that broke since the last dump, in the env step in which it broke and
+            in the one before; empty if no world did.
+        """
+        oldest = max(int(self._step) - self._ring.shape[0], 0)
+        begin, end = self._widths[0], sum(self._widths[:2])
+        for world, step in enumerate(self._broke_at.tolist()):
+            if step < oldest or end == begin:
+                continue
+            now, before = (self._ring[(step - back) % self._ring.shape[0], world, begin:end].abs() for back in (0, 1))
+            broken = ~now.isfinite()
+            column = int((before.masked_fill(~broken, -1.0) if broken.any() else now).argmax())
+            joint, unit = velocities[column]
+            was = f", and at {float(before[column]):.3g} {unit} in the env step before" if step else ""
+            return f"joint {joint} of world {world} was at {float(now[column]):.3g} {unit}{was}"
+        return ""
+
     def dump(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
 
@@ -96,8 +120,13 @@ class NanGuard:
         return files
 
 
-def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
+def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, fastest: str = "") -> None:
     """Fail if too many worlds of the whole job broke in one iteration.
+
+    Args:
+        metrics: Those of the iteration, over all ranks.
+        config: Says how many are too many.
+        fastest: What `NanGuard.describe_fastest` says of this rank.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.
@@ -106,6 +135,7 @@ def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig) -> None:
     if broken > config.max_fraction * worlds:
         raise FloatingPointError(
             f"{broken} worlds of {worlds} stopped being finite in iteration {metrics['iteration']}, more than "
-            f"--env.nan-guard.max-fraction {config.max_fraction}: look at the folder nan of the run, and for actions "
+            f"--env.nan-guard.max-fraction {config.max_fraction}: the physics is unstable"
+            f"{f' ({fastest})' if fastest else ''}. Look at the folder nan of the run, and for actions "
             "without bounds, too long a physics step, or bodies that start inside each other"
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -91,6 +92,7 @@ def feet_gait(
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
     touches = env.touches(contact_sensors)
+    _check_feet(swings, "offsets", touches, "contact_sensors")
     return (swings != touches).float().mean(dim=1)
 
 
@@ -124,7 +126,9 @@ def feet_clearance(
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command)
     wanted = height_m * (torch.pi * swings).sin().square()
-    error = foot_heights(env, sensors=position_sensors, radius_m=radius_m) - wanted
+    heights = foot_heights(env, sensors=position_sensors, radius_m=radius_m)
+    _check_feet(swings, "offsets", heights, "position_sensors")
+    error = heights - wanted
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
@@ -159,4 +163,14 @@ def feet_slide(env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: 
         Shape (num_envs,).
     """
     velocities = env.sensor(velocity_sensors).unflatten(1, (-1, 3))[..., :2].square().sum(dim=-1)
-    return (velocities * env.touches(contact_sensors)).sum(dim=1)
+    touches = env.touches(contact_sensors)
+    _check_feet(touches, "contact_sensors", velocities, "velocity_sensors")
+    return (velocities * touches).sum(dim=1)
+
+
+def _check_feet(one: torch.Tensor, name: str, other: torch.Tensor, other_name: str) -> None:
+    """Raise a RequestError if two parameters are for different numbers of feet; one foot would stand for all."""
+    if one.shape[1] != other.shape[1]:
+        raise RequestError(
+            f"{name} is for {one.shape[1]} feet, and {other_name} for {other.shape[1]}; give one for each"
+        )

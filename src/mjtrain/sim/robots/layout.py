@@ -182,6 +182,9 @@ class Layout:
     nominal: dict[str, torch.Tensor]
     """The fields in MODEL_FIELDS as the model was compiled, by name. float64."""
 
+    velocities: tuple[tuple[str, str], ...]
+    """Joint and unit of each column of qvel; a joint without a name by its number."""
+
     quaternions: tuple[slice, ...]
     """Columns in qpos of the quaternion of each free and ball joint, with a name or without."""
 
@@ -335,10 +338,20 @@ def make_layout(
         default_ctrl=default(model.key_ctrl, [0.0] * model.nu),
         ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
         joint_range=joint_range,
+        velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
         quaternions=tuple(slice(start, start + 4) for start in starts),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )
+
+
+def _describe_velocity(model: mujoco.MjModel, column: int) -> tuple[str, str]:
+    index = int(model.dof_jntid[column])
+    kind = mujoco.mjtJoint(model.jnt_type[index])
+    is_linear = kind == mujoco.mjtJoint.mjJNT_SLIDE or (
+        kind == mujoco.mjtJoint.mjJNT_FREE and column - model.jnt_dofadr[index] < 3
+    )
+    return model.joint(index).name or f"number {index}", "m/s" if is_linear else "rad/s"
 
 
 def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:

@@ -83,8 +83,9 @@ class NanHook(Hook):
             FloatingPointError: More than --env.nan-guard.max-fraction of all worlds broke in this iteration.
         """
         if result.metrics["nan_resets"]:
+            fastest = self._env.describe_fastest() if isinstance(self._env, Env) else ""
             self._env.dump_broken_worlds(self._folder, f"iteration_{result.iteration}_rank_{self._rank}")
-            check_nan_resets(result.metrics, self._config)
+            check_nan_resets(result.metrics, self._config, fastest)
 
 
 _MARGIN = 1.25

@@ -76,9 +76,8 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig) -> None:
         if mujoco.mjtJoint(model.jnt_type[index]) in _JOINTS
     }
     there = [joint for joint in columns if joint]
-    for pattern, value in config.joints.items():
-        for joint in match_one(f"{flag}.joints", pattern, "hinge or slide", there):
-            qpos[columns[joint]] = value
+    for joint, value in _values(f"{flag}.joints", config.joints, "hinge or slide", there).items():
+        qpos[columns[joint]] = value
     free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
     for field, value in (("height", config.height), ("quat", config.quat)):
         if value is not None and not len(free):
@@ -90,13 +89,31 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig) -> None:
         qpos[begin : begin + 4] = np.array(config.quat) / np.linalg.norm(config.quat)
     ctrl = _hold(model, qpos)
     actuators = [model.actuator(index).name for index in range(model.nu)]
-    for pattern, value in config.ctrl.items():
-        for actuator in match_one(f"{flag}.ctrl", pattern, "actuator", actuators):
-            ctrl[actuators.index(actuator)] = value
+    for actuator, value in _values(f"{flag}.ctrl", config.ctrl, "actuator", actuators).items():
+        ctrl[actuators.index(actuator)] = value
     for key in list(spec.keys):
         if key.name == name:
             spec.delete(key)
     spec.add_key(name=name, qpos=qpos.tolist(), ctrl=ctrl.tolist())
+
+
+def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]) -> dict[str, float]:
+    """Return the value of each part.
+
+    Raises:
+        RequestError: An expression matches nothing, or two that give different values match the same part.
+    """
+    values: dict[str, float] = {}
+    patterns: dict[str, str] = {}
+    for pattern, value in by_pattern.items():
+        for name in match_one(flag, pattern, kind, there):
+            if values.setdefault(name, value) != value:
+                raise RequestError(
+                    f"--env.robot.{flag}: {name} is matched by {patterns[name]!r} ({values[name]:g}) and by "
+                    f"{pattern!r} ({value:g}); give each {kind} to one expression"
+                )
+            patterns.setdefault(name, pattern)
+    return values
 
 
 def _hold(model: Any, qpos: np.ndarray) -> np.ndarray:
