@@ -147,9 +147,10 @@ class Robot:
         }
 
     def joints(self, patterns: list[str]) -> list[str]:
-        """Names that match, pattern by pattern."""
+        """Hinges and slides that match, in the order of the model."""
         names = [self.model.joint(index).name for index in range(self.model.njnt)]
-        return list(dict.fromkeys(name for p in patterns for name in names if name and re.fullmatch(p, name)))
+        scalar = [name for name in names if name and len(self.data.joint(name).qpos) == 1]
+        return [name for name in scalar if any(re.fullmatch(pattern, name) for pattern in patterns)]
 
     def sensor(self, name: str) -> np.ndarray:
         """What a sensor says."""

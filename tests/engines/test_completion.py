@@ -427,6 +427,15 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"keyframes": {"a": KeyframeConfig(joints={"left_hip": 1.0})}},
         "--env.robot.keyframes.a.joints left_hip: matches no hinge or slide; did you mean left_hip_joint?",
     ),
+    "a joint of a keyframe twice": (
+        {"keyframes": {"a": KeyframeConfig(joints={".*_hip_joint": 0.3, "left_.*": -0.1})}},
+        "--env.robot.keyframes.a.joints: left_hip_joint is matched by '.*_hip_joint' (0.3) and by 'left_.*' (-0.1); "
+        "give each hinge or slide to one expression",
+    ),
+    "a control of a keyframe twice": (
+        {"keyframes": {"a": KeyframeConfig(ctrl={"left_.*": 0.5, ".*": 0.2})}},
+        "--env.robot.keyframes.a.ctrl: left_hip_joint is matched by 'left_.*' (0.5) and by '.*' (0.2); give each actu",
+    ),
     "joint of actuators": (
         {"actuators": {"a": ActuatorConfig(joints=("leg_.*",), kp=1.0)}},
         "--env.robot.actuators.a.joints leg_.*: matches no hinge or slide; there is left_hip_joint, ",

@@ -1,5 +1,6 @@
 """A world that stops being finite starts anew, is counted, and leaves its last seconds behind."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str,
     assert all(tensor.isfinite().all() for tensor in vars(env.state).values())
     assert env.statistics.summarise(env.statistics.pop().tolist())["nan_resets"] == 1
 
+    named = r"joint \w+ of world 3 was at nan (m|rad)/s, and at [\d.e-]+ (m|rad)/s in the env step before"
+    assert re.fullmatch(named, env.describe_fastest())
     (file,) = env.dump_broken_worlds(tmp_path / "nan", "here")
     with np.load(file, allow_pickle=False) as dump:
         assert dump["qpos"].shape == (9, env.state.qpos.shape[1])
@@ -56,6 +59,7 @@ def test_a_broken_world_starts_anew_and_the_others_go_on(task: str, engine: str,
         assert dump["world"] == 3
         assert str(dump["robot"]) == config.robot.file_name
         assert dump["step_dt"] == env.step_dt
+    assert env.describe_fastest() == ""  # of worlds since the last dump
     assert env.dump_broken_worlds(tmp_path / "nan", "again") == []
 
 
@@ -91,14 +95,14 @@ def test_what_broke_worlds_is_explained(tmp_path: Path) -> None:
         terminations={},
         events={},
     )
-    env = make_env(config, num_envs=2)
+    env, terminated = make_env(config, num_envs=2), torch.zeros(2)
     for _ in range(100):
         seen, _, terminated, _ = env.step(torch.tensor([[1.0], [0.0]]))
         assert seen["actor"].abs().max() <= 1e4
         if terminated.any():
             break
     assert terminated.tolist() == [True, False]
-    assert env.explain_broken_worlds().startswith("velocities grew over several env steps: shorten --env.robot.timest")
+    assert env.explain_broken_worlds().startswith("the physics is unstable, velocities grew over several env steps")
     env.dump_broken_worlds(tmp_path, "grown")
     env.step(torch.tensor([[0.0], [torch.nan]]))
     assert env.explain_broken_worlds().startswith("controls were not finite: give the action terms a clip")
@@ -106,6 +110,29 @@ def test_what_broke_worlds_is_explained(tmp_path: Path) -> None:
     env.engine.set_qvel(torch.tensor([True, False]), torch.full((2, 1), torch.nan))
     env.step(torch.zeros(2, 1))
     assert env.explain_broken_worlds().startswith("look for bodies that start inside each other")
+
+
+@pytest.mark.parametrize(
+    ("task", "column", "joint", "unit"),
+    [
+        ("Quadruped-Velocity-Flat", 1, "base", "m/s"),
+        ("Cartpole-Balance", 0, "slider", "m/s"),
+        ("Cartpole-Balance", 1, "hinge", "rad/s"),
+    ],
+)
+def test_the_fastest_joint_is_named_with_its_unit(task: str, column: int, joint: str, unit: str) -> None:
+    env = make_env(load_task(task).env)
+    assert env.describe_fastest() == ""
+    last = torch.arange(6) == 5
+    qvel = torch.zeros_like(env.state.qvel)
+    qvel[:, column] = 50.0
+    for values in (qvel, torch.full_like(qvel, torch.nan)):
+        env.engine.set_qvel(last, values)
+        env.step(torch.zeros(6, env.num_actions))
+    assert re.fullmatch(
+        rf"joint {joint} of world 5 was at nan {unit}, and at [\d.e+]+ {unit} in the env step before",
+        env.describe_fastest(),
+    )
 
 
 def test_a_dump_holds_the_last_seconds_only(tmp_path: Path) -> None:
@@ -141,9 +168,10 @@ def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> N
     task = load_task("Cartpole-Balance")
     breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})
     env = replace(task.env, events={**task.env.events, "break": breaks})
-    with pytest.raises(
-        FloatingPointError, match=r"worlds of 64 diverged in iteration 1, more than .* events that write NaN"
-    ):
+    message = (
+        r"worlds of 64 diverged in iteration 1, more than .* events that write NaN.* \(joint \w+ of world \d+ was at"
+    )
+    with pytest.raises(FloatingPointError, match=message):
         mjtrain.train(
             replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
         )

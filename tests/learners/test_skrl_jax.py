@@ -20,8 +20,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import TrainResult, make_env
 from mjtrain_learners.mlp_library import ACTIVATIONS
-from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda
-from mjtrain_learners.skrl_on_jax.start import start_skrl
+from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda, start_skrl
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)

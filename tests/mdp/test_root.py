@@ -203,6 +203,12 @@ def test_power_is_force_times_velocity(engine: str, tmp_path: Path) -> None:
     power = rewards.mechanical_power(env, joints=joints, torque_sensors=sensors)
     assert torch.allclose(power, (forces * env.qvel(joints)).abs().sum(dim=1), atol=1e-6)
     assert power.min() > 0
+    turned = rewards.mechanical_power(env, joints=joints[::-1], torque_sensors=sensors[::-1])
+    assert torch.allclose(turned, power)  # each force meets the velocity of its own joint, in any order
+    with pytest.raises(
+        RequestError, match=r"sensors ankle_torque measure .* joints ankle, and the joints are hip, ank"
+    ):
+        rewards.mechanical_power(env, joints=joints, torque_sensors=("ankle_torque",))
     fast = rewards.joint_vel_limits(env, joints=joints, limit=0.01)
     assert torch.allclose(fast, (env.qvel(joints).abs() - 0.01).clamp_min(0).sum(dim=1))
 
@@ -359,13 +365,13 @@ def test_planar_targets_lie_in_their_ring_and_are_measured_from_the_tool(tmp_pat
 
 
 def test_joint_targets_lie_in_the_ranges_and_are_met_at_the_joints(tmp_path: Path) -> None:
-    joints = ("ankle", "hip")
+    joints = ("ankle", "hip")  # the columns come in the order of the model all the same
     params = {"joints": joints, "fraction": 0.5}
     env = make(tmp_path, FREE, num_envs=2000, commands={"pose": CommandTerm(func=targets.joint_command, params=params)})
     target = env.command("pose")
-    assert target[:, 0].min() == pytest.approx(0.0, abs=2e-3)
-    assert target[:, 0].max() == pytest.approx(0.2, abs=2e-3)
-    assert target[:, 1].max() == pytest.approx(math.radians(37.5), abs=5e-3)
+    assert target[:, 1].min() == pytest.approx(0.0, abs=2e-3)
+    assert target[:, 1].max() == pytest.approx(0.2, abs=2e-3)
+    assert target[:, 0].max() == pytest.approx(math.radians(37.5), abs=5e-3)
     pose: Any = {"command": "pose", "joints": joints}
     assert torch.equal(targets.joint_error(env, **pose), target - env.qpos(joints))
     assert torch.allclose(targets.joint_distance(env, **pose), (target - env.qpos(joints)).norm(dim=1))

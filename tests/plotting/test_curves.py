@@ -5,6 +5,7 @@ import pytest
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.plotting.curves import RunCurves, average, group_runs, resolve_metrics, x_values
+from mjtrain.tools.plotting.draw import make_figure
 
 
 def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:
@@ -59,3 +60,21 @@ def test_metrics_by_name_and_pattern() -> None:
     assert resolve_metrics(["mean_reward", "reward/*"], runs) == ["mean_reward", "reward/upright"]
     with pytest.raises(RequestError, match=r"--y mean_rewrd: no run has such numbers; did you mean mean_reward\?"):
         resolve_metrics(["mean_rewrd"], runs)
+
+
+@pytest.mark.parametrize("num_metrics", [1, 4])
+def test_a_legend_of_long_settings_covers_nothing(num_metrics: int) -> None:
+    setting = "--load logs/g1_make_task/2026-11-25_09-12-44_standing_first_with_small_tolerance/model_171.pt"
+    runs = [make_run([1.0, 2.0], load=f"{setting} --env.rewards.track.params.tolerance {seed}") for seed in (1, 2)]
+    metrics = ["mean_reward"] * num_metrics
+    figure = make_figure(group_runs(runs), metrics, "iterations")
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.width
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert legend.y0 >= 0
+    for axes in shown:
+        assert axes.get_tightbbox().y0 >= legend.y1
+        assert axes.get_tightbbox().x0 >= 0
+        assert axes.get_window_extent().width > 0.5 * figure.bbox.width / min(num_metrics, 3)

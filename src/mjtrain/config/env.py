@@ -155,7 +155,7 @@ class RewardTerm(Term):
     """func(env, **params) -> tensor of shape (num_envs,)."""
 
     weight: float
-    """Reward per second at func = 1."""
+    """Reward per second at func = 1. 0 turns the term off: its function is not called."""
 
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""

@@ -241,8 +241,8 @@ class KeyframeConfig:
     """A pose that is added under a name. What it leaves out is as in the reference pose."""
 
     joints: dict[str, float] = field(default_factory=dict)
-    """Positions of hinges and slides by regular expressions that match whole names, in rad or m; the last one that
-    matches counts."""
+    """Positions of hinges and slides by regular expressions that match whole names, in rad or m; at most one
+    expression may match a joint."""
 
     free_joint: str = ""
     """Free joint that height and quat set. Default: the one that names.free_joint names, else the only one, else the
@@ -255,8 +255,8 @@ class KeyframeConfig:
     """Orientation of the free joint, quaternion (w, x, y, z)."""
 
     ctrl: dict[str, float] = field(default_factory=dict)
-    """Controls by regular expressions over actuators. Default: those with which position actuators hold the pose, and
-    zero for others."""
+    """Controls by regular expressions over actuators, at most one for each. Default: those with which position
+    actuators hold the pose, and zero for others."""
 
 
 @dataclass(frozen=True, kw_only=True)

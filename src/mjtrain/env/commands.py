@@ -8,7 +8,7 @@ import torch
 from mjtrain.config import CommandTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
-from mjtrain.env.term_result import name_term
+from mjtrain.env.term_result import call_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -30,11 +30,16 @@ class Commands:
 
     def start(self, env: "Env") -> None:
         """Draw the first commands."""
-        self.drawn = {
-            name: self._call(f"commands.{name}", term.func, env, term.params) for name, term in self._terms.items()
+        drawn = {
+            # A copy: the function may have returned a view of the state, or a tensor that it keeps.
+            name: self._call(f"commands.{name}", term.func, env, term.params).clone()
+            for name, term in self._terms.items()
         }
         self._left = {name: draw_steps(self._core, term.resampling_s) for name, term in self._terms.items()}
+        self.drawn = drawn
+        self._core.read_only.add({f"drawn of commands.{name}": drawn for name, drawn in self.drawn.items()})
         self.values = {name: self._refine(name, env, None).clone() for name in self._terms}
+        self._core.read_only.add({f"env.command({name!r})": value for name, value in self.values.items()})
 
     def update(self, env: "Env", fresh: torch.Tensor) -> None:
         """Advance by an env step.
@@ -81,10 +86,8 @@ class Commands:
             return drawn
         return self._call(f"commands.{name}.refine", term.refine, env, term.refine_params, drawn, before)
 
-    @staticmethod
-    def _call(name: str, func: Callable[..., Any], env: "Env", params: dict[str, Any], *args: Any) -> torch.Tensor:
-        try:
-            return func(env, *args, **params)
-        except Exception as error:
-            name_term(error, name)
-            raise
+    def _call(
+        self, name: str, func: Callable[..., Any], env: "Env", params: dict[str, Any], *args: Any
+    ) -> torch.Tensor:
+        self._core.read_only.mark()
+        return call_term(name, func, env, params, self._core, *args)

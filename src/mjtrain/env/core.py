@@ -4,6 +4,7 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.memory import Memory
+from mjtrain.env.read_only import ReadOnly
 from mjtrain.sim.engines.base import Engine, State
 
 
@@ -34,6 +35,8 @@ class EnvCore:
         """Env steps since the episode began. Shape (num_envs,)."""
         self.memory = Memory(self.num_envs, self.device)
         """What terms remember from env step to env step."""
+        self.read_only = ReadOnly()
+        """What terms must not write."""
 
     @property
     def state(self) -> State:

@@ -10,6 +10,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.actions import Actions
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
+from mjtrain.env.contacts import ContactReading, find_contact_readings
 from mjtrain.env.core import EnvCore
 from mjtrain.env.events import Events
 from mjtrain.env.ground import Ground
@@ -17,10 +18,12 @@ from mjtrain.env.memory import ContactTimes
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
+from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
+from mjtrain.env.term_result import call_term
 from mjtrain.env.terminations import Curriculum, Rewards, Terminations
 from mjtrain.env.undisturbed import without_trace
 from mjtrain.runtime.errors import RequestError
@@ -85,6 +88,7 @@ class Env:
         self._core = core
         self._memory = core.memory
         self._stepping = False
+        self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self.ground = Ground(engine.layout.height_field, self.device)
         """Heights of the ground."""
@@ -110,6 +114,7 @@ class Env:
             warned=engine.warnings,
         )
         """Sums over finished episodes, and returns of the running ones."""
+        core.read_only.add(self._find_read_only())
         self._seen = self._start()
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -215,11 +220,18 @@ class Env:
 
     def explain_broken_worlds(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
-        return f"MuJoCo raised {self.engine.failure}" if self.engine.failure else self._nan_guard.explain()
+        if self.engine.failure:
+            return f"MuJoCo raised {self.engine.failure}"
+        fastest = self.describe_fastest()
+        return f"{self._nan_guard.explain()} ({fastest})" if fastest else self._nan_guard.explain()
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
         return self._nan_guard.dump(folder, name)
+
+    def describe_fastest(self) -> str:
+        """Say how fast which joint of a world that broke was; see `NanGuard.describe_fastest`."""
+        return self._nan_guard.describe_fastest(self.engine.layout.velocities)
 
     def close(self) -> None:
         """Give the threads and buffers of the cameras and the engine back."""
@@ -254,6 +266,11 @@ class Env:
         return self.engine.state
 
     @property
+    def read_only(self) -> ReadOnly:
+        """What terms may read and must not write."""
+        return self._core.read_only
+
+    @property
     def action(self) -> torch.Tensor:
         """Action of this step, as the policy gave it. Shape (num_envs, num_actions)."""
         return self._actions.current
@@ -276,14 +293,15 @@ class Env:
         return self._actions.before_previous
 
     def qpos(self, joints: str | Sequence[str]) -> torch.Tensor:
-        """Positions of one joint by its name, or of several by regular expressions matched whole, in their order.
+        """Positions of one joint by its name, or of hinges and slides by regular expressions, matched whole.
 
-        In m or rad; a free joint has 7 columns: position and quaternion (w, x, y, z). Shape (num_envs, size).
+        In m or rad. Expressions leave free and ball joints out, and the columns come in the order of the model. A free
+        joint by its name has 7 columns: position and quaternion (w, x, y, z). Shape (num_envs, size).
         """
         return self.state.qpos[:, self.engine.layout.qpos.select(joints)]
 
     def qvel(self, joints: str | Sequence[str]) -> torch.Tensor:
-        """Velocities of joints, named as for `qpos`, in m/s or rad/s.
+        """Velocities of joints, named and ordered as for `qpos`, in m/s or rad/s.
 
         A free joint has 6 columns: linear velocity in the world's frame, angular velocity in the body's. Shape
         (num_envs, size).
@@ -291,18 +309,42 @@ class Env:
         return self.state.qvel[:, self.engine.layout.qvel.select(joints)]
 
     def sensor(self, names: str | Sequence[str]) -> torch.Tensor:
-        """Readings of sensors of the robot's MJCF, named as for `qpos`, in their own units and frames.
+        """Readings of one sensor by its name, or of several by regular expressions, in their own units and frames.
 
-        Shape (num_envs, size).
+        Columns come in the order of the expressions, and within one in that of the model. Shape (num_envs, size).
         """
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
 
-    def contact_times(self, sensors: Sequence[str], threshold: float = 1.0) -> ContactTimes:
-        """For how long touch sensors have read more than a threshold, or not.
+    def touches(self, sensors: Sequence[str], threshold: float = 1.0) -> torch.Tensor:
+        """Whether touch and contact sensors feel a contact.
+
+        A touch sensor does where it reads more than the threshold. So does a contact sensor that reports force, by the
+        sum of the magnitudes over its contacts. One that reports found and no force does where it has found any.
 
         Args:
-            sensors: Regular expressions over sensors, which have one column each.
-            threshold: In the unit of the sensors, N for touch sensors.
+            sensors: Regular expressions over sensors of these types.
+            threshold: Force in N.
+
+        Returns:
+            One column for each sensor, in the order of the expressions. Boolean, shape (num_envs, num_sensors).
+
+        Raises:
+            RequestError: A sensor is of another type, or reports neither found nor force.
+        """
+        key = tuple(sensors)
+        if key not in self._contact_readings:
+            self._contact_readings[key] = find_contact_readings(key, self.engine.layout)
+        readings = self._contact_readings[key]
+        if readings is None:
+            return self.sensor(key) > threshold
+        return torch.stack([reading.touches(self.state.sensordata, threshold) for reading in readings], dim=1)
+
+    def contact_times(self, sensors: Sequence[str], threshold: float = 1.0) -> ContactTimes:
+        """For how long touch and contact sensors have felt a contact, or not, as `touches` says.
+
+        Args:
+            sensors: Regular expressions over sensors.
+            threshold: Force in N.
 
         Returns:
             Durations of the running episode.
@@ -310,14 +352,18 @@ class Env:
         key = (tuple(sensors), threshold)
         if key not in self._contact_times:
             name = f"contact_times.{' '.join(key[0])}.{threshold}"
-            touches = self.sensor(key[0]) > threshold
+            touches = self.touches(key[0], threshold)
             self._contact_times[key] = ContactTimes(name, touches.shape[1], self.step_dt, self._memory)
             if self._stepping:  # this step's update is over, and after a resume it must not be missed
                 self._contact_times[key].update(touches)
+            fields = ("contact_s", "air_s", "last_air_s")
+            times = self._contact_times[key]
+            self._core.read_only.add({f"env.contact_times(...).{name}": getattr(times, name) for name in fields})
         return self._contact_times[key]
 
     def command(self, name: str) -> torch.Tensor:
         """Current command of a term. Shape (num_envs, size)."""
+        self._check_drawn(name)
         return _find("command", name, self._commands.values)
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
@@ -332,17 +378,21 @@ class Env:
             return
         term = self.config.commands[name]
         assert term.steer is not None
-        drawn = term.steer(self, torch.tensor(values, dtype=torch.float32, device=self.device))
+        controls = torch.tensor(values, dtype=torch.float32, device=self.device)
+        self._core.read_only.mark()
+        drawn = call_term(f"commands.{name}.steer", term.steer, self, {}, self._core, controls)
         self._commands.held[name] = drawn
         self._commands.drawn[name].copy_(drawn)
 
     def command_error(self, name: str, error: str) -> torch.Tensor:
         """Distance of the worlds from a command, by one of the errors of its term. Shape (num_envs,)."""
         term = self.config.commands[name].errors[error]
-        return term.func(self, **term.params)
+        self._core.read_only.mark()
+        return call_term(f"commands.{name}.errors.{error}", term.func, self, term.params, self._core)
 
     def drawn_command(self, name: str) -> torch.Tensor:
         """Last draw of a command term, before it was refined. Shape (num_envs, size of the draw)."""
+        self._check_drawn(name)
         return _find("command", name, self._commands.drawn)
 
     def level(self, name: str) -> torch.Tensor:
@@ -387,6 +437,35 @@ class Env:
         self._observations.start(self)
         return self._observations.compute(self, everywhere)
 
+    def _check_drawn(self, command: str) -> None:
+        """Raise a RequestError if a term reads a command before the first draw of all commands."""
+        if command in self.config.commands and command not in self._commands.values:
+            raise RequestError(
+                f"command {command} is not drawn yet: in each env step, commands are drawn after the startup and reset "
+                "events, so those cannot read them; the level of a curriculum term is known before"
+            )
+
+    def _find_read_only(self) -> dict[str, torch.Tensor]:
+        """Return what terms may read and must not write, by how they read it; commands come when they are drawn."""
+        layout = self.engine.layout
+        actions = (self._actions.current, self._actions.previous, self._actions.before_previous)
+        names = ("env.action", "env.last_action", "env.action_before_last")
+        return {
+            "env.state.qpos, as env.qpos(...) returns it,": self.state.qpos,
+            "env.state.qvel, as env.qvel(...) returns it,": self.state.qvel,
+            "env.state.sensordata, as env.sensor(...) returns it,": self.state.sensordata,
+            **{f"env.state.{name}": getattr(self.state, name) for name in ("act", "ctrl", "time")},
+            **dict(zip(names, actions, strict=True)),
+            **{f"env.level({name!r})": level for name, level in self._curriculum.levels.items()},
+            "env.episode_step": self.episode_step,
+            "env.start_qpos": self.start_qpos,
+            "env.terminated": self.terminated,
+            "env.statistics": self.statistics.buffers()["running"],
+            **{f"the {name} of success terms": tensor for name, tensor in self._successes.buffers().items()},
+            **{f"default_{name}": getattr(layout, f"default_{name}") for name in ("qpos", "qvel", "ctrl")},
+            **{f"the camera image {name}": image for name, image in self.cameras.buffers().items()},
+        }
+
     def _begin_episodes(self, mask: torch.Tensor) -> None:
         qpos, qvel = self._events.sample_start(self, mask)
         self.engine.reset(mask, qpos, qvel)
@@ -408,7 +487,7 @@ class Env:
 
     def _update_contact_times(self) -> None:
         for (sensors, threshold), times in self._contact_times.items():
-            times.update(self.sensor(sensors) > threshold)
+            times.update(self.touches(sensors, threshold))
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         """Return every tensor that persists from step to step, by name."""

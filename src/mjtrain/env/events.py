@@ -8,7 +8,7 @@ import torch
 from mjtrain.config import EventTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import draw_steps
-from mjtrain.env.term_result import name_term
+from mjtrain.env.term_result import call_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -49,7 +49,7 @@ class Events:
             everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
             worlds = Worlds(mask=everywhere, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
             for name, term in self._by_mode["startup"].items():
-                _apply(name, term, env, worlds)
+                self._apply(name, term, env, worlds)
 
     def sample_start(self, env: "Env", mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw an initial state for every world, from the robot's default pose and the reset events.
@@ -68,7 +68,7 @@ class Events:
             qvel=layout.default_qvel.repeat(env.num_envs, 1),
         )
         for name, term in self._by_mode["reset"].items():
-            _apply(name, term, env, worlds)
+            self._apply(name, term, env, worlds)
         return worlds.qpos, worlds.qvel
 
     def apply_interval(self, env: "Env") -> None:
@@ -78,17 +78,13 @@ class Events:
             due = left <= 1
             left.copy_(torch.where(due, draw_steps(self._core, term.interval_s), left - 1))
             worlds = Worlds(mask=due, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
-            _apply(name, term, env, worlds)
+            self._apply(name, term, env, worlds)
             env.engine.set_qvel(due, worlds.qvel)
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
         return {f"{name}.left": left for name, left in self._left.items()}
 
-
-def _apply(name: str, term: EventTerm, env: "Env", worlds: Worlds) -> None:
-    try:
-        term.func(env, worlds, **term.params)
-    except Exception as error:
-        name_term(error, f"events.{name}")
-        raise
+    def _apply(self, name: str, term: EventTerm, env: "Env", worlds: Worlds) -> None:
+        self._core.read_only.mark()
+        call_term(f"events.{name}", term.func, env, term.params, self._core, worlds)

@@ -9,7 +9,7 @@ import torch
 
 from mjtrain.config import ObservationTerm
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.layout import Columns, match_names
+from mjtrain.sim.robots.layout import Columns
 from mjtrain.sim.robots.mirror import find_mirror
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Mirror:
         Raises:
             RequestError: The mirror image of a sensor is not known, or not among them.
         """
-        for name in _names(names, self._layout.sensors, "sensor"):
+        for name in _names(names, self._layout.sensors):
             if name in self._robot.unknown:
                 raise RequestError(f"sensor {name} has no mirror image: {self._robot.unknown[name]}")
         return self._part(self._robot.sensordata, self._layout.sensors, names)
@@ -101,7 +101,7 @@ class Mirror:
     def sensor_order(self, names: str | Sequence[str]) -> torch.Tensor:
         """Return the matrix of one column for each sensor, which goes to the sensor's image. Shape (number, number)."""
         matrix = self.sensors(names)
-        widths = [self._width(self._layout.sensors, name) for name in _names(names, self._layout.sensors, "sensor")]
+        widths = [self._width(self._layout.sensors, name) for name in _names(names, self._layout.sensors)]
         rows = [row.split(widths, dim=1) for row in matrix.split(widths)]
         return torch.tensor([[float(block.any()) for block in row] for row in rows], dtype=torch.float64)
 
@@ -132,7 +132,7 @@ class Mirror:
         return matrix
 
     def _part(self, whole: np.ndarray, places: Columns, names: str | Sequence[str]) -> torch.Tensor:
-        found = _names(names, places, "part")
+        found = _names(names, places)
         columns = [column for name in found for column in range(places[name].start, places[name].stop)]
         labels = [name for name in found for _ in range(self._width(places, name))]
         return self._select(whole, columns, labels, "")
@@ -175,6 +175,6 @@ def _declared(function: Callable[..., Any], params: dict[str, Any], mirror: Mirr
     return by(mirror, **params)
 
 
-def _names(names: str | Sequence[str], places: Columns, kind: str) -> list[str]:
+def _names(names: str | Sequence[str], places: Columns) -> list[str]:
     """Return the names that one name, or several regular expressions, stand for."""
-    return [names] if isinstance(names, str) else match_names(names, places, kind)
+    return [names] if isinstance(names, str) else places.match(names)

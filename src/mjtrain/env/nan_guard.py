@@ -1,5 +1,6 @@
 """Detects worlds whose state is no longer valid, and dumps their last seconds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,33 @@ class NanGuard:
                 )
             if step and before[self._widths[0] : width].abs().max() > _GROWS:
                 return (
-                    "velocities grew over several env steps: shorten --env.robot.timestep, use the integrator "
-                    f"implicitfast, or lower the gains of the actuators{events}"
+                    "the physics is unstable, velocities grew over several env steps: shorten --env.robot.timestep, "
+                    f"use the integrator implicitfast, or lower the gains of the actuators{events}"
                 )
         return f"look for bodies that start inside each other, for events that write NaN, and for masses near 0{events}"
+
+    def describe_fastest(self, velocities: Sequence[tuple[str, str]]) -> str:
+        """Say how fast which joint was where the physics became unstable. Asks the device.
+
+        Args:
+            velocities: Joint and unit of each column of qvel.
+
+        Returns:
+            The fastest joint of the first world that broke since the last dump, in the env step in which it broke and
+            in the one before; empty if no world did.
+        """
+        oldest = max(int(self._step) - self._ring.shape[0], 0)
+        begin, end = self._widths[0], sum(self._widths[:2])
+        for world, step in enumerate(self._broke_at.tolist()):
+            if step < oldest or end == begin:
+                continue
+            now, before = (self._ring[(step - back) % self._ring.shape[0], world, begin:end].abs() for back in (0, 1))
+            broken = ~now.isfinite()
+            column = int((before.masked_fill(~broken, -1.0) if broken.any() else now).argmax())
+            joint, unit = velocities[column]
+            was = f", and at {float(before[column]):.3g} {unit} in the env step before" if step else ""
+            return f"joint {joint} of world {world} was at {float(now[column]):.3g} {unit}{was}"
+        return ""
 
     def dump(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
@@ -124,7 +148,12 @@ class NanGuard:
 
 
 def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, cause: str) -> None:
-    """Fail if too many worlds of the whole job broke in one iteration; `cause` is what `NanGuard.explain` said.
+    """Fail if too many worlds of the whole job broke in one iteration.
+
+    Args:
+        metrics: Those of the iteration, over all ranks.
+        config: Says how many are too many.
+        cause: What `Env.explain_broken_worlds` says of this rank.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.

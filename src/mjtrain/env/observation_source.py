@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mjtrain.config import ObservationTerm
-from mjtrain.env.term_result import name_term
+from mjtrain.env.core import EnvCore
+from mjtrain.env.term_result import call_term
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
 class ObservationSource:
     """A function with its parameters."""
 
-    def __init__(self, name: str, term: ObservationTerm) -> None:
+    def __init__(self, name: str, term: ObservationTerm, core: EnvCore) -> None:
         """Remember the function.
 
         Args:
             name: Place in the config, such as observations.actor.gravity.
             term: Its term.
+            core: The worlds.
         """
+        self._core = core
         self.name = name
         self._func: Callable[..., torch.Tensor] = term.func
         self._params = term.params
@@ -30,9 +33,5 @@ class ObservationSource:
     def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         """Call the function, unless the cache has its result."""
         if self._key not in cache:
-            try:
-                cache[self._key] = self._func(env, **self._params)
-            except Exception as error:
-                name_term(error, self.name)
-                raise
+            cache[self._key] = call_term(self.name, self._func, env, self._params, self._core)
         return cache[self._key]

@@ -45,9 +45,13 @@ class Observations:
         Raises:
             RequestError: The terms of a group do not fit together.
         """
+        self._core.read_only.mark()
         cache: dict[Any, torch.Tensor] = {}
         for name, terms in self._terms.items():
-            sources = [ObservationSource(f"observations.{name}.{term_name}", term) for term_name, term in terms.items()]
+            sources = [
+                ObservationSource(f"observations.{name}.{term_name}", term, self._core)
+                for term_name, term in terms.items()
+            ]
             readings = [source.read(env, cache) for source in sources]
             images = [reading.ndim == 4 for reading in readings]
             if any(images) and not all(images):
@@ -70,6 +74,7 @@ class Observations:
             One tensor per group, its terms side by side in order. Shape (num_envs, size) each, or (num_envs, channels,
             height, width) of images.
         """
+        self._core.read_only.mark()
         cache: dict[Any, torch.Tensor] = {}
         return {name: group.compute(env, fresh, advance, cache) for name, group in self._groups.items()}
 

@@ -13,7 +13,7 @@ _FREE = 7
 
 _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
     "joint": lambda layout: layout.qpos,
-    "object": lambda layout: [name for name, place in layout.qpos.items() if place.stop - place.start == _FREE],
+    "object": lambda layout: [name for name in layout.qpos if _width(layout, name) == _FREE],
     "sensor": lambda layout: layout.sensors,
     "actuator": lambda layout: layout.actuators | layout.controls,
     "body": lambda layout: layout.bodies,
@@ -21,15 +21,21 @@ _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
 }
 
 
+def _width(layout: Layout, joint: str) -> int:
+    """Return how many columns of qpos a joint has."""
+    return layout.qpos[joint].stop - layout.qpos[joint].start
+
+
 def check_robot_names(config: EnvConfig, layout: Layout) -> None:
     """Compare the names in the parameters of all terms with those of the robot.
 
     A parameter called joint, object (a free joint), sensor, actuator, body or geom holds a name. One called joints,
-    objects, sensors, actuators, bodies or geoms holds regular expressions, matched whole. The last word of the
-    parameter's name counts, as in foot_sensors.
+    objects, sensors, actuators, bodies or geoms holds regular expressions, matched whole; over joints they match
+    hinges and slides only. The last word of the parameter's name counts, as in foot_sensors.
 
     Raises:
-        RequestError: Some are missing; the message lists all of them and the terms that name them.
+        RequestError: Some are missing; the message lists all of them and the terms that name them. Or an expression
+            over joints matches free or ball joints only.
     """
     missing: dict[str, dict[str, list[str]]] = {}
     for term, kind, wanted, is_pattern in _wanted(config):
@@ -42,7 +48,10 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
                     f"--env.{term}: {wanted!r} is not a valid regular expression over {kind} names: {error}; "
                     "'.*' matches all"
                 ) from error
-            if any(re.fullmatch(wanted, name) for name in there):
+            hits = [name for name in there if re.fullmatch(wanted, name)]
+            if kind == "joint" and hits and not any(_width(layout, name) == 1 for name in hits):
+                raise RequestError(f"--env.{term}: {layout.qpos.describe_unmatched(wanted, hits)}")
+            if hits:
                 continue
         elif wanted in there:
             continue
@@ -66,7 +75,10 @@ def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
     for name, term in config.commands.items():
         if term.object:
             yield f"commands.{name}.object", "object", term.object, False
+    off = {f"rewards.{name}" for name, term in config.rewards.items() if not term.weight}
     for function in list_functions(config):
+        if function.name in off:
+            continue
         for key, value in function.params.items():
             last = key.rsplit("_", 1)[-1]
             if last in _KINDS and isinstance(value, str):

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
+from mjtrain.runtime.errors import RequestError
+
 
 class EpisodeStatistics:
     """Sums returns, lengths, causes and successes of finished episodes, without waiting for the device.
@@ -82,7 +84,13 @@ class EpisodeStatistics:
         self._counted.zero_()
 
     def episode_return(self, reward: str) -> torch.Tensor:
-        """Return of a reward term in the running episode so far. Shape (num_envs,)."""
+        """Return of a reward term in the running episode so far. Shape (num_envs,).
+
+        Raises:
+            RequestError: There is no such reward term.
+        """
+        if reward not in self._rewards:
+            raise RequestError(f"there is no reward term {reward}; there is {', '.join(self._rewards) or 'none'}")
         return self._running[:, self._rewards.index(reward)]
 
     def episode_steps(self) -> torch.Tensor:

@@ -64,9 +64,31 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
     return None if dtype_fits else f"returned a tensor of {str(value.dtype).removeprefix('torch.')}; {wanted}{mend}"
 
 
-def name_term(error: Exception, term: str) -> None:
-    """Add the name of a term, such as rewards.slip, to an exception that its function raised."""
-    error.add_note(f"this happened in the term --env.{term}")
+def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
+    """Call the function of a term. `core.read_only` was marked after the last write that was none of a term.
+
+    Args:
+        name: Name of the term, such as rewards.slip.
+        func: Its function.
+        env: What the function gets first.
+        params: Keyword arguments.
+        core: The worlds.
+        args: What it gets after env.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        RequestError: The function wrote into what the environment gave it.
+        Exception: Whatever the function raises, with a note that names the term.
+    """
+    try:
+        value = func(env, *args, **params)
+    except Exception as error:
+        error.add_note(f"this happened in the term --env.{name}")
+        raise
+    core.read_only.check(name)
+    return value
 
 
 def stack_terms(
@@ -86,15 +108,10 @@ def stack_terms(
     Raises:
         TypeError: A result does not fit; the message names the term. Results are checked before a training begins, but
             may differ later or on another device.
-        Exception: Whatever a function raises, with a note that names the term.
+        Exception: As `call_term`.
     """
-    results = []
-    try:
-        for _, func, params in terms:
-            results.append(func(env, **params))
-    except Exception as error:
-        name_term(error, terms[len(results)][0])
-        raise
+    core.read_only.mark()
+    results = [call_term(name, func, env, params, core) for name, func, params in terms]
     try:
         stacked = torch.stack(results, dim=1)
     except Exception:

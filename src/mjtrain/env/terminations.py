@@ -7,7 +7,7 @@ import torch
 from mjtrain.config import CurriculumTerm, RewardTerm, TerminationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.sampling import uniform
-from mjtrain.env.term_result import check_results, name_term, stack_terms
+from mjtrain.env.term_result import call_term, check_results, stack_terms
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -57,11 +57,8 @@ class Curriculum:
         """
         for name, term in self._terms.items():
             level = self.levels[name]
-            try:
-                following = term.func(env, level, **term.params)
-            except Exception as error:
-                name_term(error, f"curriculum.{name}")
-                raise
+            self._core.read_only.mark()
+            following = call_term(f"curriculum.{name}", term.func, env, term.params, self._core, level)
             if following.shape != level.shape:
                 check_results("curriculum", [f"curriculum.{name}"], [following], self._core)
             level.copy_(torch.where(done, following.clamp(*term.bounds), level))
@@ -76,9 +73,20 @@ class Rewards:
 
     def __init__(self, terms: dict[str, RewardTerm], core: EnvCore) -> None:
         self._core = core
-        self._terms = [(f"rewards.{name}", term.func, term.params) for name, term in terms.items()]
-        self._weights = torch.tensor([term.weight * core.step_dt for term in terms.values()], device=core.device)
+        on = {name: term for name, term in terms.items() if term.weight}
+        self._terms = [(f"rewards.{name}", term.func, term.params) for name, term in on.items()]
+        self._weights = torch.tensor([term.weight * core.step_dt for term in on.values()], device=core.device)
+        self._num_terms = len(terms)
+        self._columns = torch.tensor([column for column, name in enumerate(terms) if name in on], device=core.device)
 
     def compute(self, env: "Env") -> torch.Tensor:
-        """Return weight * func * step_dt of every term, in order. Shape (num_envs, num_terms)."""
-        return stack_terms("reward", self._terms, env, self._core) * self._weights
+        """Return weight * func * step_dt of every term, in order. Shape (num_envs, num_terms).
+
+        A term of weight 0 is zero, and its function is not called.
+        """
+        if not self._terms:
+            return torch.zeros(self._core.num_envs, self._num_terms, device=self._core.device)
+        rewards = stack_terms("reward", self._terms, env, self._core) * self._weights
+        if len(self._terms) == self._num_terms:
+            return rewards
+        return rewards.new_zeros(len(rewards), self._num_terms).index_copy_(1, self._columns, rewards)

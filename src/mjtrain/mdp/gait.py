@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -80,7 +81,7 @@ def feet_gait(
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
@@ -90,7 +91,8 @@ def feet_gait(
         From 0 to 1. Shape (num_envs,).
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
-    touches = env.sensor(contact_sensors) > 1.0
+    touches = env.touches(contact_sensors)
+    _check_feet(swings, "offsets", touches, "contact_sensors")
     return (swings != touches).float().mean(dim=1)
 
 
@@ -124,7 +126,9 @@ def feet_clearance(
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command)
     wanted = height_m * (torch.pi * swings).sin().square()
-    error = foot_heights(env, sensors=position_sensors, radius_m=radius_m) - wanted
+    heights = foot_heights(env, sensors=position_sensors, radius_m=radius_m)
+    _check_feet(swings, "offsets", heights, "position_sensors")
+    error = heights - wanted
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
@@ -135,7 +139,7 @@ def feet_air_time(env: Env, *, contact_sensors: tuple[str, ...], threshold_s: fl
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N; a foot is in contact above 1 N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         threshold_s: Duration of a flight that is worth nothing, in seconds; a shorter one is a penalty.
         command: Name of a velocity command: nothing counts while it is to stand. Empty: everything counts.
 
@@ -152,11 +156,21 @@ def feet_slide(env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: 
 
     Args:
         env: The environment.
-        contact_sensors: Touch sensors of the feet, in N.
+        contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         velocity_sensors: Their framelinvel sensors, in the world's frame.
 
     Returns:
         Shape (num_envs,).
     """
     velocities = env.sensor(velocity_sensors).unflatten(1, (-1, 3))[..., :2].square().sum(dim=-1)
-    return (velocities * (env.sensor(contact_sensors) > 1.0)).sum(dim=1)
+    touches = env.touches(contact_sensors)
+    _check_feet(touches, "contact_sensors", velocities, "velocity_sensors")
+    return (velocities * touches).sum(dim=1)
+
+
+def _check_feet(one: torch.Tensor, name: str, other: torch.Tensor, other_name: str) -> None:
+    """Raise a RequestError if two parameters are for different numbers of feet; one foot would stand for all."""
+    if one.shape[1] != other.shape[1]:
+        raise RequestError(
+            f"{name} is for {one.shape[1]} feet, and {other_name} for {other.shape[1]}; give one for each"
+        )

@@ -39,14 +39,14 @@ def joint_pos_rel(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
 
 @mirrors.mirrored(mirrors.joint_positions)
 def joint_positions(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Positions of joints as the MJCF file counts them, in m or rad; `joint_pos_rel` counts from the default pose.
+    """Positions of slides and hinges as the MJCF file counts them; `joint_pos_rel` counts from the default pose.
 
     Args:
         env: The environment.
-        joints: Regular expressions over joints.
+        joints: Regular expressions over slides and hinges.
 
     Returns:
-        Shape (num_envs, num_joints) for slides and hinges; free joints have 7 columns, ball joints 4.
+        In m or rad, in the order of the model. Shape (num_envs, num_joints).
     """
     return env.qpos(joints)
 

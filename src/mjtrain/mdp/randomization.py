@@ -89,7 +89,7 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple
     Args:
         env: The environment.
         worlds: The worlds to change.
-        joints: Regular expressions over joints.
+        joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
     _scale_dofs(env, worlds, "dof_armature", joints, factor)
@@ -102,7 +102,7 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[
     Args:
         env: The environment.
         worlds: The worlds to change.
-        joints: Regular expressions over joints.
+        joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
     _scale_dofs(env, worlds, "dof_damping", joints, factor)

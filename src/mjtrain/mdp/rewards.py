@@ -116,15 +116,19 @@ def mechanical_power(env: Env, *, joints: tuple[str, ...], torque_sensors: tuple
     Args:
         env: The environment.
         joints: Regular expressions over slides and hinges.
-        torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in the same order, in N or
-            N m.
+        torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in any order, in N or N m.
 
     Returns:
         Shape (num_envs,).
+
+    Raises:
+        RequestError: The sensors are not one for each joint.
     """
-    return (env.sensor(torque_sensors) * env.qvel(joints)).abs().sum(dim=1)
+    layout = env.engine.layout
+    paired = layout.joints_of_sensors(torque_sensors, joints)
+    return (env.sensor(torque_sensors) * env.state.qvel[:, paired]).abs().sum(dim=1)
 
 
 def undesired_contacts(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
-    """Number of touch or contact sensors that read more than zero. Shape (num_envs,)."""
-    return (env.sensor(sensors) > 0).float().sum(dim=1)
+    """Number of touch or contact sensors that feel a contact. Shape (num_envs,)."""
+    return env.touches(sensors, 0.0).float().sum(dim=1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -105,12 +106,15 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
     Args:
         env: The environment.
         command: Name of the joint command.
-        joints: The joints of the command, in the same order.
+        joints: Regular expressions over the joints of the command.
 
     Returns:
         Shape (num_envs, num_joints).
     """
-    return env.command(command) - env.qpos(joints)
+    wanted, positions = env.command(command), env.qpos(joints)
+    if wanted.shape != positions.shape:
+        raise RequestError(f"command {command} is for {wanted.shape[1]} joints, and joints for {positions.shape[1]}")
+    return wanted - positions
 
 
 def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
@@ -119,7 +123,7 @@ def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.
     Args:
         env: The environment.
         command: Name of the joint command.
-        joints: The joints of the command, in the same order.
+        joints: Regular expressions over the joints of the command.
 
     Returns:
         Shape (num_envs,).
@@ -133,7 +137,7 @@ def near_joint(env: Env, *, command: str, joints: tuple[str, ...], tolerance: fl
     Args:
         env: The environment.
         command: Name of the joint command.
-        joints: The joints of the command, in the same order.
+        joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.
 
     Returns:

@@ -98,17 +98,17 @@ def bad_orientation(env: Env, *, sensor: str, limit: float) -> torch.Tensor:
 
 
 def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
-    """A touch or contact sensor reads more than a threshold.
+    """A touch or contact sensor feels a contact, see `Env.touches`.
 
     Args:
         env: The environment.
         sensors: Regular expressions over sensors.
-        threshold: In the unit of the sensor, N for touch sensors.
+        threshold: Force in N above which it counts.
 
     Returns:
         Boolean, shape (num_envs,).
     """
-    return (env.sensor(sensors) > threshold).any(dim=1)
+    return env.touches(sensors, threshold).any(dim=1)
 
 
 def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: float) -> torch.Tensor:

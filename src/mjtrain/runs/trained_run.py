@@ -14,6 +14,7 @@ from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
+from mjtrain.runs.sources import list_code, list_code_changes, restore_data
 from mjtrain.runtime.errors import RequestError
 
 _kept: dict[str, dict[str, Callable[..., Any]]] = {}
@@ -64,7 +65,8 @@ class TrainedRun:
     """The checkpoint file, absolute; None for an untrained task."""
 
     notices: tuple[str, ...] = ()
-    """A line for each run or checkpoint that was passed over, and for a robot that is not the recorded one."""
+    """A line for each run or checkpoint that was passed over, and for a robot, code or data that is not what the run
+    was trained with."""
 
     @property
     def own_env(self) -> EnvConfig:
@@ -228,15 +230,20 @@ def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: st
         if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):
             because = f"; only the process that trained the run has it{because}"
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
+    changes = tuple(list_code_changes(run_dir, list_code(env, task_file(task))))
     if not isinstance(env, EnvConfig):
-        return TrainedRun(task=task, env=env, agent=agent, learner=read_learner(run_dir), run_dir=run_dir)
-    robot, notices = find_robot(run_dir, env.robot), ()
+        return TrainedRun(
+            task=task, env=env, agent=agent, learner=read_learner(run_dir), run_dir=run_dir, notices=changes
+        )
+    env, data_changes = restore_data(run_dir, env)
+    robot, notices = find_robot(run_dir, env.robot), (*changes, *data_changes)
     if robot is None:
         if defaults is None or not isinstance(defaults.env, EnvConfig):
             raise RequestError(f"{run_dir}: its robot {env.robot.label} is not here")
         there = with_absolute_file(defaults.env.robot)
         robot = replace(env.robot, file=there.file, spec=there.spec)
-        notices = (f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}",)
+        line = f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}"
+        notices = (*notices, line)
     return TrainedRun(
         task=task,
         env=replace(env, robot=robot),

@@ -8,6 +8,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, TrainConfig, to_plain
 from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import save_params
+from mjtrain.runs.sources import save_code, save_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,9 @@ class TrainingRun:
     record: dict[str, Any] = field(default_factory=dict)
     """Plain values for params/launch.yaml: how the run was started, when, and with which versions."""
 
+    code: dict[str, str] = field(default_factory=dict)
+    """Python files of the task, which the run keeps; see `runs.sources.list_code`."""
+
     def to_plain(self) -> dict[str, Any]:
         """Return the same as JSON values."""
         checkpoint = None if self.checkpoint is None else str(self.checkpoint)
@@ -60,7 +64,7 @@ def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] 
         left_out: What the job is left without by now, in words.
 
     Returns:
-        A line if the run has no copy of its robot.
+        A line if the run has no copy of its robot, and one for each file of data that it has no copy of.
 
     Raises:
         OSError: The run directory cannot be written.
@@ -69,6 +73,8 @@ def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] 
     if isinstance(env, EnvConfig):
         robot, notices = record_robot(run.run_dir, env.robot)
         env = replace(env, robot=robot)
+        notices = [*notices, *save_data(run.run_dir, env)]
+    save_code(run.run_dir, run.code)
     launch = {**run.record, **({"left_out": list(left_out)} if left_out else {})}
     agent, learner = to_plain(config.agent), to_plain(config.learner)
     save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=launch)

@@ -16,6 +16,7 @@ from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import claim_run_dir, leaving_no_trace, list_changes
+from mjtrain.runs.sources import list_code, list_code_changes, list_data_changes
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
 from mjtrain.runtime.machine import installed_packages
@@ -54,7 +55,8 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
 
 def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str) -> TrainingRun:
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
-    resumption = _describe_resumption(request, found, previous, robot)
+    code = list_code(request.config.env, task_file(request.config.task))
+    resumption = _describe_resumption(request, found, previous, robot, code)
     return TrainingRun(
         run_dir=found.run_dir,
         robot=None if robot is None or robot == request.config.env.robot else robot.file,
@@ -64,6 +66,7 @@ def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | No
         restarted=previous is not None,
         notices=(*request.notices, *found.notices, *resumption, *robot_notices),
         record=_record(request, found, started),
+        code=code,
     )
 
 
@@ -77,13 +80,22 @@ def _reopen(previous: TrainingRun) -> FoundRun:
 
 
 def _describe_resumption(
-    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, robot: RobotConfig | None
+    request: TrainRequest,
+    found: FoundRun,
+    previous: TrainingRun | None,
+    robot: RobotConfig | None,
+    code: dict[str, str],
 ) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]
     if found.checkpoint is None:
         return []
-    changes = [*list_robot_changes(found.run_dir, robot), *list_changes(found.run_dir, **request.params)]
+    changes = [
+        *list_robot_changes(found.run_dir, robot),
+        *list_changes(found.run_dir, **request.params),
+        *list_data_changes(found.run_dir, request.config.env),
+        *list_code_changes(found.run_dir, code),
+    ]
     return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
 
 

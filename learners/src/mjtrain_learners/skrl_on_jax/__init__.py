@@ -55,13 +55,13 @@ class SkrlOnJax(MlpLibrary):
 
     def start(self, context: RankContext) -> "Build":
         """Import skrl and JAX, and return what builds the learner."""
-        _start_skrl(context)
+        start_skrl(context)
         from mjtrain_learners.skrl_on_jax.ppo import make_learner
 
         return make_learner
 
 
-def _start_skrl(context: RankContext) -> None:
+def start_skrl(context: RankContext) -> None:
     """Start JAX on the rank's device with the rank's threads, and import skrl, which takes the rank for the only one.
 
     The ranks sum over the process group that they have: see `ppo.JobPpo`. Random numbers of numpy, which skrl shuffles

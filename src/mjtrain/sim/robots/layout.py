@@ -36,20 +36,65 @@ def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> lis
 class Columns(dict[str, slice]):
     """Columns by name. The error for an unknown name lists the known ones."""
 
-    def __init__(self, kind: str, columns: dict[str, slice], device: torch.device | str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        columns: dict[str, slice],
+        device: torch.device | str,
+        *,
+        scalar: frozenset[str] | None = None,
+    ) -> None:
+        """Take the columns of all parts of a kind.
+
+        Args:
+            kind: Word for a part, for errors.
+            columns: Columns by name, in the order of the model.
+            device: Of the indices that `select` returns.
+            scalar: For joints: names of hinges and slides, the only ones that expressions match. None: expressions
+                match all names.
+        """
         super().__init__(columns)
         self._kind = kind
         self._device = device
+        self._scalar = scalar
         self._selected: dict[tuple[str, ...], slice | torch.Tensor] = {}
 
     def __missing__(self, name: str) -> slice:
         raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
 
+    def match(self, patterns: Iterable[str]) -> list[str]:
+        """Find names by regular expressions, matched whole.
+
+        Returns:
+            Hinges and slides in the order of the model, for joints. Other parts in the order of the patterns, as
+            `match_names` does: terms pair the sensors of feet with other lists. None twice.
+
+        Raises:
+            RequestError: A pattern matches nothing, or only joints of other types.
+        """
+        if self._scalar is None:
+            return match_names(patterns, self, self._kind)
+        found = set()
+        for pattern in patterns:
+            hits = match_names([pattern], self, self._kind)
+            if not self._scalar.intersection(hits):
+                raise RequestError(self.describe_unmatched(pattern, hits))
+            found.update(hits)
+        return [name for name in self if name in found & self._scalar]
+
+    @staticmethod
+    def describe_unmatched(pattern: str, hits: Iterable[str]) -> str:
+        """Say why a pattern finds nothing though names match it."""
+        return (
+            f"the expression {pattern!r} matches {', '.join(hits)}, a free or ball joint; expressions over joints take "
+            "hinges and slides, so name this joint alone, as in env.qpos(name) or joint=name"
+        )
+
     def select(self, names: str | Sequence[str]) -> slice | torch.Tensor:
         """Return an index of the columns of one name, or of several side by side.
 
         Args:
-            names: One name, or several regular expressions that match whole names; columns come in their order.
+            names: One name, or several regular expressions, of which `match` finds the names in their order.
 
         Returns:
             A slice where the columns are adjacent, so that indexing copies nothing; else a tensor of indices.
@@ -61,13 +106,34 @@ class Columns(dict[str, slice]):
             return self[names]
         key = tuple(names)
         if key not in self._selected:
-            parts = [self[name] for name in match_names(key, self, self._kind)]
+            parts = [self[name] for name in self.match(key)]
             columns = [column for part in parts for column in range(part.start, part.stop)]
             adjacent = columns == list(range(columns[0], columns[0] + len(columns)))
             self._selected[key] = (
                 slice(columns[0], columns[-1] + 1) if adjacent else torch.tensor(columns, device=self._device)
             )
         return self._selected[key]
+
+
+CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
+"""What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensorKind:
+    """What a sensor measures."""
+
+    type: str
+    """Name of the MJCF element, such as touch."""
+
+    joint: str = ""
+    """Joint whose actuator force it measures, by jointactuatorfrc or by actuatorfrc of an actuator of that joint."""
+
+    data: tuple[str, ...] = ()
+    """Type contact: what is reported of each contact, of the keys of CONTACT_WIDTHS, in their order."""
+
+    num: int = 1
+    """Type contact: number of contacts that are reported side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +161,9 @@ class Layout:
 
     sensors: Columns
     """Columns of each sensor in sensordata."""
+
+    sensor_kinds: dict[str, SensorKind]
+    """What each sensor measures."""
 
     bodies: dict[str, int]
     """Row of each named body in the body_* fields of the model."""
@@ -124,6 +193,9 @@ class Layout:
     nominal: dict[str, torch.Tensor]
     """The fields in MODEL_FIELDS as the model was compiled, by name. float64."""
 
+    velocities: tuple[tuple[str, str], ...]
+    """Joint and unit of each column of qvel; a joint without a name by its number."""
+
     quaternions: tuple[slice, ...]
     """Columns in qpos of the quaternion of each free and ball joint, with a name or without."""
 
@@ -136,11 +208,14 @@ class Layout:
     found_limits: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     """Cache of `joint_limits`."""
 
+    found_pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
+    """Cache of `joints_of_sensors`."""
+
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
         """Return the rows of parts in the fields of the model.
 
         Args:
-            kind: What kind of part; "dof" are the degrees of freedom of joints.
+            kind: What kind of part; "dof" are the degrees of freedom of hinges and slides.
             patterns: Regular expressions over their names (for "dof" over joints), matched whole.
 
         Returns:
@@ -152,13 +227,41 @@ class Layout:
         key = (kind, tuple(patterns))
         if key not in self.found_rows:
             if kind == "dof":
-                parts = [self.qvel[name] for name in match_names(patterns, self.qvel, "joint")]
+                parts = [self.qvel[name] for name in self.qvel.match(patterns)]
                 rows = [row for part in parts for row in range(part.start, part.stop)]
             else:
                 named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
                 rows = [named[name] for name in match_names(patterns, named, kind)]
             self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
         return self.found_rows[key]
+
+    def joints_of_sensors(self, sensors: Sequence[str], joints: Sequence[str]) -> torch.Tensor:
+        """Return the columns in qvel of the joints whose actuator forces sensors measure.
+
+        Args:
+            sensors: Regular expressions over sensors of type jointactuatorfrc or actuatorfrc.
+            joints: Regular expressions over the hinges and slides that they must measure.
+
+        Returns:
+            Indices, in the order of the sensors. Shape (num_joints,).
+
+        Raises:
+            RequestError: The sensors are not one for each joint.
+        """
+        key = (tuple(sensors), tuple(joints))
+        if key not in self.found_pairs:
+            names = self.sensors.match(sensors)
+            measured = [self.sensor_kinds[name].joint for name in names]
+            wanted = self.qvel.match(joints)
+            if sorted(measured) != sorted(wanted):
+                raise RequestError(
+                    f"the sensors {', '.join(names)} measure the actuator forces of the joints "
+                    f"{', '.join(joint or 'none' for joint in measured)}, and the joints are {', '.join(wanted)}; give "
+                    "one jointactuatorfrc or actuatorfrc sensor for each joint"
+                )
+            columns = [self.qvel[joint].start for joint in measured]
+            self.found_pairs[key] = torch.tensor(columns, device=self.default_qpos.device)
+        return self.found_pairs[key]
 
     def joint_limits(self, patterns: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the lower and upper ends of the ranges of slides and hinges, in m or rad.
@@ -174,7 +277,7 @@ class Layout:
         """
         key = tuple(patterns)
         if key not in self.found_limits:
-            names = match_names(key, self.qpos, "joint")
+            names = self.qpos.match(key)
             endless = [name for name in names if name not in self.joint_range]
             if endless:
                 raise RequestError(f"joint {', '.join(endless)} of the robot has no range")
@@ -211,6 +314,7 @@ def make_layout(
         if position_width == 1 and model.jnt_limited[index]:
             low, high = model.jnt_range[index]
             joint_range[joint.name] = (float(low), float(high))
+    scalar = frozenset(name for name, place in qpos.items() if place.stop - place.start == 1)
     quaternions = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}
     starts = [
         int(model.jnt_qposadr[index]) + quaternions[mujoco.mjtJoint(model.jnt_type[index])]
@@ -222,6 +326,7 @@ def make_layout(
         for index in range(model.nsensor)
         if model.sensor(index).name
     }
+    sensor_kinds = {name: _sensor_kind(model, model.sensor(name).id) for name in sensors}
     actuators = {model.actuator(index).name: index for index in range(model.nactuator)}
     if "" in actuators:
         raise RequestError(_describe_nameless(model, actuators[""]))
@@ -232,14 +337,15 @@ def make_layout(
 
     return Layout(
         timestep_s=float(model.opt.timestep),
-        qpos=Columns("joint", qpos, device),
-        qvel=Columns("joint", qvel, device),
+        qpos=Columns("joint", qpos, device, scalar=scalar),
+        qvel=Columns("joint", qvel, device, scalar=scalar),
         actuators=actuators,
         controls=place_controls(model),
         inputs=tuple(
             (model.actuator(index).name, word) for index in range(model.nactuator) for word in name_inputs(model, index)
         ),
         sensors=Columns("sensor", sensors, device),
+        sensor_kinds=sensor_kinds,
         bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
         geoms={model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name},
         home=home,
@@ -248,6 +354,7 @@ def make_layout(
         default_ctrl=default(model.key_ctrl, neutral_controls(model)),
         ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
         joint_range=joint_range,
+        velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
         quaternions=tuple(slice(start, start + 4) for start in starts),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
@@ -261,6 +368,33 @@ def make_start(model: mujoco.MjModel) -> mujoco.MjData:
     if home >= 0:
         mujoco.mj_resetDataKeyframe(model, data, home)
     return data
+
+
+def _describe_velocity(model: mujoco.MjModel, column: int) -> tuple[str, str]:
+    index = int(model.dof_jntid[column])
+    kind = mujoco.mjtJoint(model.jnt_type[index])
+    is_linear = kind == mujoco.mjtJoint.mjJNT_SLIDE or (
+        kind == mujoco.mjtJoint.mjJNT_FREE and column - model.jnt_dofadr[index] < 3
+    )
+    return model.joint(index).name or f"number {index}", "m/s" if is_linear else "rad/s"
+
+
+def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
+    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
+    kind = kind.replace("actfrc", "actuatorfrc")  # jointactuatorfrc and tendonactuatorfrc in MJCF
+    part = int(model.sensor_objid[index])
+    if kind == "jointactuatorfrc":
+        return SensorKind(type=kind, joint=model.joint(part).name)
+    if kind == "actuatorfrc" and model.actuator_trntype[part] == mujoco.mjtTrn.mjTRN_JOINT:
+        return SensorKind(type=kind, joint=model.joint(model.actuator_trnid[part, 0]).name)
+    if kind == "contact":
+        reported, _, num = model.sensor_intprm[index]
+        return SensorKind(
+            type=kind,
+            data=tuple(name for bit, name in enumerate(CONTACT_WIDTHS) if reported & 1 << bit),
+            num=int(num),
+        )
+    return SensorKind(type=kind)
 
 
 def _describe_nameless(model: mujoco.MjModel, index: int) -> str:

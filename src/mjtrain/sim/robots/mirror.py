@@ -229,7 +229,11 @@ class _Finder:
         if limited[index] != limited[partner] or (
             limited[index] and np.abs(np.sort(sign * ranges[index]) - ranges[partner]).max() > _SAME
         ):
-            raise self._uneven(f"the {what} is not the image of its partner's")
+            here, wanted = (
+                " ".join(f"{end:.4g}" for end in ends) if limited[which] else "none"
+                for which, ends in ((partner, ranges[partner]), (index, np.sort(sign * ranges[index])))
+            )
+            raise self._uneven(f"the {what} is not the image of its partner's: it is {here}, and the image is {wanted}")
 
     def _check_home(self, qpos: np.ndarray, ctrl: np.ndarray) -> None:
         """Check that the default pose is its own image; the sign of a quaternion does not matter."""

@@ -1,11 +1,15 @@
 """Draw curves with matplotlib."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.tools.plotting.curves import Group, RunCurves, XAxis, average, x_values
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LABELS: dict[XAxis, str] = {
     "iterations": "iterations",
@@ -28,16 +32,24 @@ def check_out(out: Path) -> None:
         raise RequestError(f"--out {out}: there is no folder {out.parent}")
 
 
+_CHARACTERS_PER_INCH = 12
+"""Characters of a label in one inch, at the size of the legend's letters."""
+
+
 def draw_curves(
     groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, out: Path, *, title: str | None = None
 ) -> None:
+    """Write what `make_figure` returns to a PNG or SVG file."""
+    make_figure(groups, metrics, axis, title=title).savefig(out, dpi=100)
+
+
+def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *, title: str | None = None) -> "Figure":
     """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
 
     Args:
         groups: What to compare.
         metrics: Keys of metrics.jsonl.
         axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
-        out: A PNG or SVG file.
         title: Title of the figure.
     """
     from matplotlib.figure import Figure
@@ -60,10 +72,13 @@ def draw_curves(
         axes.grid(alpha=0.3)
     for axes in all_axes[len(metrics) :]:
         axes.set_visible(False)
-    all_axes[0].legend(fontsize=8)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    wrapped = ["\n".join(textwrap.wrap(label, int(_CHARACTERS_PER_INCH * size[0]))) for label in labels]
+    # Below the axes: a label may be as long as a setting.
+    figure.legend(handles, wrapped, loc="outside lower center", fontsize=8)
     if title is not None:
         figure.suptitle(title)
-    figure.savefig(out, dpi=100)
+    return figure
 
 
 def _mark_restarts(axes: Any, runs: Sequence[RunCurves], axis: XAxis, color: Any) -> None:

@@ -22,6 +22,7 @@ NUM_ENVS = 2
 NUM_LEVELS = 2
 """Levels of a generated ground: as many as show that levels differ; the ground of a training takes longer to make."""
 
+_UNUSABLE = "cannot use its parameters together"
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
@@ -166,14 +167,19 @@ def _guard_all(config: EnvConfig, problems: dict[str, str]) -> EnvConfig:
 def _guard(kind: Kind, name: str, func: Callable[..., Any], problems: dict[str, str]) -> Callable[..., Any]:
     @functools.wraps(func)
     def call(env: Env, *args: Any, **params: Any) -> Any:
+        before = env.read_only.copy()
         try:
             value = func(env, *args, **params)
         except Exception as error:
-            problem = str(error) if isinstance(error, RequestError) else describe_exception(func, error)
-            problems.setdefault(name, problem)
+            env.read_only.restore(before)
+            problems.setdefault(name, _describe_error(func, error, env, params))
             return _substitute(kind, env, args)
-        problem = find_result_problem(kind, value, env.num_envs, env.device) or _find_other_size(
-            kind, name, env, value, args
+        # Before anything is undone: the function may have returned a view.
+        value = value.clone() if isinstance(value, torch.Tensor) else value
+        problem = (
+            env.read_only.restore(before)
+            or find_result_problem(kind, value, env.num_envs, env.device)
+            or _find_other_size(kind, name, env, value, args)
         )
         if problem is None and not value.isfinite().all() and _is_finite(env):
             numbers = sorted({str(number) for number in value[~value.isfinite()].tolist()})
@@ -190,11 +196,11 @@ def _guard(kind: Kind, name: str, func: Callable[..., Any], problems: dict[str, 
 def _guard_event(name: str, func: Callable[..., Any], mode: str, problems: dict[str, str]) -> Callable[..., Any]:
     @functools.wraps(func)
     def call(env: Env, worlds: Worlds, **params: Any) -> None:
-        before = worlds.qpos.clone(), worlds.qvel.clone()
+        before, watched = (worlds.qpos.clone(), worlds.qvel.clone()), env.read_only.copy()
         problem = None
         try:
             value = func(env, worlds, **params)
-            problem = find_result_problem("event", value, env.num_envs, env.device)
+            problem = env.read_only.restore(watched) or find_result_problem("event", value, env.num_envs, env.device)
             changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read afterwards
             if problem is None and not changed.isfinite().all():
                 problem = "left numbers in worlds.qpos or worlds.qvel that are not finite"
@@ -202,7 +208,8 @@ def _guard_event(name: str, func: Callable[..., Any], mode: str, problems: dict[
                 problem = "changed worlds.qpos, which an interval event may not; change worlds.qvel, or use reset_event"
             problem = problem and f"{func.__name__}() {problem}"
         except Exception as error:
-            problem = str(error) if isinstance(error, RequestError) else describe_exception(func, error)
+            env.read_only.restore(watched)
+            problem = _describe_error(func, error, env, params)
             if isinstance(error, AttributeError) and "cannot assign to field" in problem:
                 problem += "; write into it, as in worlds.qpos[:, 0] += …"
         if problem is not None:
@@ -211,6 +218,29 @@ def _guard_event(name: str, func: Callable[..., Any], mode: str, problems: dict[
             worlds.qvel.copy_(before[1])
 
     return call
+
+
+def _describe_error(func: Callable[..., Any], error: Exception, env: Env, params: dict[str, Any]) -> str:
+    """Say what a function raised; of a built-in one rather the sizes of what its parameters name."""
+    if isinstance(error, RequestError):
+        return str(error)
+    if not func.__module__.startswith("mjtrain.mdp"):
+        return describe_exception(func, error)
+    sizes = [f"{name} has {size}" for name, value in params.items() if (size := _measure_param(env, name, value))]
+    named = "; ".join(sizes) or ", ".join(f"{name} is {value!r}" for name, value in params.items())
+    return f"{func.__name__}() {_UNUSABLE}: {named}"
+
+
+def _measure_param(env: Env, name: str, value: Any) -> str:
+    """Say how many columns a parameter stands for, or how many values it has; empty for a number or a string."""
+    kind = name.rsplit("_", 1)[-1].removesuffix("s")
+    read = {"joint": env.qpos, "object": env.qpos, "sensor": env.sensor, "command": env.command}.get(kind)
+    if read is None:
+        return f"{len(value)} values" if isinstance(value, tuple | list) else ""
+    try:
+        return f"{read(value).shape[1]} columns"
+    except (RequestError, IndexError):  # a name that does not exist, or a command that is wrong itself
+        return ""
 
 
 def _find_other_size(kind: Kind, name: str, env: Env, value: torch.Tensor, args: tuple[Any, ...]) -> str | None:
@@ -240,8 +270,16 @@ def _is_finite(env: Env) -> bool:
 
 def _without_consequences(problems: dict[str, str]) -> dict[str, str]:
     """Leave out exceptions that may only come from a command, an event or a level that is wrong itself."""
-    if not any(name.startswith(_UPSTREAM) for name in problems):
+    wrong = [name for name in problems if name.startswith(_UPSTREAM)]
+    if not wrong:
         return problems
+
+    def is_consequence(name: str) -> bool:
+        """Whether the term is none of those, or a part of one of them, such as the refine of a command."""
+        return name not in wrong or any(name.startswith(f"{other}.") for other in wrong)
+
     return {
-        name: problem for name, problem in problems.items() if name.startswith(_UPSTREAM) or "() raised " not in problem
+        name: problem
+        for name, problem in problems.items()
+        if not (is_consequence(name) and any(word in problem for word in ("() raised ", _UNUSABLE)))
     }

@@ -91,9 +91,8 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
         if mujoco.mjtJoint(model.jnt_type[index]) in _JOINTS
     }
     there = [joint for joint in columns if joint]
-    for pattern, value in config.joints.items():
-        for joint in match_one(f"{flag}.joints", pattern, "hinge or slide", there):
-            qpos[columns[joint]] = value
+    for joint, value in _values(f"{flag}.joints", config.joints, "hinge or slide", there).items():
+        qpos[columns[joint]] = value
     for field, value in (("height", config.height), ("quat", config.quat)):
         if value is not None and not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
             raise RequestError(f"--env.robot.{flag}.{field}: the robot has no free joint; set its joints instead")
@@ -105,13 +104,31 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
                 qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
     ctrl, act = _hold(model, qpos)
     actuators = place_controls(model)
-    for pattern, value in config.ctrl.items():
-        for actuator in match_one(f"{flag}.ctrl", pattern, "actuator", list(actuators)):
-            ctrl[actuators[actuator]] = value
+    for actuator, value in _values(f"{flag}.ctrl", config.ctrl, "actuator", list(actuators)).items():
+        ctrl[actuators[actuator]] = value
     for key in list(spec.keys):
         if key.name == name:
             spec.delete(key)
     spec.add_key(name=name, qpos=qpos.tolist(), ctrl=ctrl.tolist(), act=act.tolist())
+
+
+def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]) -> dict[str, float]:
+    """Return the value of each part.
+
+    Raises:
+        RequestError: An expression matches nothing, or two that give different values match the same part.
+    """
+    values: dict[str, float] = {}
+    patterns: dict[str, str] = {}
+    for pattern, value in by_pattern.items():
+        for name in match_one(flag, pattern, kind, there):
+            if values.setdefault(name, value) != value:
+                raise RequestError(
+                    f"--env.robot.{flag}: {name} is matched by {patterns[name]!r} ({values[name]:g}) and by "
+                    f"{pattern!r} ({value:g}); give each {kind} to one expression"
+                )
+            patterns.setdefault(name, pattern)
+    return values
 
 
 def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -> int:
@@ -184,8 +201,8 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 act[state.start] = target
         elif gain > 0 and bias == -gain:
             if dynamics == mujoco.mjtDyn.mjDYN_INTEGRATOR:  # the control is a velocity
-                limits = model.actuator_actrange[index] if model.actuator_actlimited[index] else (-np.inf, np.inf)
-                act[state] = np.clip(target, *limits)
+                low, high = model.actuator_actrange[index] if model.actuator_actlimited[index] else (-np.inf, np.inf)
+                act[state] = np.clip(target, low, high)
             else:
                 ctrl[controls] = target = _limit(model, controls.start, target)
                 act[state] = target  # of a filter

@@ -1,0 +1,75 @@
+"""What touch and contact sensors say about whether there is a contact."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import CONTACT_WIDTHS, Layout
+
+
+@dataclass(frozen=True)
+class ContactReading:
+    """Where one sensor has what tells of a contact."""
+
+    begins: tuple[int, ...]
+    """First columns of that in sensordata, one for each contact that the sensor reports."""
+
+    is_force: bool
+    """Whether it is a force vector in N; else a number that is positive with a contact."""
+
+    has_unit: bool
+    """Whether that number is in N."""
+
+    def touches(self, readings: torch.Tensor, threshold: float) -> torch.Tensor:
+        """Whether there is a contact, of more than the threshold in N where a force is known. Shape (num_envs,)."""
+        if self.is_force:
+            return _sum([readings[:, begin : begin + 3].norm(dim=1) for begin in self.begins]) > threshold
+        return _sum([readings[:, begin] for begin in self.begins]) > (threshold if self.has_unit else 0.0)
+
+
+def find_contact_readings(patterns: Sequence[str], layout: Layout) -> list[ContactReading] | None:
+    """Look up the types of sensors.
+
+    Args:
+        patterns: Regular expressions over sensors.
+        layout: The robot's.
+
+    Returns:
+        One for each sensor, in the order of the expressions; None if all are touch sensors, whose columns can be read
+        at once.
+
+    Raises:
+        RequestError: A sensor is of another type than touch and contact, or reports neither found nor force.
+    """
+    names = layout.sensors.match(patterns)
+    if all(layout.sensor_kinds[name].type == "touch" for name in names):
+        return None
+    return [_find_reading(name, layout) for name in names]
+
+
+def _find_reading(name: str, layout: Layout) -> ContactReading:
+    kind, begin = layout.sensor_kinds[name], int(layout.sensors[name].start)
+    if kind.type == "touch":
+        return ContactReading((begin,), is_force=False, has_unit=True)
+    if kind.type != "contact":
+        raise RequestError(
+            f"sensor {name} is of type {kind.type}; contacts are read from sensors of type touch, and of type contact "
+            "that report found or force"
+        )
+    told = next((data for data in ("force", "found") if data in kind.data), None)
+    if told is None:
+        raise RequestError(
+            f"contact sensor {name} reports {', '.join(kind.data)}; whether there is a contact is read from found or "
+            'force, so give data="found" or data="force" too'
+        )
+    offset = sum(CONTACT_WIDTHS[data] for data in kind.data[: kind.data.index(told)])
+    width = sum(CONTACT_WIDTHS[data] for data in kind.data)
+    begins = tuple(begin + slot * width + offset for slot in range(kind.num))
+    return ContactReading(begins, is_force=told == "force", has_unit=False)
+
+
+def _sum(columns: list[torch.Tensor]) -> torch.Tensor:
+    """Add tensors of the same shape."""
+    return columns[0] if len(columns) == 1 else torch.stack(columns).sum(dim=0)

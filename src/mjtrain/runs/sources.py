@@ -1,0 +1,262 @@
+"""The code of a task and the data that its parameters name, as a run keeps them."""
+
+import dataclasses
+import hashlib
+import inspect
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import AnyEnvConfig, EnvConfig
+from mjtrain.config.functions import collect_functions
+from mjtrain.runs.run_dir import read_params, save_params
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import write_whole
+
+CODE_DIR = "code"
+"""Folder in a run directory for the Python files of its task, below the names of their modules."""
+
+DATA_DIR = "data"
+"""Folder in a run directory for files that parameters of its terms name."""
+
+MAX_DATA_MIB = 256
+"""Data beyond this is not copied."""
+
+_MAX_CODE_FILES = 200
+_MAIN = "__main__"
+_OWN = Path(__file__).parents[1]
+
+
+def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
+    """List the Python files of a task: those of its functions, and loaded modules below the same folders.
+
+    Args:
+        env: The environment.
+        task_file: File of the task, if it is given by one.
+
+    Returns:
+        Absolute paths by the module, as in package/module.py. mjtrain and installed packages are left out: a run
+        records their versions.
+    """
+    found: dict[str, str] = {}
+    if task_file is not None and task_file.is_file():
+        found[f"mjtrain_task_{task_file.stem}.py"] = str(task_file.resolve())
+    for function in collect_functions(env).values():
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None and _is_own(code.co_filename):
+            found[_label(function.__module__, code.co_filename)] = str(Path(code.co_filename).resolve())
+    folders = tuple(f"{Path(path).parent}/" for path in found.values())
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.startswith(folders or ("\0",)) and _is_own(path):
+            found.setdefault(_label(name, path), path)
+    unique = {path: label for label, path in reversed(found.items())}
+    return {label: path for path, label in sorted(unique.items())[:_MAX_CODE_FILES]}
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file is Python code that is neither of mjtrain nor installed."""
+    installed = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    return (
+        path.endswith(".py")
+        and Path(path).is_file()
+        and _OWN not in Path(path).resolve().parents
+        and not any(path.startswith(f"{folder}/") for folder in installed)
+        and "site-packages" not in path
+    )
+
+
+def _label(module: str, path: str) -> str:
+    place = module.replace(".", "/")
+    return f"{place}/__init__.py" if Path(path).name == "__init__.py" else f"{place}.py"
+
+
+def save_code(run_dir: Path, files: Mapping[str, str]) -> None:
+    """Copy Python files, as `list_code` gives them, into a run. Copies that differ move to code/previous/NUMBER.
+
+    Raises:
+        OSError: The run directory cannot be written.
+    """
+    folder = run_dir / CODE_DIR
+    contents = {label: _read(Path(path)) for label, path in files.items()}
+    changed = {
+        label: content
+        for label, content in contents.items()
+        if content is not None and _read(folder / label) != content
+    }
+    old = [label for label in changed if (folder / label).is_file()]
+    if old:
+        numbers = [int(path.name) for path in (folder / "previous").glob("[0-9]*")]
+        kept = folder / "previous" / str(max(numbers, default=0) + 1)
+        for label in old:
+            (kept / label).parent.mkdir(parents=True, exist_ok=True)
+            (folder / label).rename(kept / label)
+    for label, content in changed.items():
+        (folder / label).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / label, content)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
+    """Compare the code of a task with the copies in a run.
+
+    Args:
+        run_dir: The run. One of an earlier version of mjtrain has no copies.
+        files: What `list_code` gives now.
+
+    Returns:
+        A line for each file that differs from its copy.
+    """
+    return [
+        f"code: {path} is not what the run was trained with, which is {run_dir / CODE_DIR / label}"
+        for label, path in files.items()
+        if label != f"{_MAIN}.py"
+        and (copy := _read(run_dir / CODE_DIR / label)) is not None
+        and copy != _read(Path(path))
+    ]
+
+
+def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
+    """Copy the files and folders that parameters of terms name into a run, and record their hashes.
+
+    Returns:
+        A line for each that is too large to be copied.
+
+    Raises:
+        OSError: The run directory cannot be written.
+    """
+    record, notices, room = {}, [], MAX_DATA_MIB * 2**20
+    for place in dict.fromkeys(_list_data(env)):
+        path = Path(place)
+        digest, size = _measure(path)
+        earlier = read_params(run_dir, "data").get(place, {})
+        copy = earlier.get("copy") if earlier.get("sha256") == digest else None
+        if copy is None and size <= room:
+            copy = _copy(path, run_dir, digest)
+            room -= size
+        elif copy is None:
+            notices.append(f"the run keeps no copy of {place} ({size >> 20} MiB), so it needs that later")
+        record[place] = {"copy": copy, "sha256": digest}
+    if record:
+        save_params(run_dir, data=record)
+    return notices
+
+
+def _copy(path: Path, run_dir: Path, digest: str) -> str:
+    """Copy a file or a folder to data/, and return its place in the run. What is there already stays."""
+    folder, name, number = run_dir / DATA_DIR, path.name, 1
+    while (folder / name).exists() and _measure(folder / name)[0] != digest:
+        number += 1
+        name = f"{path.stem}-{number}{path.suffix}"
+    folder.mkdir(exist_ok=True)
+    if not (folder / name).exists():
+        shutil.copytree(path, folder / name) if path.is_dir() else shutil.copy(path, folder / name)
+    return f"{DATA_DIR}/{name}"
+
+
+def _list_data(env: EnvConfig) -> Iterator[str]:
+    """Yield the texts in the parameters of terms that name an existing file or folder."""
+
+    def walk(value: Any, *, in_params: bool) -> Iterator[str]:
+        if isinstance(value, Mapping):
+            for item in value.values():
+                yield from walk(item, in_params=in_params)
+        elif in_params and isinstance(value, list | tuple):
+            for item in value:
+                yield from walk(item, in_params=True)
+        elif in_params and isinstance(value, str | Path):
+            if _names_file(str(value)):
+                yield str(value)
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from walk(getattr(value, field.name), in_params=_holds_params(field.name))
+
+    yield from walk(env, in_params=False)
+
+
+def _holds_params(field: str) -> bool:
+    return field in ("params", "refine_params")
+
+
+def _names_file(value: str) -> bool:
+    """Whether a text is the path of a file, or has a slash and is that of a folder."""
+    try:
+        return (Path(value).is_file() and bool(Path(value).suffix or "/" in value)) or (
+            "/" in value and Path(value).is_dir()
+        )
+    except (OSError, ValueError):  # too long, or with a null byte
+        return False
+
+
+def _measure(path: Path) -> tuple[str, int]:
+    """Return the SHA-256 and the bytes of a file, or of all files of a folder with their names."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
+    digest, size = hashlib.sha256(), 0
+    for file in sorted(item for item in path.rglob("*") if item.is_file()):
+        of_file, bytes_of_file = _measure(file)
+        digest.update(f"{file.relative_to(path)}\0{of_file}\n".encode())
+        size += bytes_of_file
+    return digest.hexdigest(), size
+
+
+def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
+    """Let the parameters of a recorded environment name the run's copies where the data is missing or has changed.
+
+    Returns:
+        The environment, and a line for each file or folder that has changed.
+
+    Raises:
+        RequestError: Data is missing, and the run has no copy.
+    """
+    places, notices = {}, []
+    for place, kept in read_params(run_dir, "data").items():
+        copy = None if kept["copy"] is None else run_dir.absolute() / kept["copy"]
+        copy = copy if copy is not None and copy.exists() else None
+        there = Path(place).exists()
+        if there and _measure(Path(place))[0] == kept["sha256"]:
+            continue
+        if copy is not None:
+            places[place] = str(copy)
+        if there:
+            used = f"; using the copy in the run, {copy}" if copy is not None else ", and the run has no copy"
+            notices.append(f"data: {place} is not what the run was trained with{used}")
+        elif copy is None:
+            raise RequestError(f"{run_dir}: its file {place} is not here, and the run has no copy of it")
+    return (_replace(env, places, in_params=False) if places else env), notices
+
+
+def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _replace(item, places, in_params=in_params) for key, item in value.items()}
+    if in_params:
+        if isinstance(value, list | tuple):
+            return type(value)(_replace(item, places, in_params=True) for item in value)
+        return places.get(str(value), value) if isinstance(value, str | Path) else value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    new = {name: _replace(item, places, in_params=_holds_params(name)) for name, item in fields.items()}
+    return dataclasses.replace(value, **{name: item for name, item in new.items() if item != fields[name]})
+
+
+def list_data_changes(run_dir: Path, env: AnyEnvConfig) -> list[str]:
+    """Compare the data that parameters name now with what a run recorded: a line for each that differs."""
+    if not isinstance(env, EnvConfig):
+        return []
+    recorded = read_params(run_dir, "data")
+    return [
+        f"data: {place}, whose content differs"
+        for place in dict.fromkeys(_list_data(env))
+        if place in recorded and _measure(Path(place))[0] != recorded[place]["sha256"]
+    ]

@@ -1,0 +1,174 @@
+"""A run keeps the code of its task and the data that parameters name, and says where they have changed."""
+
+import importlib
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mjtrain.cli import play, train
+from mjtrain.config import EnvConfig, RewardTerm
+from mjtrain.env.catalog import load_task
+from mjtrain.runs import sources
+from mjtrain.runs.sources import (
+    list_code,
+    list_code_changes,
+    list_data_changes,
+    restore_data,
+    save_code,
+    save_data,
+)
+from mjtrain.runtime.errors import RequestError
+
+HELPER = """
+def scaled(value):
+    return 2 * value
+"""
+TASK = """
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from tracking_helper import scaled
+from mjtrain.env.catalog import load_task
+from mjtrain.mdp import reward, torch
+
+def near(env, *, file):
+    frame = torch.as_tensor(np.load(file)["qpos"])[0]
+    return scaled(torch.exp(-(env.state.qpos - frame).square().sum(dim=1)))
+
+def make():
+    task = load_task("Cartpole-Balance")
+    motion = str(Path(__file__).parent / "motions" / "swing.npz")
+    return replace(task, env=replace(task.env, rewards={"near": reward(near, 1.0, file=motion)}))
+"""
+SMALL = ["--gpu-ids", "None", "--num-threads", "1", "--num-envs", "2", "--logger", "none"]
+NETWORKS = ["--agent.num-steps-per-env", "4", "--agent.algorithm.num-mini-batches", "2"]
+PLAY = ["--episodes", "2", "--json", "--gpu-ids", "None"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A task of two files with a motion, and a run of it, whose path is in run.txt."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tracking_helper", raising=False)
+    (tmp_path / "track.py").write_text(TASK)
+    (tmp_path / "tracking_helper.py").write_text(HELPER)
+    (tmp_path / "motions").mkdir()
+    np.savez(tmp_path / "motions" / "swing.npz", qpos=np.zeros((3, 2), np.float32))
+    return tmp_path
+
+
+def play_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[float, str]:
+    capsys.readouterr()
+    play.main([*arguments, *PLAY])
+    output = capsys.readouterr()
+    return json.loads(output.out)["reward_terms"]["near"]["mean"], output.err
+
+
+@pytest.mark.process
+def test_a_run_plays_what_was_trained_or_says_what_is_different(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = f"{folder / 'track.py'}:make"
+    train.main([task, *SMALL, *NETWORKS, "--max-iterations", "1", "--log-root", str(folder / "logs")])
+    (run,) = (folder / "logs" / "track_make").iterdir()
+    assert (run / "code" / "mjtrain_task_track.py").read_text() == TASK
+    assert (run / "code" / "tracking_helper.py").read_text() == HELPER
+    assert (run / "data" / "swing.npz").is_file()
+    trained, lines = play_json(capsys, task, "--run", str(run))
+    assert lines == ""
+    # the data is gone, or is another one: the copy is used
+    (folder / "motions" / "swing.npz").unlink()
+    assert play_json(capsys, task, "--run", str(run)) == (trained, "")
+    np.savez(folder / "motions" / "swing.npz", qpos=np.ones((3, 2), np.float32))
+    again, lines = play_json(capsys, task, "--run", str(run))
+    assert again == trained
+    assert "motions/swing.npz is not what the run was trained with; using the copy" in lines
+    assert f"the copy in the run, {run}/data/swing.npz" in lines
+    # the code is another one: that is said, and resuming says both
+    (folder / "track.py").write_text(TASK.replace("return scaled(", "return 0 * scaled("))
+    again, lines = play_json(capsys, task, "--run", str(run))
+    assert again == 0
+    assert f"code: {folder / 'track.py'} is not what the run was trained with, which is {run}/code/mjtrain_" in lines
+    capsys.readouterr()
+    train.main([task, *SMALL, *NETWORKS, "--max-iterations", "2", "--resume", str(run)])
+    lines = "".join(capsys.readouterr())
+    assert f"changed since: code: {folder / 'track.py'} is not what" in lines
+    assert f"changed since: data: {folder / 'motions' / 'swing.npz'}, whose content differs" in lines
+    assert (run / "code" / "previous" / "1" / "mjtrain_task_track.py").read_text() == TASK
+    assert {path.name for path in (run / "data").iterdir()} == {"swing.npz", "swing-2.npz"}
+    assert play_json(capsys, task, "--run", str(run)) == (0, "")
+
+
+def near(env, *, file, note=""):
+    """Never called."""
+
+
+def config_with(**params: object) -> EnvConfig:
+    config = load_task("Cartpole-Balance").env
+    return replace(config, rewards={"near": RewardTerm(func=near, weight=1.0, params=params)})
+
+
+def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, motions = tmp_path / "run", tmp_path / "motions"
+    for name in ("walk.csv", "deep/run.csv"):
+        (motions / name).parent.mkdir(parents=True, exist_ok=True)
+        (motions / name).write_text(name)
+    (tmp_path / "hinge").write_text("a file that is called like a joint")
+    (tmp_path / "own.npz").write_text("relative")
+    run.mkdir()
+    env = config_with(file=("own.npz", str(motions)), note="hinge")
+    assert save_data(run, env) == []
+    assert sorted(path.name for path in (run / "data").iterdir()) == ["motions", "own.npz"]
+    assert list_data_changes(run, env) == []
+    assert restore_data(run, env) == (env, [])
+    (motions / "deep" / "run.csv").write_text("another")
+    (tmp_path / "own.npz").unlink()
+    assert list_data_changes(run, env) == [f"data: {motions}, whose content differs"]
+    restored, (line,) = restore_data(run, env)
+    assert restored.rewards["near"].params["file"] == (str(run / "data/own.npz"), str(run / "data/motions"))
+    assert restored.rewards["near"].params["note"] == "hinge"
+    assert str(motions) in line
+    shutil.rmtree(run / "data")
+    with pytest.raises(RequestError, match=r"run: its file own.npz is not here, and the run has no copy"):
+        restore_data(run, env)
+
+
+def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_DATA_MIB", 0)
+    file = tmp_path / "large.npz"
+    file.write_bytes(b"1")
+    env = config_with(file=str(file))
+    assert save_data(tmp_path, env) == [f"the run keeps no copy of {file} (0 MiB), so it needs that later"]
+    file.write_bytes(b"2")
+    (line,) = restore_data(tmp_path, env)[1]
+    assert line == f"data: {file} is not what the run was trained with, and the run has no copy"
+
+
+def test_code_is_that_of_the_task_and_not_of_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "robot_tasks_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "terms.py").write_text("from . import shapes\ndef near(env):\n    return 1.0")
+    (package / "shapes.py").write_text("SIDE = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    terms = importlib.import_module("robot_tasks_of_mine.terms")
+    env = replace(load_task("Cartpole-Balance").env, rewards={"x": RewardTerm(func=terms.near, weight=1.0)})
+    files = {label: path for label, path in list_code(env).items() if label.startswith("robot_tasks")}
+    assert files == {
+        f"robot_tasks_of_mine/{name}.py": str(package / f"{name}.py") for name in ("__init__", "shapes", "terms")
+    }
+    assert not any("torch" in label or label.startswith("mjtrain/") for label in list_code(env))
+    save_code(tmp_path / "run", files)
+    assert list_code_changes(tmp_path / "run", files) == []
+    (package / "shapes.py").write_text("SIDE = 2")
+    (line,) = list_code_changes(tmp_path / "run", files)
+    assert line.startswith(f"code: {package / 'shapes.py'} is not what the run was trained with")
+    assert list_code_changes(tmp_path / "older_run", files) == []
