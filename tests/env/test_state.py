@@ -97,7 +97,9 @@ def follow(env: Env, actions: torch.Tensor) -> list[torch.Tensor]:
     return seen
 
 
-@pytest.mark.parametrize(("engine", "changes"), [("native", DELAYS), ("warp", ON_WARP)])
+@pytest.mark.parametrize(
+    ("engine", "changes"), [("native", DELAYS), pytest.param("warp", ON_WARP, marks=pytest.mark.process)]
+)
 def test_a_restored_environment_continues_with_every_part_of_the_state(
     engine: str, changes: dict[str, str], tmp_path: Path
 ) -> None:
