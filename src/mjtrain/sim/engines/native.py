@@ -12,7 +12,7 @@ from mujoco.batch import Batch
 
 from mjtrain.sim.engines.base import Buffer, State, check_engine_state
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.layout import make_layout, make_start
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 _ROWS = (
@@ -34,8 +34,8 @@ _ROWS = (
 )
 """MuJoCo's mjSTATE_INTEGRATION: all that the next physics step depends on."""
 
-_FORCES = ("qfrc_applied", "xfrc_applied")
-"""Rows that are large, and zero unless a task applies forces; a state without them has zeros."""
+_INPUTS = ("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata")
+"""Rows that only a task changes. A state leaves those out that are all as where an episode begins."""
 
 
 class NativeEngine:
@@ -80,6 +80,8 @@ class NativeEngine:
             # A single mechanism is one island at most: to look for islands takes time and changes no bit.
             model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._batch = Batch(model, num_envs, num_threads)
+        begin = make_start(model)
+        self._inputs = {name: np.array(getattr(begin, name), dtype=float) for name in _INPUTS}
         self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
@@ -143,7 +145,7 @@ class NativeEngine:
             "rows": {
                 name: torch.from_numpy(np.array(row))
                 for name, row in self._rows().items()
-                if name not in _FORCES or row.any()
+                if name not in self._inputs or (row != self._inputs[name]).any()
             },
             "sensordata": self.state.sensordata.clone(),
             "model": {name: values.clone() for name, values in self._expanded.items()},
@@ -151,14 +153,14 @@ class NativeEngine:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; see `Engine.load_state_dict`."""
-        rows = {name: row for name, row in self._rows().items() if name not in _FORCES or name in state["rows"]}
+        rows = {name: row for name, row in self._rows().items() if name not in self._inputs or name in state["rows"]}
         check_engine_state(state, "native", rows | {"sensordata": self.state.sensordata}, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self._batch.set_const()
-        for name in _FORCES:
-            self._batch.bind(name)[:] = 0.0
+        for name, values in self._inputs.items():
+            self._batch.bind(name)[:] = values
         for name, row in rows.items():
             row[:] = state["rows"][name].numpy()
         for name, tensor in vars(self.state).items():
