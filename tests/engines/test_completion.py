@@ -92,7 +92,7 @@ def load(file: Path, **fields: Any) -> Any:
 
 
 def names_of(model: Any, kind: str) -> list[str]:
-    count = {"actuator": model.nu, "joint": model.njnt, "camera": model.ncam, "light": model.nlight}[kind]
+    count = {"actuator": model.nactuator, "joint": model.njnt, "camera": model.ncam, "light": model.nlight}[kind]
     return [getattr(model, kind)(index).name for index in range(count)]
 
 
@@ -532,3 +532,87 @@ def test_a_robot_without_a_free_joint_has_no_height(tmp_path: Path) -> None:
     path.write_text('<mujoco><worldbody><body><joint name="a"/><geom size="0.1"/></body></worldbody></mujoco>')
     with pytest.raises(RequestError, match=r"--env.robot.keyframes.home.height: the robot has no free joint; "):
         load(path, keyframes={"home": KeyframeConfig(height=1.0)})
+
+
+SCENE = """<mujoco>
+  <worldbody>
+    <body name="ball" pos="1 0 .1"><freejoint name="ball"/><geom size=".1" mass=".1"/></body>
+    <body name="trunk" pos="0 0 .9"><freejoint name="base"/><geom size=".1" mass="3"/>
+      <body><joint name="knee" axis="0 1 0"/><geom size=".03" mass=".3" pos="0 0 -.3"/>
+        <body><joint name="foot" axis="0 1 0"/><geom size=".03" mass=".1" pos="0 0 -.5"/></body></body></body>
+  </worldbody>
+  <actuator>
+    <pid name="servo" joint="knee" kp="20" kv="1" gear="2" slewmax="9" input="pos vel ff"/>
+    <intvelocity name="turn" joint="foot" kp="5" actrange="-3 3"/>
+    <motor name="push" joint="foot"/>
+  </actuator>
+  <keyframe><key name="stand" qpos="1 0 .1 1 0 0 0 0 0 .9 1 0 0 0 0.2 0.1" ctrl="1 2 3 4 5" act="6 7"/></keyframe>
+</mujoco>"""
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Path:
+    path = tmp_path / "scene.xml"
+    path.write_text(SCENE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "keyframe", "raised"),
+    [
+        ({}, {}, "base"),  # which has actuators
+        ({"<freejoint name=\"base\"/>": "<freejoint/>"}, {}, ""),
+        ({}, {"free_joint": "ball"}, "ball"),
+        ({"</worldbody>": SCENE[SCENE.index("<body name=\"trunk") : SCENE.index("</worldbody>")].replace(
+            "name=\"", "name=\"other_") + "</worldbody>", "</actuator>": "<motor joint=\"other_foot\"/></actuator>",
+            "0.2 0.1\"": "0.2 0.1 0 1 0 1 0 0 0 0 0\""},
+            {"free_joint": "other_base"}, "other_base"),
+    ],
+)  # fmt: skip
+def test_a_keyframe_sets_the_height_of_one_free_joint(
+    changes: dict[str, str], keyframe: dict[str, str], raised: str, tmp_path: Path
+) -> None:
+    text = SCENE
+    for before, after in changes.items():
+        text = text.replace(before, after)
+    path = tmp_path / "scene.xml"
+    path.write_text(text)
+    model = load(path, keyframes={"home": KeyframeConfig(height=0.6, **keyframe)})
+    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
+    names = [model.joint(index).name for index in free]
+    columns = model.jnt_qposadr[free] + 2
+    before = dict(zip(names, model.qpos0[columns], strict=True))
+    assert dict(zip(names, model.key("home").qpos[columns], strict=True)) == before | {raised: 0.6}
+    if raised == "other_base":
+        with pytest.raises(
+            RequestError, match=r"home\.free-joint: name the free joint that height and quat set; there is"
+        ):
+            load(path, keyframes={"home": KeyframeConfig(height=0.6)})
+        with pytest.raises(RequestError, match=r"home\.free-joint trunk: no free joint has this name"):
+            load(path, keyframes={"home": KeyframeConfig(height=0.6, free_joint="trunk")})
+
+
+def test_a_keyframe_holds_its_pose_with_controls_and_activations(scene: Path) -> None:
+    pose = {"knee": 0.4, "foot": -0.3}
+    model = load(scene, keyframes={"home": KeyframeConfig(joints=pose, ctrl={"servo:ff": 0.5, "push": 2.0})})
+    assert model.key("home").ctrl.tolist() == [0.8, 0.0, 0.5, 0.0, 2.0]  # both sides of the gear
+    assert model.key("home").act.tolist() == [0.8, -0.3]
+
+
+def test_actuators_that_stay_keep_all_their_controls_and_activations(scene: Path) -> None:
+    model = load(scene, actuators={"foot": ActuatorConfig(joints=("foot",), kp=3.0)}, keyframe="stand")
+    assert names_of(model, "actuator")[0] == "servo"
+    assert model.key("home").ctrl.tolist() == [1.0, 2.0, 3.0, 0.1]
+    assert model.key("home").act.tolist() == [6.0]
+
+
+def test_actions_find_the_controls_of_an_actuator_by_its_block(scene: Path) -> None:
+    env = make_env(env_of(str(scene), actions={"all": ActionTerm(actuators=("push", "servo:(vel|pos)"))}), num_envs=1)
+    assert [(row["actuator"], row.get("input")) for row in env.action_table] == [
+        ("servo", "pos"), ("servo", "vel"), ("push", None),
+    ]  # fmt: skip
+    assert env.engine.layout.actuators == {"servo": 0, "turn": 1, "push": 2}
+    ctrl = env._actions.apply(torch.tensor([[0.1, 0.2, 0.3]]))
+    assert ctrl[0].tolist() == pytest.approx([0.1, 0.2, 0.0, 0.0, 0.3])
+    with pytest.raises(RequestError, match="this task needs what the robot lacks: actuator servo:force"):
+        make_env(env_of(str(scene), actions={"all": ActionTerm(actuators=("servo:force",))}))

@@ -12,7 +12,7 @@ from mujoco.batch import Batch, SimulationError
 
 from mjtrain.sim.engines.base import Buffer, State, check_engine_state
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.layout import make_layout, make_start
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 _WARNINGS = ("inertia", "contacts", "constraints", "bad_qpos", "bad_qvel", "bad_qacc", "bad_ctrl")
@@ -38,8 +38,8 @@ _ROWS = (
 )
 """MuJoCo's mjSTATE_INTEGRATION: all that the next physics step depends on."""
 
-_FORCES = ("qfrc_applied", "xfrc_applied")
-"""Rows that are large, and zero unless a task applies forces; a state without them has zeros."""
+_INPUTS = ("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata")
+"""Rows that only a task changes. A state leaves those out that are all as where an episode begins."""
 
 
 class NativeEngine:
@@ -89,6 +89,8 @@ class NativeEngine:
         self._warned = np.zeros((len(_WARNINGS), num_envs), dtype=bool)
         self._counted = np.zeros((num_envs, len(_WARNINGS)), dtype=np.int32)
         self.warnings: Mapping[str, torch.Tensor] = dict(zip(_WARNINGS, torch.from_numpy(self._warned), strict=True))
+        begin = make_start(model)
+        self._inputs = {name: np.array(getattr(begin, name), dtype=float) for name in _INPUTS}
         self._expanded: dict[str, torch.Tensor] = {}
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
@@ -180,7 +182,7 @@ class NativeEngine:
             "rows": {
                 name: torch.from_numpy(np.array(row))
                 for name, row in self._rows().items()
-                if name not in _FORCES or row.any()
+                if name not in self._inputs or (row != self._inputs[name]).any()
             },
             "sensordata": self.state.sensordata.clone(),
             "model": {name: values.clone() for name, values in self._expanded.items()},
@@ -188,14 +190,14 @@ class NativeEngine:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; see `Engine.load_state_dict`."""
-        rows = {name: row for name, row in self._rows().items() if name not in _FORCES or name in state["rows"]}
+        rows = {name: row for name, row in self._rows().items() if name not in self._inputs or name in state["rows"]}
         check_engine_state(state, "native", rows | {"sensordata": self.state.sensordata}, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self._batch.set_const()
-        for name in _FORCES:
-            self._batch.bind(name)[:] = 0.0
+        for name, values in self._inputs.items():
+            self._batch.bind(name)[:] = values
         for name, row in rows.items():
             row[:] = state["rows"][name].numpy()
         for name, tensor in vars(self.state).items():

@@ -23,8 +23,8 @@ _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_i
 _KEPT = ("mocap_pos", "mocap_quat", "eq_active", "userdata", "plastic")
 """What a physics step reads beside `State`, if the model has it; a reset gives it the value of the default pose."""
 
-_FORCES = ("qfrc_applied", "xfrc_applied")
-"""What it reads too. They are zero unless a task applies forces; a state without them has zeros."""
+_INPUTS = ("qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "eq_active", "userdata")
+"""What only a task changes. A state leaves those out that are all as where an episode begins."""
 
 
 class WarpEngine:
@@ -78,7 +78,7 @@ class WarpEngine:
             time=wp.to_torch(self._data.time),
         )
         self._kept = {name: wp.to_torch(array) for name in _KEPT if (array := getattr(self._data, name)).size}
-        self._forces = {name: wp.to_torch(getattr(self._data, name)) for name in _FORCES}
+        self._forces = {name: wp.to_torch(getattr(self._data, name)) for name in ("qfrc_applied", "xfrc_applied")}
         begin = make_start(model)
         self._start = {
             name: torch.from_numpy(np.array(getattr(begin, name)))
@@ -160,29 +160,30 @@ class WarpEngine:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the worlds; see `Engine.state_dict`."""
-        forces = {name: tensor for name, tensor in self._forces.items() if tensor.any()}
+        rows = {name: row for name, row in self._rows().items() if name not in _INPUTS or self._is_changed(name, row)}
         return {
             "engine": "warp",
-            "rows": {name: tensor.clone() for name, tensor in (self._rows() | forces).items()},
+            "rows": {name: tensor.clone() for name, tensor in rows.items()},
             "model": {name: values.clone() for name, values in self._expanded.items() if name in MODEL_FIELDS},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; see `Engine.load_state_dict`."""
-        rows = self._rows() | {name: tensor for name, tensor in self._forces.items() if name in state["rows"]}
+        rows = {name: row for name, row in self._rows().items() if name not in _INPUTS or name in state["rows"]}
         check_engine_state(state, "warp", rows, self.layout, self.num_envs)
         for name, values in state["model"].items():
             self.expand(name).copy_(values)
         if any(MODEL_FIELDS[name] for name in state["model"]):
             self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
-        for tensor in self._forces.values():
-            tensor.zero_()
-        for name, tensor in rows.items():
-            tensor.copy_(state["rows"][name])
+        for name, tensor in self._rows().items():
+            tensor.copy_(state["rows"][name] if name in rows else self._start.get(name, torch.zeros(())))
 
     def _rows(self) -> dict[str, torch.Tensor]:
         """Return the worlds' state, live. Shape (num_envs, ...) each."""
-        return {**vars(self.state), "qacc_warmstart": self._warmstart, **self._kept}
+        return {**vars(self.state), "qacc_warmstart": self._warmstart, **self._kept, **self._forces}
+
+    def _is_changed(self, name: str, row: torch.Tensor) -> bool:
+        return bool((row != self._start[name]).any() if name in self._start else row.any())
 
     def close(self) -> None:
         """Drop the captured graphs."""
