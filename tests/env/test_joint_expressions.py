@@ -8,7 +8,7 @@ import torch
 
 from mjtrain.config import ActionTerm, EnvConfig, ObservationTerm, RewardTerm
 from mjtrain.env.env import Env
-from mjtrain.mdp import events, observations, randomization, reset_event, rewards
+from mjtrain.mdp import events, observations, randomization, reset_event, rewards, terminations
 from mjtrain.runtime.errors import RequestError
 from support.envs import NUM_ENVS, make_env
 
@@ -110,3 +110,20 @@ def test_armature_of_the_base_is_not_drawn(config: EnvConfig) -> None:
     assert torch.allclose(
         env.engine.expand("dof_armature")[0], nominal * torch.tensor([1.0] * 6 + [2.0] * 2 + [1.0] * 4)
     )
+
+
+@pytest.mark.parametrize(("joint", "kind"), [("floating_base_joint", "free"), ("neck_joint", "ball")])
+def test_terms_for_one_hinge_refuse_other_joints(config: EnvConfig, joint: str, kind: str) -> None:
+    env = make_env(config)
+    start = reset_event(events.reset_joints_by_offset, joint=joint, position=(-0.1, 0.1))
+    message = f"joint {joint} is a {kind} joint; give a hinge or a slide"
+    with pytest.raises(RequestError, match=message):
+        make_env(replace(config, events={"start": start}))
+    for call in (
+        lambda: observations.joint_cos_sin(env, joint=joint),
+        lambda: rewards.joint_in_range(env, joint=joint, low=0.0),
+        lambda: terminations.joint_out_of_range(env, joint=joint, limit=1.0),
+    ):
+        with pytest.raises(RequestError, match=message):
+            call()
+    assert observations.joint_cos_sin(env, joint="rod_joint").shape == (NUM_ENVS, 2)

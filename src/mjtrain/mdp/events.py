@@ -32,6 +32,7 @@ def reset_joints_by_offset(
         velocity: Bounds of the velocity's offset, in m/s or rad/s.
     """
     layout = env.engine.layout
+    layout.qpos.check_scalar(joint)
     noise = torch.rand(env.num_envs, 2, generator=env.rng, device=env.device)
     worlds.qpos[:, layout.qpos[joint]] += position[0] + (position[1] - position[0]) * noise[:, :1]
     worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]

@@ -27,6 +27,7 @@ def joint_vel(env: Env, *, joint: str) -> torch.Tensor:
 @mirrors.mirrored(mirrors.cosine_and_sine)
 def joint_cos_sin(env: Env, *, joint: str) -> torch.Tensor:
     """Cosine and sine of the angle of a hinge, which are continuous where the angle wraps. Shape (num_envs, 2)."""
+    env.engine.layout.qpos.check_scalar(joint)
     angle = env.qpos(joint)
     return torch.cat([angle.cos(), angle.sin()], dim=1)
 

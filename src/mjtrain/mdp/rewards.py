@@ -77,6 +77,7 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
     Returns:
         Shape (num_envs,).
     """
+    env.engine.layout.qpos.check_scalar(joint)
     return (~outside(env.qpos(joint)[:, 0], low, high)).float()
 
 

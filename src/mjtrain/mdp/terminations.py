@@ -64,6 +64,7 @@ def joint_out_of_range(
     Returns:
         Boolean, shape (num_envs,).
     """
+    env.engine.layout.qpos.check_scalar(joint)
     position = env.qpos(joint)[:, 0]
     return outside(position, low, high) if limit is None else position.abs() > limit
 

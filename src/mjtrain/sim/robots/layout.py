@@ -62,6 +62,12 @@ class Columns(dict[str, slice]):
     def __missing__(self, name: str) -> slice:
         raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
 
+    def check_scalar(self, joint: str) -> None:
+        """Raise a RequestError if a joint is free or a ball joint, and so no hinge or slide."""
+        if self._scalar is not None and joint in self and joint not in self._scalar:
+            kind = "free" if self[joint].stop - self[joint].start > 4 else "ball"
+            raise RequestError(f"joint {joint} is a {kind} joint; give a hinge or a slide")
+
     def match(self, patterns: Iterable[str]) -> list[str]:
         """Find names by regular expressions, matched whole.
 
