@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, NONZERO
 from mjtrain.config.robot import RobotConfig
 
 
@@ -28,7 +29,7 @@ class ActionTerm(Term):
     actuators: tuple[str, ...] = (".*",)
     """Regular expressions that match whole actuator names; the order is that of the model."""
 
-    scale: float = 1.0
+    scale: Annotated[float, NONZERO] = 1.0
     """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""
 
     offset: float = 0.0
@@ -46,7 +47,7 @@ class ActionTerm(Term):
     delay: tuple[int, int] = (0, 0)
     """Fewest and most env steps until an action takes effect, drawn for each episode."""
 
-    noise: float = 0.0
+    noise: Annotated[float, AT_LEAST_0] = 0.0
     """Largest uniform noise to either side of ctrl, in the actuator's unit; off with observation_noise."""
 
 
@@ -61,7 +62,7 @@ class ObservationTerm(Term):
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    scale: float = 1.0
+    scale: Annotated[float, NONZERO] = 1.0
     """Factor, applied after the noise and before the clip."""
 
     clip: tuple[float, float] | None = None
@@ -101,7 +102,7 @@ class ErrorTerm(Term):
     unit: str = ""
     """Unit of the function, for reports."""
 
-    settling_s: float = 0.0
+    settling_s: Annotated[float, AT_LEAST_0] = 0.0
     """Seconds after each new draw that do not count."""
 
 
@@ -115,7 +116,7 @@ class CommandTerm(Term):
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    resampling_s: tuple[float, float] = (10.0, 10.0)
+    resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
     refine: Callable[..., Any] | None = None
@@ -205,7 +206,7 @@ class EventTerm(Term):
     mode: Literal["startup", "reset", "interval"] = "reset"
     """When it happens: once at the start of the run, when an episode starts, or from time to time."""
 
-    interval_s: tuple[float, float] = (10.0, 15.0)
+    interval_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 15.0)
     """Mode interval: bounds of the time until it happens again, in seconds, drawn for each world."""
 
 
@@ -248,7 +249,7 @@ class TerrainConfig:
     seed: int = 0
     """Seed of the generated ground, the same on every rank."""
 
-    friction: float = 1.0
+    friction: Annotated[float, AT_LEAST_0] = 1.0
     """Sliding friction of the added ground; MuJoCo takes the larger of the two touching geoms."""
 
 
@@ -256,13 +257,13 @@ class TerrainConfig:
 class NanGuardConfig:
     """Handling of worlds whose state stops being finite: they are reset and counted as nan_resets."""
 
-    max_fraction: float = 0.1
+    max_fraction: Annotated[float, FRACTION] = 0.1
     """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
 
-    history_s: float = 2.0
+    history_s: Annotated[float, AT_LEAST_0] = 2.0
     """Time before the failure that is written to {run}/nan, in seconds."""
 
-    max_dumps: int = 5
+    max_dumps: Annotated[int, AT_LEAST_0] = 5
     """Most broken worlds written per rank and run."""
 
 

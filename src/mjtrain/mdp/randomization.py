@@ -7,8 +7,9 @@ each changed world: do those at startup rather than at every reset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import Bounds, Factors, Range
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mjtrain.env.events import Worlds
 
 
-def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) -> None:
     """Scale the masses and inertias of bodies by the same factors.
 
     Args:
@@ -34,7 +35,7 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[flo
     _refresh(env, worlds, "body_mass")
 
 
-def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) -> None:
     """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
@@ -48,7 +49,7 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[
     _refresh(env, worlds, "body_inertia")
 
 
-def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: tuple[float, float]) -> None:
+def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: Bounds) -> None:
     """Move the centres of mass of bodies.
 
     Args:
@@ -62,7 +63,13 @@ def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_
     _refresh(env, worlds, "body_ipos")
 
 
-def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple[float, float]) -> None:
+def friction(
+    env: Env,
+    worlds: Worlds,
+    *,
+    geoms: tuple[str, ...],
+    sliding: Annotated[tuple[float, float], Range(ordered=True, least=0)],
+) -> None:
     """Set the sliding friction of geoms to one value in each world.
 
     MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
@@ -79,7 +86,7 @@ def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple
     _write(env, worlds, "geom_friction", rows, values)
 
 
-def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
     """Scale the armature of joints.
 
     Args:
@@ -92,7 +99,7 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple
     _refresh(env, worlds, "dof_armature")
 
 
-def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
     """Scale the damping of joints.
 
     Args:
@@ -104,7 +111,7 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[
     _scale_dofs(env, worlds, "dof_damping", joints, factor)
 
 
-def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: tuple[float, float]) -> None:
+def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: Factors) -> None:
     """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
@@ -119,7 +126,7 @@ def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], fact
     _scale(env, worlds, "actuator_biasprm", rows, factors)
 
 
-def gravity(env: Env, worlds: Worlds, *, offset: tuple[float, float]) -> None:
+def gravity(env: Env, worlds: Worlds, *, offset: Bounds) -> None:
     """Add a random offset to gravity.
 
     Args:
