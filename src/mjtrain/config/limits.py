@@ -39,7 +39,7 @@ class Range:
         """Return what is wrong with a number or a tuple of numbers, to follow its name; None if nothing is."""
         if value is None:
             return None
-        numbers = value if isinstance(value, tuple | list) else (value,)
+        numbers: tuple[float, ...] = tuple(value) if isinstance(value, tuple | list) else (value,)
         shown = " ".join(f"{number:g}" for number in numbers)
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""

@@ -1,7 +1,8 @@
 """The batched MDP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -313,7 +314,7 @@ class Env:
 
     def command(self, name: str) -> torch.Tensor:
         """Current command of a term. Shape (num_envs, size)."""
-        return _find("command", name, self._commands.values)
+        return _find("command", name, self._commands.values, self.config.commands)
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.
@@ -338,7 +339,7 @@ class Env:
 
     def drawn_command(self, name: str) -> torch.Tensor:
         """Last draw of a command term, before it was refined. Shape (num_envs, size of the draw)."""
-        return _find("command", name, self._commands.drawn)
+        return _find("command", name, self._commands.drawn, self.config.commands)
 
     def level(self, name: str) -> torch.Tensor:
         """Level of a curriculum term. Shape (num_envs,)."""
@@ -421,7 +422,11 @@ class Env:
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 
 
-def _find(kind: str, name: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+def _find(
+    kind: str, name: str, tensors: dict[str, torch.Tensor], declared: Mapping[str, Any] = MappingProxyType({})
+) -> torch.Tensor:
     if name not in tensors:
+        if name in declared:
+            raise RequestError(f"{kind} {name} is drawn after the events that begin an episode; they cannot read it")
         raise RequestError(f"there is no {kind} term {name}; there is {', '.join(tensors) or 'none'}")
     return tensors[name]

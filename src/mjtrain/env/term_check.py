@@ -172,7 +172,7 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
         if last in PLURALS or last in PLURALS.values():
             kind: Any = tuple[str, ...] if last in PLURALS else str
         else:
-            kind = _annotation(term.func, parameters[name]) if name in parameters else Any
+            kind = read_annotation(term.func, parameters[name]) if name in parameters else Any
         if value is None and name in parameters and parameters[name].default is None:
             continue
         found += find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
@@ -182,7 +182,7 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
     return found
 
 
-def _annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """Return the type of a parameter; Any if there is none, or if it cannot be read at run time."""
     kind = parameter.annotation
     if isinstance(kind, str):  # of a module with `from __future__ import annotations`

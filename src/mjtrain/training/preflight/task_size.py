@@ -24,6 +24,12 @@ class TaskSize:
     num_actions: int
     """Size of an action."""
 
+    episode_steps: int = 0
+    """Longest episode, in env steps."""
+
+    warnings: tuple[str, ...] = ()
+    """What is possible and yet probably not meant, a line each."""
+
 
 def measure_task(env: Env) -> TaskSize:
     """Measure the tensors of environments; what all worlds share does not count."""
@@ -42,4 +48,5 @@ def measure_task(env: Env) -> TaskSize:
         image_bytes=per_env(rendered + of_part("cameras")),
         history_bytes=per_env(of_part("observations")),
         num_actions=env.num_actions,
+        episode_steps=env.max_episode_steps,
     )
