@@ -44,7 +44,7 @@ class Range:
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""
             return f"{shown}: {each}must be {' and '.join(self._words())}"
-        if self.ordered and numbers[0] > numbers[1]:
+        if self.ordered and numbers[0] > numbers[-1]:
             return f"{shown}: the first is more than the second; give the lower bound first"
         return None
 
