@@ -19,7 +19,8 @@ NAMES = ("ant", "cheetah", "hopper", "reacher")
 def test_a_foreign_robot_is_a_task_of_sixty_lines(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 60
     task = f"{EXAMPLES / name}.py:make_task"
-    resolve_training(make_train_config(task, num_envs=2), LaunchConfig(gpu_ids=None))
+    request = resolve_training(make_train_config(task, num_envs=2), LaunchConfig(gpu_ids=None))
+    assert not [line for line in request.notices if line.startswith("warning: ")]
     assert Path(load_task(task).env.robot.file).is_relative_to(Path(pytest.__file__).parents[1]), "from its wheel"
 
 

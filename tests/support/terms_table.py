@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -109,6 +110,7 @@ def _declare(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
     if isinstance(annotation, str):  # of a module with `from __future__ import annotations`
         annotation = eval(annotation, inspect.unwrap(function).__globals__)
+    annotation = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
     kind = getattr(annotation, "__name__", None)
     if kind is None or "[" in str(annotation) or "|" in str(annotation):
         kind = str(annotation).replace("typing.", "")

@@ -1,8 +1,9 @@
 """The learning algorithm, under RSL-RL's own names."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Range
 from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 
@@ -64,34 +65,34 @@ class PpoConfig:
     num_mini_batches: int = 4
     """Mini-batches per pass."""
 
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
     """Step size of the optimiser at the start."""
 
     schedule: Literal["adaptive", "fixed"] = "adaptive"
     """adaptive: follow desired_kl; fixed: keep learning_rate."""
 
-    desired_kl: float = 0.01
+    desired_kl: Annotated[float, MORE_THAN_0] = 0.01
     """KL divergence per update that the adaptive schedule aims at, in nats."""
 
-    gamma: float = 0.99
+    gamma: Annotated[float, FRACTION] = 0.99
     """Discount per env step."""
 
-    lam: float = 0.95
+    lam: Annotated[float, FRACTION] = 0.95
     """Lambda of generalised advantage estimation."""
 
-    clip_param: float = 0.2
+    clip_param: Annotated[float, MORE_THAN_0] = 0.2
     """Clipping range of the probability ratio, and of the value function."""
 
     use_clipped_value_loss: bool = True
     """Clip the change of the value function per update."""
 
-    value_loss_coef: float = 1.0
+    value_loss_coef: Annotated[float, AT_LEAST_0] = 1.0
     """Weight of the value loss."""
 
-    entropy_coef: float = 0.005
+    entropy_coef: Annotated[float, AT_LEAST_0] = 0.005
     """Weight of the entropy bonus."""
 
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, MORE_THAN_0] = 1.0
     """Gradient norm above which gradients are scaled down."""
 
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
@@ -136,10 +137,10 @@ class DistillationConfig:
     gradient_length: int = 8
     """Env steps per step of the optimiser. It is also how far back a recurrent actor is differentiated."""
 
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
     """Step size of the optimiser."""
 
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, MORE_THAN_0] = 1.0
     """Gradient norm above which gradients are scaled down."""
 
     loss_type: Literal["mse", "huber"] = "mse"

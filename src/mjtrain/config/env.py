@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, NONZERO
 from mjtrain.config.robot import RobotConfig
 
 
@@ -29,7 +30,7 @@ class ActionTerm(Term):
     """Regular expressions that match whole actuator names; the order is that of the model. One control of an actuator
     that has several is named as in servo:vel."""
 
-    scale: float = 1.0
+    scale: Annotated[float, NONZERO] = 1.0
     """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""
 
     offset: float = 0.0
@@ -47,7 +48,7 @@ class ActionTerm(Term):
     delay: tuple[int, int] = (0, 0)
     """Fewest and most env steps until an action takes effect, drawn for each episode."""
 
-    noise: float = 0.0
+    noise: Annotated[float, AT_LEAST_0] = 0.0
     """Largest uniform noise to either side of ctrl, in the actuator's unit; off with observation_noise."""
 
 
@@ -62,7 +63,7 @@ class ObservationTerm(Term):
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    scale: float = 1.0
+    scale: Annotated[float, NONZERO] = 1.0
     """Factor, applied after the noise and before the clip."""
 
     clip: tuple[float, float] | None = None
@@ -102,7 +103,7 @@ class ErrorTerm(Term):
     unit: str = ""
     """Unit of the function, for reports."""
 
-    settling_s: float = 0.0
+    settling_s: Annotated[float, AT_LEAST_0] = 0.0
     """Seconds after each new draw that do not count."""
 
 
@@ -116,7 +117,7 @@ class CommandTerm(Term):
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    resampling_s: tuple[float, float] = (10.0, 10.0)
+    resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
     refine: Callable[..., Any] | None = None
@@ -206,7 +207,7 @@ class EventTerm(Term):
     mode: Literal["startup", "reset", "interval"] = "reset"
     """When it happens: once at the start of the run, when an episode starts, or from time to time."""
 
-    interval_s: tuple[float, float] = (10.0, 15.0)
+    interval_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 15.0)
     """Mode interval: bounds of the time until it happens again, in seconds, drawn for each world."""
 
 
@@ -249,7 +250,7 @@ class TerrainConfig:
     seed: int = 0
     """Seed of the generated ground, the same on every rank."""
 
-    friction: float = 1.0
+    friction: Annotated[float, AT_LEAST_0] = 1.0
     """Sliding friction of the added ground; MuJoCo takes the larger of the two touching geoms."""
 
 
@@ -261,17 +262,17 @@ class NanGuardConfig:
     raises an error, or with a velocity above `max_velocity`.
     """
 
-    max_fraction: float = 0.1
+    max_fraction: Annotated[float, FRACTION] = 0.1
     """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
 
-    max_velocity: float = 1e4
+    max_velocity: Annotated[float, MORE_THAN_0] = 1e4
     """Largest velocity of a joint in a valid state, in rad/s or m/s. A world that diverges exceeds it many env steps
     before MuJoCo calls it bad, and what it returns until then would spoil normalisers and losses."""
 
-    history_s: float = 2.0
+    history_s: Annotated[float, AT_LEAST_0] = 2.0
     """Time before the failure that is written to {run}/nan, in seconds."""
 
-    max_dumps: int = 5
+    max_dumps: Annotated[int, AT_LEAST_0] = 5
     """Most broken worlds written per rank and run."""
 
 

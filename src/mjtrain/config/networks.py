@@ -1,7 +1,9 @@
 """The networks, under RSL-RL's own names."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from mjtrain.config.limits import AT_LEAST_1, MORE_THAN_0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,7 +13,7 @@ class DistributionConfig:
     class_name: str = "GaussianDistribution"
     """RSL-RL class, or package.module:Class."""
 
-    init_std: float = 1.0
+    init_std: Annotated[float, MORE_THAN_0] = 1.0
     """Standard deviation of the actions at the start, in units of the normalised action."""
 
     std_type: Literal["scalar", "log"] = "scalar"
@@ -82,8 +84,8 @@ class ModelConfig:
     rnn_type: Literal["lstm", "gru"] = "lstm"
     """Memory of an RNNModel."""
 
-    rnn_hidden_dim: int = 256
+    rnn_hidden_dim: Annotated[int, AT_LEAST_1] = 256
     """Width of each layer of the memory of an RNNModel."""
 
-    rnn_num_layers: int = 1
+    rnn_num_layers: Annotated[int, AT_LEAST_1] = 1
     """Layers of the memory of an RNNModel."""

@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.config.robot_parts import (
     ActuatorConfig,
     GeomConfig,
@@ -34,7 +35,7 @@ class RobotConfig:
     spec: Callable[..., Any] | None = None
     """spec() -> mujoco.MjSpec: builds the robot where there is no file."""
 
-    timestep: float | None = None
+    timestep: Annotated[float | None, MORE_THAN_0] = None
     """Physics step, in s. None: as in the file."""
 
     names: NamesConfig = field(default_factory=NamesConfig)

@@ -1,7 +1,9 @@
 """What a task may add to a robot or change of it, part by part."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NONZERO, Range
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -46,7 +48,7 @@ class MirrorConfig:
     groups as in re.sub: for example "FL_(.*)" and "FR_\\1". They hold for joints, actuators, sensors, bodies and sites.
     What none matches is its own image."""
 
-    tolerance: float = 0.1
+    tolerance: Annotated[float, MORE_THAN_0] = 0.1
     """Largest difference between an acceleration of a joint and that of its image, as a fraction of the largest
     acceleration of any joint. Robots are not quite even, and measured damping or friction may differ much."""
 
@@ -67,10 +69,10 @@ class OptionConfig:
     jacobian: Literal["dense", "sparse", "auto"] | None = None
     """Form of the constraint Jacobian."""
 
-    iterations: int | None = None
+    iterations: Annotated[int | None, AT_LEAST_1] = None
     """Most iterations of the solver."""
 
-    ls_iterations: int | None = None
+    ls_iterations: Annotated[int | None, AT_LEAST_1] = None
     """Most iterations of its line search."""
 
     noslip_iterations: int | None = None
@@ -79,10 +81,10 @@ class OptionConfig:
     ccd_iterations: int | None = None
     """Most iterations of convex collision detection."""
 
-    tolerance: float | None = None
+    tolerance: Annotated[float | None, AT_LEAST_0] = None
     """Tolerance at which the solver stops."""
 
-    impratio: float | None = None
+    impratio: Annotated[float | None, MORE_THAN_0] = None
     """Ratio of frictional to normal constraint impedance."""
 
     gravity: Vector | None = None
@@ -91,10 +93,10 @@ class OptionConfig:
     wind: Vector | None = None
     """Velocity of the medium, in m/s."""
 
-    density: float | None = None
+    density: Annotated[float | None, AT_LEAST_0] = None
     """Density of the medium, in kg/m³."""
 
-    viscosity: float | None = None
+    viscosity: Annotated[float | None, AT_LEAST_0] = None
     """Viscosity of the medium, in Pa s."""
 
     disable: tuple[str, ...] = ()
@@ -126,7 +128,7 @@ class GeomConfig:
     condim: int | None = None
     """Dimensions of the contact: 1 frictionless, 3 sliding, 4 torsional, 6 rolling friction too."""
 
-    friction: Vector | None = None
+    friction: Annotated[Vector | None, AT_LEAST_0] = None
     """Sliding (no unit), torsional and rolling friction (both in m)."""
 
     priority: int | None = None
@@ -187,7 +189,7 @@ class SensorConfig:
     reference_type: str = ""
     """Kind of the reference, as for object_type."""
 
-    cutoff: float = 0.0
+    cutoff: Annotated[float, AT_LEAST_0] = 0.0
     """Readings are clipped at this absolute value; 0: they are not."""
 
     data: tuple[str, ...] = ("found",)
@@ -214,10 +216,10 @@ class ActuatorConfig:
     kp: float = 0.0
     """Type position: gain, in N m/rad or N/m."""
 
-    kv: float = 0.0
+    kv: Annotated[float, AT_LEAST_0] = 0.0
     """Types position and velocity: damping, in N m s/rad or N s/m."""
 
-    gear: float = 1.0
+    gear: Annotated[float, NONZERO] = 1.0
     """Factor from the force of the actuator to that of the joint."""
 
     force_range: tuple[float, float] | None = None
@@ -226,13 +228,13 @@ class ActuatorConfig:
     ctrl_range: tuple[float, float] | None = None
     """Bounds of the control. None: the range of the joint for type position if it has one, else unbounded."""
 
-    armature: float | None = None
+    armature: Annotated[float | None, AT_LEAST_0] = None
     """Reflected inertia of the rotor that the joints get, in kg m² or kg. None: as in the file."""
 
-    damping: float | None = None
+    damping: Annotated[float | None, AT_LEAST_0] = None
     """Viscous damping that the joints get, in N m s/rad or N s/m. None: as in the file."""
 
-    frictionloss: float | None = None
+    frictionloss: Annotated[float | None, AT_LEAST_0] = None
     """Dry friction that the joints get, in N m or N. None: as in the file."""
 
 
@@ -278,7 +280,7 @@ class MountedCameraConfig:
     target: str = ""
     """Modes targetbody and targetbodycom: the body that it looks at."""
 
-    fovy: float = 45.0
+    fovy: Annotated[float, Range(above=0, below=180)] = 45.0
     """Vertical field of view, in degrees."""
 
 

@@ -1,4 +1,4 @@
-"""Whether values are of the types that a config's fields, or a function's parameters, declare."""
+"""Whether values are of the types and within the limits that a config's fields, or a function's parameters, declare."""
 
 import dataclasses
 import numbers
@@ -7,9 +7,11 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mjtrain.config.limits import Range
+
 
 def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
-    """Compare a value with a type, fields and items included.
+    """Compare a value with a type and the limits that are declared with it, fields and items included.
 
     Integers pass as floats, and lists as tuples. Types that are neither dataclasses, plain values nor collections of
     them are not looked into.
@@ -23,10 +25,14 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
         A line for each value that does not fit.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        found = find_type_problems(arguments[0], value, name)
+        limits = [limit for limit in arguments[1:] if isinstance(limit, Range)]
+        return found or [f"{name} {problem}" for limit in limits if (problem := limit.find_problem(value))]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):
             return [f"{name}: is {show(value)}, not {_article(kind.__name__)}"]
-        kinds = typing.get_type_hints(kind)
+        kinds = typing.get_type_hints(kind, include_extras=True)
         return [
             problem
             for field in dataclasses.fields(kind)

@@ -26,6 +26,11 @@ def _width(layout: Layout, joint: str) -> int:
     return layout.qpos[joint].stop - layout.qpos[joint].start
 
 
+def matched_names(kind: str, patterns: Iterable[str], layout: Layout) -> list[str]:
+    """Return the names of parts of a kind, such as sensor, that regular expressions match whole."""
+    return [name for name in _KINDS[kind](layout) if any(re.fullmatch(pattern, name) for pattern in patterns)]
+
+
 def check_robot_names(config: EnvConfig, layout: Layout) -> None:
     """Compare the names in the parameters of all terms with those of the robot.
 

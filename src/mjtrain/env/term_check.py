@@ -138,6 +138,13 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     for name, (low, high) in bounds:
         if not low <= high:
             yield f"--env.{name} {low} {high}: the first is more than the second; give the lower bound first"
+    for name, term in config.actions.items():
+        if term.clip[0] == term.clip[1]:
+            yield f"--env.actions.{name}.clip {term.clip[0]} {term.clip[1]}: every action is the same; give two bounds"
+    for name, term in config.curriculum.items():
+        (first, last), (low, high) = term.initial, term.bounds
+        if first <= last and low <= high and not low <= first <= last <= high:
+            yield f"--env.curriculum.{name}.initial {first} {last}: must be within its bounds, {low} to {high}"
 
 
 def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
@@ -165,14 +172,17 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
         if last in PLURALS or last in PLURALS.values():
             kind: Any = tuple[str, ...] if last in PLURALS else str
         else:
-            kind = _annotation(term.func, parameters[name]) if name in parameters else Any
+            kind = read_annotation(term.func, parameters[name]) if name in parameters else Any
         if value is None and name in parameters and parameters[name].default is None:
             continue
         found += find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
+    low, high = (term.params.get(name) for name in ("low", "high"))
+    if isinstance(low, float | int) and isinstance(high, float | int) and low > high:
+        found.append(f"--env.{term.name}.params.low {low:g}: is more than high, {high:g}; give the lower bound first")
     return found
 
 
-def _annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """Return the type of a parameter; Any if there is none, or if it cannot be read at run time."""
     kind = parameter.annotation
     if isinstance(kind, str):  # of a module with `from __future__ import annotations`

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -19,8 +20,8 @@ def reset_joints_by_offset(
     worlds: Worlds,
     *,
     joint: str,
-    position: tuple[float, float],
-    velocity: tuple[float, float] = (0.0, 0.0),
+    position: Bounds,
+    velocity: Bounds = (0.0, 0.0),
 ) -> None:
     """Offset the position and velocity of a slide or hinge from their defaults by uniformly random amounts.
 
@@ -38,7 +39,7 @@ def reset_joints_by_offset(
     worlds.qvel[:, layout.qvel[joint]] += velocity[0] + (velocity[1] - velocity[0]) * noise[:, 1:]
 
 
-def reset_joints_by_scale(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def reset_joints_by_scale(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Bounds) -> None:
     """Multiply the default position of each joint by a uniformly random factor.
 
     Args:
@@ -57,11 +58,11 @@ def reset_root_state_uniform(
     worlds: Worlds,
     *,
     joint: str,
-    xy: tuple[float, float] = (0.0, 0.0),
-    z: tuple[float, float] = (0.0, 0.0),
-    yaw: tuple[float, float] = (-3.1416, 3.1416),
-    linear_velocity: tuple[float, float] = (0.0, 0.0),
-    angular_velocity: tuple[float, float] = (0.0, 0.0),
+    xy: Bounds = (0.0, 0.0),
+    z: Bounds = (0.0, 0.0),
+    yaw: Bounds = (-3.1416, 3.1416),
+    linear_velocity: Bounds = (0.0, 0.0),
+    angular_velocity: Bounds = (0.0, 0.0),
 ) -> None:
     """Offset the pose and velocity of a free body from their defaults by uniformly random amounts.
 
@@ -90,8 +91,8 @@ def reset_with_noise(
     env: Env,
     worlds: Worlds,
     *,
-    position: float,
-    velocity: float,
+    position: Annotated[float, AT_LEAST_0],
+    velocity: Annotated[float, AT_LEAST_0],
     position_distribution: Literal["uniform", "normal"] = "uniform",
     velocity_distribution: Literal["uniform", "normal"] = "uniform",
 ) -> None:
@@ -114,7 +115,9 @@ def reset_with_noise(
         worlds.qpos[:, columns] = quaternion / quaternion.norm(dim=1, keepdim=True)
 
 
-def reset_joints_within_limits(env: Env, worlds: Worlds, *, joints: tuple[str, ...], fraction: float = 1.0) -> None:
+def reset_joints_within_limits(
+    env: Env, worlds: Worlds, *, joints: tuple[str, ...], fraction: Annotated[float, FRACTION] = 1.0
+) -> None:
     """Draw the positions of slides and hinges uniformly from their ranges in the MJCF file, as dm_control's cheetah.
 
     Args:
@@ -149,7 +152,9 @@ def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> 
     worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
 
 
-def push_by_setting_velocity(env: Env, worlds: Worlds, *, joint: str, linear: float, angular: float) -> None:
+def push_by_setting_velocity(
+    env: Env, worlds: Worlds, *, joint: str, linear: Annotated[float, AT_LEAST_0], angular: Annotated[float, AT_LEAST_0]
+) -> None:
     """Push a free body by changing its velocity at once; for mode interval.
 
     Args:

@@ -7,8 +7,9 @@ Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import AT_LEAST_0, MORE_THAN_0, POSITION, VELOCITY_IN_WORLD, Range
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
@@ -17,9 +18,12 @@ from mjtrain.runtime.errors import RequestError
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
+DUTY = Range(above=0, below=1)
+"""Fraction of a stride: there is a stance and a swing."""
+
 
 @mirrors.mirrored(mirrors.half_stride)
-def clock(env: Env, *, frequency_hz: float, command: str) -> torch.Tensor:
+def clock(env: Env, *, frequency_hz: Annotated[float, MORE_THAN_0], command: str) -> torch.Tensor:
     """Sine and cosine of the phase of the stride, zero while the command is to stand.
 
     Args:
@@ -53,7 +57,9 @@ def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: fl
 
 
 @mirrors.mirrored(mirrors.one_per_sensor)
-def foot_heights(env: Env, *, sensors: tuple[str, ...], radius_m: float = 0.0) -> torch.Tensor:
+def foot_heights(
+    env: Env, *, sensors: Annotated[tuple[str, ...], POSITION], radius_m: Annotated[float, AT_LEAST_0] = 0.0
+) -> torch.Tensor:
     """Heights of feet above the ground under them, in m.
 
     Args:
@@ -72,9 +78,9 @@ def feet_gait(
     env: Env,
     *,
     contact_sensors: tuple[str, ...],
-    frequency_hz: float,
+    frequency_hz: Annotated[float, MORE_THAN_0],
     offsets: tuple[float, ...],
-    duty: float,
+    duty: Annotated[float, DUTY],
     command: str,
 ) -> torch.Tensor:
     """Fraction of the feet that are in contact, or not, as the schedule says.
@@ -99,13 +105,13 @@ def feet_gait(
 def feet_clearance(
     env: Env,
     *,
-    position_sensors: tuple[str, ...],
-    radius_m: float,
-    height_m: float,
-    tolerance_m: float,
-    frequency_hz: float,
+    position_sensors: Annotated[tuple[str, ...], POSITION],
+    radius_m: Annotated[float, AT_LEAST_0],
+    height_m: Annotated[float, AT_LEAST_0],
+    tolerance_m: Annotated[float, MORE_THAN_0],
+    frequency_hz: Annotated[float, MORE_THAN_0],
     offsets: tuple[float, ...],
-    duty: float,
+    duty: Annotated[float, DUTY],
     command: str,
 ) -> torch.Tensor:
     """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
@@ -132,7 +138,9 @@ def feet_clearance(
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
-def feet_air_time(env: Env, *, contact_sensors: tuple[str, ...], threshold_s: float, command: str = "") -> torch.Tensor:
+def feet_air_time(
+    env: Env, *, contact_sensors: tuple[str, ...], threshold_s: Annotated[float, AT_LEAST_0], command: str = ""
+) -> torch.Tensor:
     """Long steps: where a foot lands, the duration of its flight minus a threshold, summed over feet, in seconds.
 
     As in Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement Learning", CoRL 2021.
@@ -151,7 +159,9 @@ def feet_air_time(env: Env, *, contact_sensors: tuple[str, ...], threshold_s: fl
     return flights * moving(env, command) if command else flights
 
 
-def feet_slide(env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: tuple[str, ...]) -> torch.Tensor:
+def feet_slide(
+    env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: Annotated[tuple[str, ...], VELOCITY_IN_WORLD]
+) -> torch.Tensor:
     """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
 
     Args:

@@ -8,8 +8,9 @@ position in m, a quaternion (w, x, y, z), or both, in the world's frame: 3, 4 or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mjtrain.env.events import Worlds
 
 
-def place_command(env: Env, *, x: tuple[float, float], y: tuple[float, float], z: tuple[float, float]) -> torch.Tensor:
+def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
     """Draw positions from a box, uniformly, in the world's frame.
 
     Args:
@@ -120,7 +121,13 @@ def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
     return orientation_error(env, command=command, object=object).norm(dim=1)
 
 
-def position_in(env: Env, *, object: str, position_sensor: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def position_in(
+    env: Env,
+    *,
+    object: str,
+    position_sensor: Annotated[str, POSITION],
+    orientation_sensor: Annotated[str | None, ORIENTATION] = None,
+) -> torch.Tensor:
     """Position of an object relative to a tool or a palm, in m.
 
     Args:
@@ -136,7 +143,9 @@ def position_in(env: Env, *, object: str, position_sensor: str, orientation_sens
     return _seen_from(env, orientation_sensor, offset)
 
 
-def orientation_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def orientation_in(
+    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
+) -> torch.Tensor:
     """Orientation of an object relative to a tool or a palm.
 
     Args:
@@ -154,7 +163,9 @@ def orientation_in(env: Env, *, object: str, orientation_sensor: str | None = No
     return rotations.first_axes(quaternion)
 
 
-def cube_orientation_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def cube_orientation_in(
+    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
+) -> torch.Tensor:
     """Orientation of a cube relative to a tool or a palm, the same for the 24 rotations that leave its shape as it is.
 
     To the physics these 24 are one, if mass and friction are the same on all faces. A policy that sees nothing else of
@@ -197,7 +208,9 @@ def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch
     return 2 * torch.asin((distance / 8**0.5).clamp(max=1.0))  # |A - B|^2 = 8 sin^2(angle / 2)
 
 
-def linear_velocity_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def linear_velocity_in(
+    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
+) -> torch.Tensor:
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
 
     Args:
@@ -212,7 +225,9 @@ def linear_velocity_in(env: Env, *, object: str, orientation_sensor: str | None 
     return _seen_from(env, orientation_sensor, env.qvel(object)[:, :3])
 
 
-def angular_velocity_in(env: Env, *, object: str, orientation_sensor: str | None = None) -> torch.Tensor:
+def angular_velocity_in(
+    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
+) -> torch.Tensor:
     """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s.
 
     Args:
@@ -228,7 +243,7 @@ def angular_velocity_in(env: Env, *, object: str, orientation_sensor: str | None
     return _seen_from(env, orientation_sensor, velocity)
 
 
-def near_position(env: Env, *, command: str, object: str, tolerance_m: float) -> torch.Tensor:
+def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -243,7 +258,7 @@ def near_position(env: Env, *, command: str, object: str, tolerance_m: float) ->
     return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
 
 
-def near_orientation(env: Env, *, command: str, object: str, tolerance: float) -> torch.Tensor:
+def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:
@@ -258,7 +273,9 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: float) -
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
 
 
-def near_tool(env: Env, *, object: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_tool(
+    env: Env, *, object: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -278,8 +295,8 @@ def reached(
     *,
     command: str,
     object: str,
-    tolerance_m: float | None = None,
-    tolerance: float | None = None,
+    tolerance_m: Annotated[float | None, MORE_THAN_0] = None,
+    tolerance: Annotated[float | None, MORE_THAN_0] = None,
     curriculum: str = "",
     widest: float = 1.0,
 ) -> torch.Tensor:
@@ -326,7 +343,9 @@ def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
     return env.qpos(object)[:, 2] < below_m
 
 
-def strayed(env: Env, *, object: str, position_sensor: str, beyond_m: float) -> torch.Tensor:
+def strayed(
+    env: Env, *, object: str, position_sensor: Annotated[str, POSITION], beyond_m: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """An object is too far from a tool or a palm, for termination terms.
 
     Args:
@@ -346,9 +365,9 @@ def reset_place(
     worlds: Worlds,
     *,
     object: str,
-    x: tuple[float, float],
-    y: tuple[float, float],
-    z: tuple[float, float],
+    x: Bounds,
+    y: Bounds,
+    z: Bounds,
 ) -> None:
     """Start an object at a position from a box, drawn uniformly, in the world's frame.
 

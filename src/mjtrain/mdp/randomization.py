@@ -7,8 +7,9 @@ each changed world: do those at startup rather than at every reset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import Bounds, Factors, Range
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mjtrain.env.events import Worlds
 
 
-def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) -> None:
     """Scale the masses and inertias of bodies by the same factors.
 
     Args:
@@ -36,7 +37,7 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[flo
     _refresh(env, worlds, "body_mass")
 
 
-def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[float, float]) -> None:
+def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) -> None:
     """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
@@ -51,7 +52,7 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: tuple[
     _refresh(env, worlds, "body_inertia")
 
 
-def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: tuple[float, float]) -> None:
+def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: Bounds) -> None:
     """Move the centres of mass of bodies.
 
     Args:
@@ -65,7 +66,13 @@ def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_
     _refresh(env, worlds, "body_ipos")
 
 
-def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple[float, float]) -> None:
+def friction(
+    env: Env,
+    worlds: Worlds,
+    *,
+    geoms: tuple[str, ...],
+    sliding: Annotated[tuple[float, float], Range(ordered=True, least=0)],
+) -> None:
     """Set the sliding friction of geoms to one value in each world.
 
     MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
@@ -83,7 +90,7 @@ def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: tuple
     _write(env, worlds, "geom_friction", rows, values)
 
 
-def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
     """Scale the armature of joints.
 
     Args:
@@ -96,7 +103,7 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple
     _refresh(env, worlds, "dof_armature")
 
 
-def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
+def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
     """Scale the damping of joints.
 
     Args:
@@ -108,7 +115,7 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: tuple[
     _scale_dofs(env, worlds, "dof_damping", joints, factor)
 
 
-def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: tuple[float, float]) -> None:
+def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: Factors) -> None:
     """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
@@ -124,7 +131,7 @@ def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], fact
     _scale(env, worlds, "actuator_biasprm", rows, factors)
 
 
-def gravity(env: Env, worlds: Worlds, *, offset: tuple[float, float]) -> None:
+def gravity(env: Env, worlds: Worlds, *, offset: Bounds) -> None:
     """Add a random offset to gravity.
 
     Args:

@@ -5,8 +5,9 @@ The command is a position in m and a quaternion (w, x, y, z), both in the world'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 def pose_command(
     env: Env,
     *,
-    x: tuple[float, float],
-    y: tuple[float, float],
-    z: tuple[float, float],
-    roll: tuple[float, float],
-    pitch: tuple[float, float],
-    yaw: tuple[float, float],
+    x: Bounds,
+    y: Bounds,
+    z: Bounds,
+    roll: Bounds,
+    pitch: Bounds,
+    yaw: Bounds,
 ) -> torch.Tensor:
     """Draw poses from a box.
 
@@ -49,12 +50,12 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.stack([x, y, z], dim=1), rotations.from_euler(roll, pitch, yaw)], dim=1)
 
 
-def position_error(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
+def position_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
     """Vector from the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return env.command(command)[:, :3] - env.sensor(position_sensor)
 
 
-def orientation_error(env: Env, *, command: str, orientation_sensor: str) -> torch.Tensor:
+def orientation_error(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION]) -> torch.Tensor:
     """Rotation from the tool to the commanded orientation as axis times angle, in rad, in the world's frame.
 
     Shape (num_envs, 3).
@@ -63,17 +64,19 @@ def orientation_error(env: Env, *, command: str, orientation_sensor: str) -> tor
     return rotations.rotation_vector(rotations.multiply(env.command(command)[:, 3:], rotations.conjugate(tool)))
 
 
-def distance(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
+def distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
     """Distance of the tool from the commanded position, in m. Shape (num_envs,)."""
     return position_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def angle(env: Env, *, command: str, orientation_sensor: str) -> torch.Tensor:
+def angle(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION]) -> torch.Tensor:
     """Angle between the tool and the commanded orientation, in rad. Shape (num_envs,)."""
     return orientation_error(env, command=command, orientation_sensor=orientation_sensor).norm(dim=1)
 
 
-def near_position(env: Env, *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_position(
+    env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -88,7 +91,9 @@ def near_position(env: Env, *, command: str, position_sensor: str, tolerance_m: 
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
-def near_orientation(env: Env, *, command: str, orientation_sensor: str, tolerance: float) -> torch.Tensor:
+def near_orientation(
+    env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION], tolerance: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:

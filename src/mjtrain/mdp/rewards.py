@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import AT_LEAST_0, EFFORT, FRACTION
 from mjtrain.mdp.root import outside
 from mjtrain.runtime.deferred_imports import torch
 
@@ -81,7 +82,7 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
     return (~outside(env.qpos(joint)[:, 0], low, high)).float()
 
 
-def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: float = 0.9) -> torch.Tensor:
+def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float, FRACTION] = 0.9) -> torch.Tensor:
     """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
 
     Args:
@@ -97,7 +98,7 @@ def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: float = 0.9) ->
     return (from_middle - soft * (high - low) / 2).clamp_min(0.0).sum(dim=1)
 
 
-def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: float) -> torch.Tensor:
+def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
     """How much faster than a limit joints are, summed over joints, in m/s or rad/s.
 
     Args:
@@ -111,7 +112,9 @@ def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: float) -> torc
     return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
 
 
-def mechanical_power(env: Env, *, joints: tuple[str, ...], torque_sensors: tuple[str, ...]) -> torch.Tensor:
+def mechanical_power(
+    env: Env, *, joints: tuple[str, ...], torque_sensors: Annotated[tuple[str, ...], EFFORT]
+) -> torch.Tensor:
     """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
 
     Args:

@@ -7,8 +7,9 @@ forward. Functions with one parameter `joint` take the free joint, or that joint
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import ANGLE, NONZERO
 from mjtrain.mdp import mirrors
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -110,7 +111,7 @@ def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
     return env.qvel(joint)[:, 0]
 
 
-def reach_forward_velocity(env: Env, *, joint: str, speed: float) -> torch.Tensor:
+def reach_forward_velocity(env: Env, *, joint: str, speed: Annotated[float, NONZERO]) -> torch.Tensor:
     """Velocity along the world's x as a fraction of a target, from 0 to 1, which it keeps above: dm_control's cheetah.
 
     Args:
@@ -180,7 +181,7 @@ def height_out_of_range(env: Env, *, joint: str, low: float | None = None, high:
     return outside(_height(env, joint), low, high)
 
 
-def bad_orientation(env: Env, *, joint: str, limit: float) -> torch.Tensor:
+def bad_orientation(env: Env, *, joint: str, limit: Annotated[float, ANGLE]) -> torch.Tensor:
     """The base is tilted by more than a limit, as `terminations.bad_orientation` with a sensor.
 
     Args:

@@ -5,8 +5,9 @@ A planar target is (x, y) in m in the world's frame. A joint target has a positi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import FRACTION, MORE_THAN_0, POSITION, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 def planar_command(
     env: Env,
     *,
-    radius: tuple[float, float],
-    angle: tuple[float, float] = (-3.1416, 3.1416),
+    radius: Bounds,
+    angle: Bounds = (-3.1416, 3.1416),
     center: tuple[float, float] = (0.0, 0.0),
 ) -> torch.Tensor:
     """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher.
@@ -37,7 +38,7 @@ def planar_command(
     return torch.stack([center[0] + distance * direction.cos(), center[1] + distance * direction.sin()], dim=1)
 
 
-def joint_command(env: Env, *, joints: tuple[str, ...], fraction: float = 1.0) -> torch.Tensor:
+def joint_command(env: Env, *, joints: tuple[str, ...], fraction: Annotated[float, FRACTION] = 1.0) -> torch.Tensor:
     """Draw targets for slides and hinges from the middle of their ranges in the MJCF file.
 
     Args:
@@ -57,7 +58,7 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     return values.expand(env.num_envs, -1)
 
 
-def planar_error(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
+def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
     """Vector from the tool to the planar target, in m, in the world's frame.
 
     Args:
@@ -71,7 +72,7 @@ def planar_error(env: Env, *, command: str, position_sensor: str) -> torch.Tenso
     return env.command(command)[:, :2] - env.sensor(position_sensor)[:, :2]
 
 
-def planar_distance(env: Env, *, command: str, position_sensor: str) -> torch.Tensor:
+def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
     """Distance of the tool from the planar target, in m.
 
     Args:
@@ -85,7 +86,9 @@ def planar_distance(env: Env, *, command: str, position_sensor: str) -> torch.Te
     return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def near_planar(env: Env, *, command: str, position_sensor: str, tolerance_m: float) -> torch.Tensor:
+def near_planar(
+    env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """One at the planar target, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
@@ -131,7 +134,9 @@ def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
-def near_joint(env: Env, *, command: str, joints: tuple[str, ...], tolerance: float) -> torch.Tensor:
+def near_joint(
+    env: Env, *, command: str, joints: tuple[str, ...], tolerance: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """One at the joint target, 1 - tanh(distance / tolerance) away from it.
 
     Args:

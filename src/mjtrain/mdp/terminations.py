@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import ANGLE, AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, UP
 from mjtrain.mdp.root import outside
 from mjtrain.runtime.deferred_imports import torch
 
@@ -16,7 +17,7 @@ def time_out(env: Env) -> torch.Tensor:
     return env.episode_step >= env.max_episode_steps
 
 
-def is_successful(env: Env, *, success: str, times: int = 1) -> torch.Tensor:
+def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] = 1) -> torch.Tensor:
     """A success term has been true often enough; use `truncation`.
 
     Terminations come before successes, so that the episode ends in the env step after.
@@ -32,7 +33,7 @@ def is_successful(env: Env, *, success: str, times: int = 1) -> torch.Tensor:
     return env.success_count(success) >= times
 
 
-def success_time_out(env: Env, *, success: str, after_s: float) -> torch.Tensor:
+def success_time_out(env: Env, *, success: str, after_s: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """A success term has not been true for some time of the episode; use `truncation`.
 
     With a success term of measure count it is the time that each goal may take.
@@ -84,7 +85,7 @@ def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor
     return ((position < low) | (position > high)).any(dim=1)
 
 
-def bad_orientation(env: Env, *, sensor: str, limit: float) -> torch.Tensor:
+def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[float, ANGLE]) -> torch.Tensor:
     """A body is tilted by more than a limit.
 
     Args:
@@ -112,7 +113,7 @@ def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.
     return env.touches(sensors, threshold).any(dim=1)
 
 
-def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: float) -> torch.Tensor:
+def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
     """A free body is near the edge of the generated ground; use `truncation`.
 
     Args:

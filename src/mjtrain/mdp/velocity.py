@@ -6,8 +6,9 @@ rad/s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import ANGULAR_VELOCITY, AT_LEAST_0, FRACTION, LINEAR_VELOCITY, MORE_THAN_0, UP
 from mjtrain.mdp import mirrors
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 def velocity_command(
     env: Env,
     *,
-    speed: float,
-    turn: float,
-    standing_fraction: float = 0.1,
-    heading_fraction: float = 0.0,
+    speed: Annotated[float, AT_LEAST_0],
+    turn: Annotated[float, AT_LEAST_0],
+    standing_fraction: Annotated[float, FRACTION] = 0.1,
+    heading_fraction: Annotated[float, FRACTION] = 0.0,
     curriculum: str = "",
-    least: float = 0.3,
+    least: Annotated[float, FRACTION] = 0.3,
 ) -> torch.Tensor:
     """Draw velocity commands, for `approach` to refine.
 
@@ -74,9 +75,9 @@ def approach(
     *,
     joint: str,
     gain: float,
-    turn: float,
-    acceleration: float,
-    turn_acceleration: float,
+    turn: Annotated[float, AT_LEAST_0],
+    acceleration: Annotated[float, MORE_THAN_0],
+    turn_acceleration: Annotated[float, MORE_THAN_0],
 ) -> torch.Tensor:
     """Turn towards the heading where one was drawn, and limit the acceleration of the command.
 
@@ -111,7 +112,9 @@ def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
     return env.command(command).square().sum(dim=1) > threshold**2
 
 
-def track_lin_vel_xy(env: Env, *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+def track_lin_vel_xy(
+    env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the planar velocity against the command.
 
     Args:
@@ -127,7 +130,9 @@ def track_lin_vel_xy(env: Env, *, command: str, sensor: str, tolerance: float) -
     return torch.exp(-error / tolerance**2)
 
 
-def track_ang_vel_z(env: Env, *, command: str, sensor: str, tolerance: float) -> torch.Tensor:
+def track_ang_vel_z(
+    env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command.
 
     Args:
@@ -143,7 +148,7 @@ def track_ang_vel_z(env: Env, *, command: str, sensor: str, tolerance: float) ->
     return torch.exp(-error / tolerance**2)
 
 
-def lin_vel_xy_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
+def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
     """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
     Args:
@@ -157,7 +162,7 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
     return (env.drawn_command(command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
 
-def ang_vel_z_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
+def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
     """Distance of the angular velocity about the body's z from the command, in rad/s.
 
     Args:
@@ -171,23 +176,29 @@ def ang_vel_z_error(env: Env, *, command: str, sensor: str) -> torch.Tensor:
     return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
 
-def lin_vel_z(env: Env, *, sensor: str) -> torch.Tensor:
+def lin_vel_z(env: Env, *, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
     """Squared velocity along the body's z, in (m/s)^2, from a velocimeter. Shape (num_envs,)."""
     return env.sensor(sensor)[:, 2].square()
 
 
-def ang_vel_xy(env: Env, *, sensor: str) -> torch.Tensor:
+def ang_vel_xy(env: Env, *, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
     """Squared angular velocity about the body's x and y, in (rad/s)^2, from a gyro. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
 
-def flat_orientation(env: Env, *, sensor: str) -> torch.Tensor:
+def flat_orientation(env: Env, *, sensor: Annotated[str, UP]) -> torch.Tensor:
     """Squared sine of the angle between a body's z and the world's, from a framezaxis sensor. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
 
 def command_level(
-    env: Env, level: torch.Tensor, *, reward: str, full: float, share: float, step: float
+    env: Env,
+    level: torch.Tensor,
+    *,
+    reward: str,
+    full: Annotated[float, MORE_THAN_0],
+    share: Annotated[float, FRACTION],
+    step: Annotated[float, MORE_THAN_0],
 ) -> torch.Tensor:
     """Widen the commands of worlds that track them well; for a curriculum.
 
@@ -208,7 +219,13 @@ def command_level(
 
 
 def terrain_level(
-    env: Env, level: torch.Tensor, *, joint: str, command: str, far_m: float, step: float = 1.0
+    env: Env,
+    level: torch.Tensor,
+    *,
+    joint: str,
+    command: str,
+    far_m: Annotated[float, MORE_THAN_0],
+    step: Annotated[float, MORE_THAN_0] = 1.0,
 ) -> torch.Tensor:
     """Up where the robot left its patch, a level down where it walked less than half of the commanded distance.
 

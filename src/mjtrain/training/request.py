@@ -160,14 +160,10 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         check_image_sizes(config.env, NUM_ENVS, available_memory())
         mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
         size = check_task(config.env, mirrored)
+        notices += tuple(f"warning: {warning}" for warning in (*size.warnings, *_note_short_episodes(config, size)))
         problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
         if problems:
             raise RequestError.of(problems)
-        if size.own_grounds:
-            notices += (
-                f"--env.terrain.kind {config.env.terrain.kind}: adds a ground beside that of the robot's file "
-                f"({', '.join(size.own_grounds)}); give --env.terrain.kind robot, or a file without a ground",
-            )
         memory = find_memory_need(config, size, _find_available_memory(plan))
         check_memory(memory, config, plan.world_size)
         _check_memory_of_fewest(config, size, plan)
@@ -280,6 +276,16 @@ def _check_video(run: RunConfig) -> None:
         if not value > 0:
             raise RequestError(f"{flag} {value}: must be more than 0")
     drawing_environ("cpu", os.environ)  # raises if something is missing
+
+
+def _note_short_episodes(config: TrainConfig, size: "TaskSize") -> list[str]:
+    """Say that episodes are shorter than a rollout."""
+    if size.episode_steps >= config.agent.num_steps_per_env:
+        return []
+    return [
+        f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {size.episode_steps} env steps, fewer "
+        f"than a rollout (--agent.num-steps-per-env {config.agent.num_steps_per_env})"
+    ]
 
 
 def _note_functions(config: TrainConfig) -> list[str]:

@@ -1,13 +1,14 @@
 """One env step on two worlds, in which the result of every term is checked."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import EnvConfig, EventTerm
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.mirror import find_mirror_problems
@@ -16,7 +17,10 @@ from mjtrain.env.term_result import Kind, describe_exception, find_result_proble
 from mjtrain.env.undisturbed import undisturbed
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
+from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.task_size import TaskSize, measure_task
+from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
@@ -45,11 +49,12 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     """
     check_terms(config)
     problems: dict[str, str] = {}
-    uneven: list[str] = []
+    wrong: list[str] = []
+    kept: dict[str, str] = {}
     size = None
     with undisturbed(config):
         try:
-            size = _step_once(_guard_all(_shrink(config), problems), problems, mirrored, uneven)
+            size = _step_once(_shrink(config), problems, mirrored, wrong, kept)
         except Exception as error:  # what follows from a term that is wrong; the term says more
             if not problems:
                 if _is_out_of_memory(error):
@@ -59,11 +64,13 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
                     ) from error
                 raise
     if problems:
-        raise RequestError.of([f"--env.{name}: {problem}" for name, problem in _without_consequences(problems).items()])
-    if uneven:
-        raise RequestError.of(uneven)
+        told = _without_consequences(problems)
+        raise RequestError.of([*wrong, *(f"--env.{name}: {problem}" for name, problem in told.items())])
+    if wrong:
+        raise RequestError.of(wrong)
     assert size is not None
-    return size
+    warnings = [f"--env.{name}: {problem}" for name, problem in kept.items()]
+    return replace(size, warnings=(*warnings, *size.warnings))
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -71,13 +78,28 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error))
 
 
-def _step_once(config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], uneven: list[str]) -> TaskSize:
+def _step_once(
+    config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], wrong: list[str], kept: dict[str, str]
+) -> TaskSize | None:
+    """Step once, and then, if all terms fit, look at what they are used for and how episodes begin.
+
+    Args:
+        config: The MDP.
+        problems: Gets what is wrong with terms, by name.
+        mirrored: Observation groups that the training mirrors.
+        wrong: Gets lines about what is wrong otherwise.
+        kept: Gets what terms keep on the environment, by name.
+    """
+    after: dict[str, np.ndarray] = {}
+    guarded = _Guards(problems, kept, after).guard_all(config)
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
+    assert isinstance(engine, NativeEngine)
     env = None
     try:
-        env = Env(config, engine, seed=0)
+        env = Env(guarded, engine, seed=0)
+        starts = Starts(default=engine.layout.default_qpos.double().numpy(), after=after)
         env.step(torch.zeros(NUM_ENVS, env.num_actions))
-        for name, term in config.commands.items():
+        for name, term in guarded.commands.items():
             for error in term.errors:
                 env.command_error(name, error)
             if term.steer is not None:
@@ -86,11 +108,53 @@ def _step_once(config: EnvConfig, problems: dict[str, str], mirrored: tuple[str,
                 problems.setdefault(f"commands.{name}.is_pose", problem)
         for group in config.observations:
             _compare_estimates(env, group, problems)
+        for name, problem in find_sensor_problems(config, engine):
+            problems.pop(name, None)  # what the term raised follows from the sensor
+            wrong.append(problem)
+        if problems:
+            return None
         if mirrored:
-            uneven += find_mirror_problems(env, mirrored)
-        return measure_task(env)
+            wrong += find_mirror_problems(env, mirrored)
+        if env.step_dt > config.episode_length_s * 1.001:
+            wrong.append(
+                f"--env.episode-length-s {config.episode_length_s:g}: is shorter than an env step, which lasts "
+                f"{env.step_dt:g} s"
+            )
+        if wrong:
+            return None
+        size = measure_task(env)
+        return replace(size, warnings=(*size.warnings, *_find_doubts(config, env, engine, starts, wrong)))
     finally:
         (env or engine).close()
+
+
+def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Starts, wrong: list[str]) -> list[str]:
+    """Return what is probably not meant; wrong gets lines if no episode can last longer than an env step."""
+    everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
+    doubts = list(find_doubtful_terms(config, env))
+    ends = list(_find_ends_at_once(config, env))
+    model = Plausibility(config, engine.model, env.action_table, starts, lambda: env.reset(everywhere))
+    wrong += model.find_wrong_positions()
+    about_starts = list(model.find_doubtful_starts())
+    if ends:
+        wrong += [*about_starts, *ends]
+    return [*about_starts, *model.find_doubtful_motors(), *doubts]
+
+
+def _find_ends_at_once(config: EnvConfig, env: Env) -> Iterator[str]:
+    """Find terminations that are true in the first env step of every episode."""
+    always = env.causes.all(dim=0)
+    for _ in range(NUM_STARTS - 1):
+        if env.max_episode_steps == 1 or not always.any():
+            return
+        env.step(torch.zeros(NUM_ENVS, env.num_actions))
+        always = always & env.causes.all(dim=0)
+    for (name, term), ends in zip(config.terminations.items(), always.tolist(), strict=True):
+        if ends:
+            yield (
+                f"--env.terminations.{name}: {getattr(term.func, '__name__', 'the function')}() is true in the first "
+                f"env step of every episode ({NUM_STARTS * NUM_ENVS} of {NUM_STARTS * NUM_ENVS})"
+            )
 
 
 def _find_pose_problem(num_columns: int, object: str) -> str | None:
@@ -128,96 +192,135 @@ def _shrink(config: EnvConfig) -> EnvConfig:
     return replace(config, terrain=replace(terrain, num_levels=NUM_LEVELS))
 
 
-def _guard_all(config: EnvConfig, problems: dict[str, str]) -> EnvConfig:
-    """Replace every function by one that notes what is wrong, and then returns something that fits."""
+class _Guards:
+    """Replaces every function by one that notes what is wrong, and then returns something that fits."""
 
-    def guarded(kind: Kind, group: str, terms: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: term.replace(func=_guard(kind, f"{group}.{name}", term.func, problems))
-            for name, term in terms.items()
-        }
+    def __init__(self, problems: dict[str, str], kept: dict[str, str], after: dict[str, np.ndarray]) -> None:
+        """Note what functions do.
 
-    commands = {}
-    for name, term in guarded("command", "commands", config.commands).items():
-        place = f"commands.{name}"
-        changes: dict[str, Any] = {"errors": guarded("error", f"{place}.errors", term.errors)}
-        if term.refine is not None:
-            changes["refine"] = _guard("refine", f"{place}.refine", term.refine, problems)
-        if term.steer is not None:
-            changes["steer"] = _guard("steer", f"{place}.steer", term.steer, problems)
-        commands[name] = term.replace(**changes)
-    return replace(
-        config,
-        observations={
-            group: guarded("observation", f"observations.{group}", terms)
-            for group, terms in config.observations.items()
-        },
-        rewards=guarded("reward", "rewards", config.rewards),
-        terminations=guarded("termination", "terminations", config.terminations),
-        successes=guarded("success", "successes", config.successes),
-        commands=commands,
-        events={
-            name: term.replace(func=_guard_event(f"events.{name}", term.func, term.mode, problems))
-            for name, term in config.events.items()
-        },
-        curriculum=guarded("curriculum", "curriculum", config.curriculum),
-    )
+        Args:
+            problems: Gets what is wrong, by the name of the term.
+            kept: Gets what terms keep on the environment, likewise.
+            after: Gets the positions of all worlds after each reset event, by its name.
+        """
+        self._problems = problems
+        self._kept = kept
+        self._after = after
 
+    def guard_all(self, config: EnvConfig) -> EnvConfig:
+        """Return a config with guarded functions."""
 
-def _guard(kind: Kind, name: str, func: Callable[..., Any], problems: dict[str, str]) -> Callable[..., Any]:
-    @functools.wraps(func)
-    def call(env: Env, *args: Any, **params: Any) -> Any:
-        before = env.read_only.copy()
-        try:
-            value = func(env, *args, **params)
-        except Exception as error:
-            env.read_only.restore(before)
-            problems.setdefault(name, _describe_error(func, error, env, params))
-            return _substitute(kind, env, args)
-        # Before anything is undone: the function may have returned a view.
-        value = value.clone() if isinstance(value, torch.Tensor) else value
-        problem = (
-            env.read_only.restore(before)
-            or find_result_problem(kind, value, env.num_envs, env.device)
-            or _find_other_size(kind, name, env, value, args)
+        def guarded(kind: Kind, group: str, terms: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: term.replace(func=self._guard(kind, f"{group}.{name}", term.func)) for name, term in terms.items()
+            }
+
+        commands = {}
+        for name, term in guarded("command", "commands", config.commands).items():
+            place = f"commands.{name}"
+            changes: dict[str, Any] = {"errors": guarded("error", f"{place}.errors", term.errors)}
+            if term.refine is not None:
+                changes["refine"] = self._guard("refine", f"{place}.refine", term.refine)
+            if term.steer is not None:
+                changes["steer"] = self._guard("steer", f"{place}.steer", term.steer)
+            commands[name] = term.replace(**changes)
+        return replace(
+            config,
+            observations={
+                group: guarded("observation", f"observations.{group}", terms)
+                for group, terms in config.observations.items()
+            },
+            rewards=guarded("reward", "rewards", config.rewards),
+            terminations=guarded("termination", "terminations", config.terminations),
+            successes=guarded("success", "successes", config.successes),
+            commands=commands,
+            events={name: term.replace(func=self._guard_event(name, term)) for name, term in config.events.items()},
+            curriculum=guarded("curriculum", "curriculum", config.curriculum),
         )
-        if problem is None and not value.isfinite().all() and _is_finite(env):
-            numbers = sorted({str(number) for number in value[~value.isfinite()].tolist()})
-            problem = f"returned {' and '.join(numbers)} in {int((~value.isfinite()).sum())} of {value.numel()} values"
-            problem += "; give finite numbers"
-        if problem is None:
-            return value
-        problems.setdefault(name, f"{func.__name__}() {problem}")
-        return _substitute(kind, env, args)
 
-    return call
+    def _guard(self, kind: Kind, name: str, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def call(env: Env, *args: Any, **params: Any) -> Any:
+            before, attributes = env.read_only.copy(), set(vars(env))
+            try:
+                value = func(env, *args, **params)
+            except Exception as error:
+                env.read_only.restore(before)
+                self._problems.setdefault(name, _describe_error(func, error, env, params))
+                return _substitute(kind, env, args)
+            # Before anything is undone: the function may have returned a view.
+            value = value.clone() if isinstance(value, torch.Tensor) else value
+            problem = (
+                env.read_only.restore(before)
+                or find_result_problem(kind, value, env.num_envs, env.device)
+                or _find_other_size(kind, name, env, value, args)
+            )
+            if problem is None and not value.isfinite().all() and _is_finite(env):
+                numbers = sorted({str(number) for number in value[~value.isfinite()].tolist()})
+                broken = int((~value.isfinite()).sum())
+                problem = f"returned {' and '.join(numbers)} in {broken} of {value.numel()} values; give finite numbers"
+            self._note_attributes(name, func, env, attributes)
+            if problem is None:
+                return value
+            self._problems.setdefault(name, f"{func.__name__}() {problem}")
+            return _substitute(kind, env, args)
+
+        return call
+
+    def _guard_event(self, term_name: str, term: EventTerm) -> Callable[..., Any]:
+        name, func, mode = f"events.{term_name}", term.func, term.mode
+
+        @functools.wraps(func)
+        def call(env: Env, worlds: Worlds, **params: Any) -> None:
+            before = worlds.qpos.clone(), worlds.qvel.clone()
+            watched, attributes = env.read_only.copy(), set(vars(env))
+            problem = None
+            try:
+                value = func(env, worlds, **params)
+                problem = env.read_only.restore(watched)
+                problem = problem or find_result_problem("event", value, env.num_envs, env.device)
+                changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read later
+                if problem is None and not changed.isfinite().all():
+                    problem = "left numbers in worlds.qpos or worlds.qvel that are not finite"
+                if problem is None and mode == "interval" and not torch.equal(worlds.qpos, before[0]):
+                    problem = (
+                        "changed worlds.qpos, which an interval event may not; change worlds.qvel, or use reset_event"
+                    )
+                problem = problem or _find_bent_quaternion(env, worlds)
+                problem = problem and f"{func.__name__}() {problem}"
+            except Exception as error:
+                env.read_only.restore(watched)
+                problem = _describe_error(func, error, env, params)
+                if isinstance(error, AttributeError) and "cannot assign to field" in problem:
+                    problem += "; write into it, as in worlds.qpos[:, 0] += …"
+            self._note_attributes(name, func, env, attributes)
+            if problem is not None:
+                self._problems.setdefault(name, problem)
+                worlds.qpos.copy_(before[0])
+                worlds.qvel.copy_(before[1])
+            if mode == "reset":
+                self._after[term_name] = worlds.qpos.double().numpy()
+
+        return call
+
+    def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: set[str]) -> None:
+        """Note what a function has put on the environment."""
+        if new := sorted(set(vars(env)) - before):
+            kept = " and ".join(f"env.{attribute}" for attribute in new)
+            self._kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
 
 
-def _guard_event(name: str, func: Callable[..., Any], mode: str, problems: dict[str, str]) -> Callable[..., Any]:
-    @functools.wraps(func)
-    def call(env: Env, worlds: Worlds, **params: Any) -> None:
-        before, watched = (worlds.qpos.clone(), worlds.qvel.clone()), env.read_only.copy()
-        problem = None
-        try:
-            value = func(env, worlds, **params)
-            problem = env.read_only.restore(watched) or find_result_problem("event", value, env.num_envs, env.device)
-            changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read afterwards
-            if problem is None and not changed.isfinite().all():
-                problem = "left numbers in worlds.qpos or worlds.qvel that are not finite"
-            if problem is None and mode == "interval" and not torch.equal(worlds.qpos, before[0]):
-                problem = "changed worlds.qpos, which an interval event may not; change worlds.qvel, or use reset_event"
-            problem = problem and f"{func.__name__}() {problem}"
-        except Exception as error:
-            env.read_only.restore(watched)
-            problem = _describe_error(func, error, env, params)
-            if isinstance(error, AttributeError) and "cannot assign to field" in problem:
-                problem += "; write into it, as in worlds.qpos[:, 0] += …"
-        if problem is not None:
-            problems.setdefault(name, problem)
-            worlds.qpos.copy_(before[0])
-            worlds.qvel.copy_(before[1])
-
-    return call
+def _find_bent_quaternion(env: Env, worlds: Worlds) -> str | None:
+    """Check the quaternions of free and ball joints: MuJoCo would make something else of them."""
+    for columns in env.engine.layout.quaternions:
+        lengths = worlds.qpos[worlds.mask, columns].norm(dim=1)
+        wrong = lengths[(lengths - 1).abs() > 0.1]
+        if len(wrong):
+            return (
+                f"left a quaternion of length {float(wrong[0]):.3g} in worlds.qpos[:, {columns.start}:{columns.stop}]; "
+                "its length must be 1"
+            )
+    return None
 
 
 def _describe_error(func: Callable[..., Any], error: Exception, env: Env, params: dict[str, Any]) -> str:

@@ -25,8 +25,11 @@ class TaskSize:
     num_actions: int
     """Size of an action."""
 
-    own_grounds: tuple[str, ...] = ()
-    """Geoms that are a ground of the robot's file, where another ground is added."""
+    episode_steps: int = 0
+    """Longest episode, in env steps."""
+
+    warnings: tuple[str, ...] = ()
+    """What is possible and yet probably not meant, a line each."""
 
 
 def measure_task(env: Env) -> TaskSize:
@@ -46,5 +49,18 @@ def measure_task(env: Env) -> TaskSize:
         image_bytes=per_env(rendered + of_part("cameras")),
         history_bytes=per_env(of_part("observations")),
         num_actions=env.num_actions,
-        own_grounds=() if env.config.terrain.kind == "robot" else tuple(list_grounds(env.engine.model)[:-1]),
+        episode_steps=env.max_episode_steps,
+        warnings=_find_own_grounds(env),
+    )
+
+
+def _find_own_grounds(env: Env) -> tuple[str, ...]:
+    """Say which grounds of the robot's file are there beside the one that is added."""
+    kind = env.config.terrain.kind
+    grounds = () if kind == "robot" else list_grounds(env.engine.model)[:-1]
+    if not grounds:
+        return ()
+    return (
+        f"--env.terrain.kind {kind}: adds a ground beside that of the robot's file ({', '.join(grounds)}); give "
+        "--env.terrain.kind robot, or a file without a ground",
     )

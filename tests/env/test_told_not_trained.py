@@ -1,0 +1,560 @@
+"""What cannot be learned or is probably not meant is told before a training, and nothing is said of right tasks."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import mujoco
+import pytest
+import torch
+
+from mjtrain.config import (
+    ActuatorConfig,
+    AgentConfig,
+    DistributionConfig,
+    EnvConfig,
+    KeyframeConfig,
+    ModelConfig,
+    PpoConfig,
+    SensorConfig,
+    SiteConfig,
+    TerrainConfig,
+)
+from mjtrain.config.type_check import find_type_problems
+from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
+from mjtrain.env.term_check import find_term_problems
+from mjtrain.mdp import (
+    curriculum,
+    events,
+    observation,
+    randomization,
+    reset_event,
+    reward,
+    rewards,
+    root,
+    startup_event,
+    termination,
+    terminations,
+    truncation,
+    velocity,
+)
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.dry_step import check_task
+
+WALKER = load_task("Quadruped-Velocity-Flat").env
+ARM = load_task("Arm-Reach").env
+CART = load_task("Cartpole-Balance").env
+LEGS = (".*_(hip|thigh|calf)",)
+HOME = {".*_thigh": 0.9, ".*_calf": -1.8}
+
+Change = Callable[[EnvConfig], EnvConfig]
+
+
+def robot(**changes: Any) -> Change:
+    return lambda config: replace(config, robot=replace(config.robot, **changes))
+
+
+def home(height: float, joints: dict[str, float] = HOME) -> Change:
+    return robot(keyframes={"home": KeyframeConfig(height=height, joints=joints)})
+
+
+def field(**changes: Any) -> Change:
+    return lambda config: replace(config, **changes)
+
+
+def term(group: str, name: str, *, params: dict[str, Any] | None = None, **changes: Any) -> Change:
+    def change(config: EnvConfig) -> EnvConfig:
+        terms = getattr(config, group)
+        before = terms[name]
+        after = before.replace(**changes, params={**before.params, **params}) if params else before.replace(**changes)
+        return replace(config, **{group: {**terms, name: after}})
+
+    return change
+
+
+def added(group: str, name: str, new: Any) -> Change:
+    return lambda config: replace(config, **{group: {**getattr(config, group), name: new}})
+
+
+def observed(name: str, new: Any) -> Change:
+    return lambda config: replace(
+        config, observations={**config.observations, "actor": {**config.observations["actor"], name: new}}
+    )
+
+
+def without(group: str, name: str) -> Change:
+    return lambda config: replace(
+        config, **{group: {key: value for key, value in getattr(config, group).items() if key != name}}
+    )
+
+
+def both(*changes: Change) -> Change:
+    def change(config: EnvConfig) -> EnvConfig:
+        for one in changes:
+            config = one(config)
+        return config
+
+    return change
+
+
+def pd(kp: float, kv: float) -> Change:
+    return robot(actuators={"legs": ActuatorConfig(joints=LEGS, kp=kp, kv=kv)})
+
+
+def writes_qpos(env: Env) -> torch.Tensor:
+    q = env.qpos(("FR_(hip|thigh|calf)",))
+    q *= 1.0
+    return q.sum(dim=1)
+
+
+def writes_command(env: Env) -> torch.Tensor:
+    return env.command("velocity").mul_(0.0).sum(dim=1)
+
+
+def writes_action(env: Env) -> torch.Tensor:
+    return env.action.clamp_(-1.0, 1.0).sum(dim=1)
+
+
+def writes_sensor(env: Env) -> torch.Tensor:
+    reading = env.sensor("up")
+    reading[:, 2] = 0.0
+    return reading.sum(dim=1)
+
+
+def remembers(env: Env) -> torch.Tensor:
+    env.before = env.qpos("base")[:, 2].clone()  # pyright: ignore[reportAttributeAccessIssue]
+    return env.qpos("base")[:, 2]
+
+
+def own_time_limit(env: Env) -> torch.Tensor:
+    return env.episode_step * env.step_dt >= 20.0
+
+
+def huge(env: Env) -> torch.Tensor:
+    return 1e6 * env.qpos("base")[:, 2:3]
+
+
+def bends(env: Env, worlds: Worlds) -> None:
+    worlds.qpos[:, 3:7] = 0.0
+
+
+def buries(env: Env, worlds: Worlds) -> None:
+    worlds.qpos[:, 2] = -1.0
+
+
+def reads_command(env: Env, worlds: Worlds) -> None:
+    worlds.qvel[:, 0] = env.command("velocity")[:, 0]
+
+
+def writes_state(env: Env, worlds: Worlds) -> None:
+    env.state.qpos[:, 2] += 0.1
+
+
+WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
+    "a termination that is true in the home pose": (
+        WALKER,
+        added("terminations", "low", termination(terminations.root_height_below_minimum, joint="base", height_m=0.9)),
+        r"--env\.terminations\.low: root_height_below_minimum\(\) is true in the first env step of every episode",
+    ),
+    "an episode shorter than a step": (
+        ARM,
+        field(episode_length_s=0.005),
+        r"--env\.episode-length-s 0\.005: is shorter than an env step, which lasts 0\.02 s",
+    ),
+    "a gyro for a velocimeter": (
+        WALKER,
+        term("rewards", "track_planar", params={"sensor": "base_angular_velocity"}),
+        r"--env\.rewards\.track_planar\.params\.sensor base_angular_velocity: is a gyro; give a linear velocity",
+    ),
+    "a velocity in the world's frame": (
+        WALKER,
+        robot(sensors={"base_velocity": SensorConfig(type="framelinvel", object="trunk")}),
+        r"--env\.rewards\.track_planar\.params\.sensor base_velocity: is a framelinvel in the world's frame",
+    ),
+    "a velocity of feet in the trunk's frame": (
+        WALKER,
+        robot(sensors={"FR_foot_velocity": SensorConfig(type="framelinvel", object="FR_calf", reference="trunk")}),
+        r"--env\.rewards\.slip\.params\.velocity_sensors FR_foot_velocity: .* in the frame of its reference",
+    ),
+    "the x axis for the z axis": (
+        WALKER,
+        robot(sensors={"up": SensorConfig(type="framexaxis", object="trunk")}),
+        r"--env\.rewards\.leaning\.params\.sensor up: is a framexaxis; give a z axis",
+    ),
+    "a position for an orientation": (
+        ARM,
+        term("rewards", "near", params={"position_sensor": "tool_orientation"}),
+        r"--env\.rewards\.near\.params\.position_sensor tool_orientation: is a framequat; give a position",
+    ),
+    "a joint in degrees": (
+        WALKER,
+        home(0.28, {".*_thigh": 52.0, ".*_calf": -1.8}),
+        r"--env\.robot\.keyframes\.home: joint FR_thigh is at 52 rad, outside its range .*; so is FL_thigh",
+    ),
+    "a write into positions": (
+        WALKER,
+        added("rewards", "own", reward(writes_qpos, 1.0)),
+        r"own: writes_qpos\(\) wrote into env\.state\.qpos",
+    ),
+    "a write into the command": (
+        WALKER,
+        added("rewards", "own", reward(writes_command, 1.0)),
+        r"own: writes_command\(\) wrote into env\.command\('velocity'\)",
+    ),
+    "a write into the action": (
+        WALKER,
+        added("rewards", "own", reward(writes_action, 1.0)),
+        r"own: writes_action\(\) wrote into env\.action",
+    ),
+    "a write into a sensor": (
+        WALKER,
+        added("rewards", "own", reward(writes_sensor, 1.0)),
+        r"own: writes_sensor\(\) wrote into env\.state\.sensordata",
+    ),
+    "an event that writes into the state": (
+        WALKER,
+        added("events", "own", reset_event(writes_state)),
+        r"--env\.events\.own: writes_state\(\) wrote into env\.state\.qpos",
+    ),
+    "a quaternion of zero": (
+        WALKER,
+        added("events", "own", reset_event(bends)),
+        r"--env\.events\.own: bends\(\) left a quaternion of length 0",
+    ),
+    "an event that reads a command": (
+        WALKER,
+        added("events", "own", reset_event(reads_command)),
+        r"--env\.events\.own: command velocity is drawn after the events that begin an episode",
+    ),
+    "a reset below the ground": (
+        WALKER,
+        both(
+            added("events", "own", reset_event(buries)),
+            added("terminations", "low", termination(root.height_out_of_range, joint="base", low=0.1)),
+        ),
+        r"--env\.events\.own: leaves trunk 1\..* m in the ground",
+    ),
+}
+
+DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
+    "no ground": (WALKER, field(terrain=TerrainConfig()), r"--env\.terrain\.kind robot: there is nothing that trunk"),
+    "home in the ground": (WALKER, home(0.1), r"--env\.robot\.keyframes\.home: trunk begins 0\..* m in the ground"),
+    "home in the air": (WALKER, home(1.0), r"--env\.robot\.keyframes\.home: trunk begins more than 0\.2 m above"),
+    "a start in the air": (
+        WALKER,
+        term("events", "pose", params={"z": (1.0, 1.1)}),
+        r"--env\.events\.pose: trunk begins more than 0\.2 m above the ground",
+    ),
+    "a start in the ground": (
+        WALKER,
+        term("events", "pose", params={"z": (-0.3, -0.2)}),
+        r"--env\.events\.pose: leaves trunk 0\..* m in the ground",
+    ),
+    "a joint outside its range": (
+        WALKER,
+        home(0.28, {".*_thigh": 0.9, ".*_calf": 0.4}),
+        r"--env\.robot\.keyframes\.home: joint FR_calf is at 0\.4 rad, outside its range .*; so is FL_calf, RR_calf",
+    ),
+    "no time limit": (WALKER, without("terminations", "time_out"), r"--env\.terminations: none is true after episode"),
+    "no terminations": (ARM, field(terminations={}), r"--env\.terminations: none is true after episode_length_s"),
+    "a time limit as a failure": (
+        CART,
+        added("terminations", "time_out", termination(terminations.time_out)),
+        r"--env\.terminations\.time_out: time_out\(\) is not a failure",
+    ),
+    "one's own time limit as a failure": (
+        WALKER,
+        added("terminations", "end", termination(own_time_limit)),
+        r"--env\.terminations\.end: own_time_limit\(\) is not a failure",
+    ),
+    "a failure that truncates": (
+        WALKER,
+        term("terminations", "tilted", truncates=True),
+        r"--env\.terminations\.tilted: bad_orientation\(\) is a failure",
+    ),
+    "a reward for failures where nothing fails": (
+        ARM,
+        added("rewards", "fell", reward(rewards.is_terminated, -10.0)),
+        r"--env\.rewards\.fell: is always 0",
+    ),
+    "a penalty that rewards": (
+        WALKER,
+        term("rewards", "action_rate", weight=0.02),
+        r"--env\.rewards\.action_rate\.weight 0\.02: rewards what action_rate\(\) measures",
+    ),
+    "a reward that penalises": (
+        ARM,
+        term("rewards", "near", weight=-1.0),
+        r"--env\.rewards\.near\.weight -1: penalises what near_position\(\) measures",
+    ),
+    "a curriculum with another weight": (
+        WALKER,
+        added(
+            "curriculum",
+            "speed",
+            curriculum(velocity.command_level, reward="track_planar", full=1.0, share=0.8, step=0.1),
+        ),
+        r"--env\.curriculum\.speed\.params\.full 1: the weight of rewards\.track_planar, .* is 3",
+    ),
+    "a clock of another gait": (
+        WALKER,
+        both(
+            term("rewards", "keep_step", params={"frequency_hz": 1.5}),
+            term("rewards", "lift_feet", params={"frequency_hz": 1.5}),
+        ),
+        r"--env\.rewards\.keep_step\.params\.frequency_hz 1\.5: the clock that the policy observes has 2\.5",
+    ),
+    "two gaits at once": (
+        WALKER,
+        term("rewards", "lift_feet", params={"duty": 0.7}),
+        r"--env\.rewards\.lift_feet\.params\.duty 0\.7: is 0\.55 in rewards\.keep_step",
+    ),
+    "a stride of one env step": (
+        WALKER,
+        term("rewards", "keep_step", params={"frequency_hz": 50.0}),
+        r"--env\.rewards\.keep_step\.params\.frequency_hz 50: a stride is shorter than two env steps",
+    ),
+    "a command that is never reached": (
+        WALKER,
+        lambda config: replace(
+            config,
+            commands={
+                name: command.replace(refine_params={**command.refine_params, "acceleration": 0.1})
+                for name, command in config.commands.items()
+            },
+        ),
+        r"--env\.commands\.velocity\.refine-params\.acceleration 0\.1: in 5 s, .* the command reaches 0\.5 m/s",
+    ),
+    "a long physics step": (ARM, robot(timestep=0.05), r"--env\.robot\.timestep 0\.05: is long for a physics step"),
+    "a long env step": (ARM, field(decimation=100), r"--env\.decimation 100: an env step lasts 0\.5 s"),
+    "a success that no episode has time for": (
+        load_task("Arm-Lift-Cube").env,
+        lambda config: replace(
+            config, successes={name: success.replace(hold_s=1000.0) for name, success in config.successes.items()}
+        ),
+        r"hold-s 1000: is longer than an episode",
+    ),
+    "an action that moves nothing": (
+        ARM,
+        lambda config: replace(
+            config, actions={name: action.replace(scale=1e-4) for name, action in config.actions.items()}
+        ),
+        r"--env\.actions\..*\.scale 0\.0001: actions ask .* move nearly nothing",
+    ),
+    "actions in degrees": (
+        ARM,
+        lambda config: replace(
+            config, actions={name: action.replace(scale=360.0) for name, action in config.actions.items()}
+        ),
+        r"--env\.actions\..*\.scale 360: its control range is .*nearly every action is at its end",
+    ),
+    "gains in degrees": (
+        WALKER,
+        pd(35.0 / 57.3, 1.0 / 57.3),
+        r"--env\.robot, gains of FR_hip, .*: kp 0\.6108 is too weak",
+    ),
+    "gains times degrees": (WALKER, pd(35.0 * 57.3, 1.0 * 57.3), r"--env\.robot, gains of FR_hip, .* is too stiff"),
+    "damping forgotten": (WALKER, pd(35.0, 0.0), r"--env\.robot, gains of FR_hip, .*: kv 0 hardly damps kp 35"),
+    "damping for the stiffness": (WALKER, pd(1.0, 35.0), r"--env\.robot, gains of FR_hip, .*"),
+    "new servos beside old motors": (
+        replace(CART, actions={"all": replace(next(iter(CART.actions.values())), actuators=(".*",))}),
+        robot(actuators={"pole": ActuatorConfig(joints=("hinge",), kp=10.0, kv=1.0)}),
+        r"--env\.actions\.all: has one scale for 1 position or velocity actuators and 1 motors \(push\)",
+    ),
+    "a speck that feels": (
+        WALKER,
+        robot(
+            sites={"speck": SiteConfig(body="trunk", size=(0.001, 0.001, 0.001))},
+            sensors={"knock": SensorConfig(type="touch", object="speck")},
+        ),
+        r"--env\.robot, touch sensor knock: its site speck is 3\.5 mm wide",
+    ),
+    "memory on the environment": (
+        WALKER,
+        added("rewards", "own", reward(remembers, 1.0)),
+        r"--env\.rewards\.own: remembers\(\) keeps env\.before, which checkpoints do not save",
+    ),
+    "a huge observation": (
+        WALKER,
+        observed("own", observation(huge)),
+        r"--env\.observations\.actor\.own: reads .*e\+0",
+    ),
+}
+
+OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
+    "tolerance 0": (
+        WALKER,
+        term("rewards", "track_turn", params={"tolerance": 0.0}),
+        r"tolerance 0: must be more than",
+    ),
+    "tolerance -1": (ARM, term("rewards", "exact", params={"tolerance_m": -1.0}), r"tolerance_m -1: must be more than"),
+    "duty 1.6": (WALKER, term("rewards", "keep_step", params={"duty": 1.6}), r"params\.duty 1\.6: must be more than 0"),
+    "scale 0": (
+        ARM,
+        lambda config: replace(
+            config, actions={name: action.replace(scale=0.0) for name, action in config.actions.items()}
+        ),
+        r"scale 0: must be other than 0",
+    ),
+    "observation scale 0": (
+        WALKER,
+        observed("up", WALKER.observations["actor"]["up"].replace(scale=0.0)),
+        r"up\.scale 0",
+    ),
+    "bounds reversed": (
+        WALKER,
+        term("events", "pose", params={"z": (0.1, 0.0)}),
+        r"params\.z 0\.1 0: the first is more",
+    ),
+    "factor negative": (
+        WALKER,
+        added("events", "m", startup_event(randomization.mass, bodies=("trunk",), factor=(-0.9, 1.1))),
+        r"events\.m\.params\.factor -0\.9 1\.1: each must be more than 0",
+    ),
+    "command reversed": (ARM, term("commands", "pose", params={"x": (0.5, 0.2)}), r"params\.x 0\.5 0\.2: the first"),
+    "fraction 1.5": (
+        WALKER,
+        term("commands", "velocity", params={"standing_fraction": 1.5}),
+        r"standing_fraction 1\.5",
+    ),
+    "limit in degrees": (
+        WALKER,
+        term("terminations", "tilted", params={"limit": 60.0}),
+        r"limit 60: .* at most 3\.14159",
+    ),
+    "low above high": (
+        WALKER,
+        added("terminations", "x", termination(root.height_out_of_range, joint="base", low=1.0, high=0.2)),
+        r"terminations\.x\.params\.low 1: is more than high, 0\.2",
+    ),
+    "initial outside bounds": (
+        WALKER,
+        added(
+            "curriculum",
+            "x",
+            curriculum(velocity.command_level, reward="track_planar", full=3.0, share=0.8, step=0.1).replace(
+                initial=(5.0, 5.0)
+            ),
+        ),
+        r"--env\.curriculum\.x\.initial 5\.0 5\.0: must be within its bounds, 0\.0 to 1\.0",
+    ),
+    "push negative": (
+        WALKER,
+        term("events", "push", params={"linear": -0.5}),
+        r"params\.linear -0\.5: must be at least 0",
+    ),
+    "timestep 0": (WALKER, robot(timestep=0.0), r"--env\.robot\.timestep 0: must be more than 0"),
+    "one action": (
+        ARM,
+        lambda config: replace(
+            config, actions={name: term.replace(clip=(1.0, 1.0)) for name, term in config.actions.items()}
+        ),
+        r"clip 1\.0 1\.0: every action is the same",
+    ),
+}
+
+AGENTS: dict[str, AgentConfig] = {
+    "--agent.algorithm.gamma 1.5: must be at least 0 and at most 1": AgentConfig(algorithm=PpoConfig(gamma=1.5)),
+    "--agent.algorithm.lam -0.1: must be at least 0 and at most 1": AgentConfig(algorithm=PpoConfig(lam=-0.1)),
+    "--agent.algorithm.learning-rate 10: must be at least 0 and less than 1": AgentConfig(
+        algorithm=PpoConfig(learning_rate=10.0)
+    ),
+    "--agent.algorithm.desired-kl 0: must be more than 0 and finite": AgentConfig(algorithm=PpoConfig(desired_kl=0.0)),
+    "--agent.algorithm.clip-param 0: must be more than 0 and finite": AgentConfig(algorithm=PpoConfig(clip_param=0.0)),
+    "--agent.algorithm.entropy-coef nan: must be at least 0 and finite": AgentConfig(
+        algorithm=PpoConfig(entropy_coef=float("nan"))
+    ),
+    "--agent.actor.distribution-cfg.init-std -0.8: must be more than 0 and finite": AgentConfig(
+        actor=ModelConfig(distribution_cfg=DistributionConfig(init_std=-0.8))
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_no_task_can_mean_is_refused(what: str) -> None:
+    config, change, words = WRONG[what]
+    with pytest.raises(RequestError, match=words):
+        check_task(change(config))
+
+
+@pytest.mark.parametrize("what", DOUBTFUL)
+def test_what_is_probably_not_meant_is_a_warning(what: str) -> None:
+    config, change, words = DOUBTFUL[what]
+    said = check_task(change(config)).warnings
+    assert any(re.search(words, line) for line in said), said
+
+
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_a_number_out_of_its_range_is_refused(what: str) -> None:
+    config, change, words = OUT_OF_RANGE[what]
+    assert not find_term_problems(config)
+    (problem,) = find_term_problems(change(config))
+    assert re.search(words, problem), problem
+
+
+@pytest.mark.parametrize("problem", AGENTS)
+def test_a_learning_parameter_out_of_its_range_is_refused(problem: str) -> None:
+    assert find_type_problems(AgentConfig, AGENTS[problem], "--agent") == [problem]
+
+
+RIGHT: dict[str, tuple[EnvConfig, Change]] = {
+    "starts on another pose than the one in the ground": (
+        WALKER,
+        both(home(0.1), term("events", "pose", params={"z": (0.22, 0.24)})),
+    ),
+    "a time limit of one's own": (
+        WALKER,
+        both(without("terminations", "time_out"), added("terminations", "end", truncation(own_time_limit))),
+    ),
+    "no gravity and no ground": (
+        WALKER,
+        both(
+            lambda config: replace(
+                config, robot=replace(config.robot, options=replace(config.robot.options, gravity=(0.0, 0.0, 0.0)))
+            ),
+            field(terrain=TerrainConfig()),
+        ),
+    ),
+    "no noise": (WALKER, field(observation_noise=False)),
+    "a penalty that is off": (WALKER, term("rewards", "action_rate", weight=0.0)),
+    "a velocity in the frame of a body": (
+        WALKER,
+        robot(sensors={"base_velocity": SensorConfig(type="framelinvel", object="trunk", reference="trunk")}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_nothing_is_said_of_what_some_tasks_need(what: str) -> None:
+    config, change = RIGHT[what]
+    assert check_task(change(config)).warnings == ()
+
+
+FLYER = """
+<mujoco>
+  <worldbody>
+    <body name="drone" pos="0 0 2"><freejoint name="root"/><geom size="0.1"/><site name="rotor"/></body>
+  </worldbody>
+  <actuator><motor name="lift" site="rotor" gear="0 0 1 0 0 0"/></actuator>
+</mujoco>
+"""
+
+
+def load_flyer() -> Any:
+    return mujoco.MjSpec.from_string(FLYER)
+
+
+def test_what_flies_needs_no_ground() -> None:
+    config = replace(
+        CART,
+        robot=replace(CART.robot, file="", spec=load_flyer, keyframes={}),
+        actions={"lift": next(iter(CART.actions.values())).replace(actuators=("lift",))},
+        observations={"actor": {"height": observation(root.base_height, joint="root")}},
+        rewards={"height": reward(root.height_in_range, 1.0, joint="root", low=1.0)},
+        terminations={"time_out": truncation(terminations.time_out)},
+        events={"pose": reset_event(events.reset_root_state_uniform, joint="root")},
+    )
+    assert check_task(config).warnings == ()
