@@ -1,6 +1,7 @@
 """One process trains in a run directory: a lock that other hosts see, and what keeps a late writer out."""
 
 import fcntl
+import multiprocessing
 import os
 import stat
 import struct
@@ -17,7 +18,7 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, read_checkpoint
+from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, read_checkpoint, save_checkpoint
 from mjtrain.runs.claim import (
     LOCK_FILE,
     RunTakenError,
@@ -33,6 +34,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded, read_lines
 from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file
 from mjtrain.training.train_rank import train_rank
+from support.machine import patience
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 
@@ -190,37 +192,28 @@ def test_the_end_of_a_job_that_lost_its_directory_is_not_recorded_there(tmp_path
     assert [row["event"] for row in read_lines(tmp_path)] == ["end"]
 
 
-WRITER = """
-import sys, torch
-from pathlib import Path
-from mjtrain.runs.checkpoint import checkpoint_path, save_checkpoint
-content = {"weights": torch.full((60_000,), float(sys.argv[2]))}
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(25):
-    save_checkpoint(checkpoint_path(Path(sys.argv[1]), 5), content)
-"""
+def write_often(run_dir: Path, number: int, begin: Any) -> None:
+    torch.set_num_threads(1)  # the threads of the parent are not here
+    content = {"weights": torch.full((30_000,), float(number))}
+    begin.wait()
+    for _ in range(25):
+        save_checkpoint(checkpoint_path(run_dir, 5), content)
 
 
-@pytest.mark.process
 def test_two_writers_of_one_checkpoint_never_damage_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    pipe = subprocess.PIPE
-    writers = [subprocess.Popen([*command, str(number)], stdin=pipe, stdout=pipe, stderr=pipe) for number in (1, 2)]
+    processes = multiprocessing.get_context("fork")
+    begin = processes.Barrier(3)
+    writers = [processes.Process(target=write_often, args=(tmp_path, number, begin)) for number in (1, 2)]
     for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write(b"go\n")
-        writer.stdin.flush()
+        writer.start()
+    begin.wait(patience(60.0))
     path = checkpoint_path(tmp_path, 5)
-    while any(writer.poll() is None for writer in writers):
+    while any(writer.is_alive() for writer in writers):
         if path.exists():
             read_checkpoint(path)
     for writer in writers:
-        _, errors = writer.communicate()
-        assert writer.returncode == 0, errors.decode()
+        writer.join()
+        assert writer.exitcode == 0
     assert list(tmp_path.iterdir()) == [path]
 
 

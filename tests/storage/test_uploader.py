@@ -173,6 +173,24 @@ def test_the_best_one_arrives_though_newer_ones_come_before_it(
     assert read_best(tmp_path / "there") == best
 
 
+def test_the_best_one_survives_the_process_that_should_upload_it(
+    uploader: Uploader, url: str, network: Proxy, tmp_path: Path
+) -> None:
+    network.stall_on = re.compile(b"model_2-")
+    uploader.submit(save(tmp_path, 2), is_best=True)
+    record_best(tmp_path, 2)
+    assert network.stalled.wait(patience(30.0))
+    os.kill(uploader._process.pid, signal.SIGKILL)
+    uploader._process.wait()
+    network.stall_on = None
+    uploader.submit(save(tmp_path, 4))
+    uploader.flush(patience(60.0))
+    assert uploader.missing is None
+    (tmp_path / "there").mkdir()
+    fetch_checkpoint(url, tmp_path / "there")
+    assert (read_best(tmp_path / "there") or pytest.fail("it is not there")).iteration == 2
+
+
 def test_best_json_never_names_what_is_not_stored(uploader: Uploader, url: str, tmp_path: Path) -> None:
     uploader.submit(save(tmp_path, 2), is_best=True)
     record_best(tmp_path, 2)

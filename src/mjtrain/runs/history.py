@@ -161,7 +161,7 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
     if is_claimed(run_dir):
         return "running", ""
     if end is not None:
-        how = next((state for state in ENDS if state == end.get("how")), "unknown")
+        how: State = next((state for state in ENDS if state == end.get("how")), "unknown")
         return how, str(end.get("signal") or end.get("cause") or "")
     if is_whole:
         return "done", ""

@@ -55,7 +55,7 @@ class Uploader:
         self._process = self._start()
         self._buffer = b""
         self._unsettled: dict[Slot, Path] = {}
-        self._lost: dict[Slot, str] = {}
+        self._lost: dict[Slot, tuple[Path, str]] = {}
         self._last_error = "no answer yet"
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -81,7 +81,7 @@ class Uploader:
     @property
     def missing(self) -> str | None:
         """Which checkpoint did not reach the storage, and why; None if both, the newest and the best one, did."""
-        return next(iter(self._lost.values()), None)
+        return next((line for _, line in self._lost.values()), None)
 
     def submit(self, path: Path, *, is_best: bool = False) -> None:
         """Upload a checkpoint as soon as possible, unless a newer one is submitted before that.
@@ -91,10 +91,14 @@ class Uploader:
             is_best: Whether it is the best one so far, which newer ones do not replace. It must be submitted as the
                 newest one too.
         """
+        best = path if is_best else None
         if self._process.poll() is not None:
+            waiting = self._unsettled.get("best") or self._lost.get("best", (None,))[0]
+            best = best or waiting  # the process that ended cannot upload it any more
             self._process = self._start()
-        for slot in ("newest", "best") if is_best else ("newest",):
-            self._submit(path, slot)
+        self._submit(path, "newest")
+        if best is not None:
+            self._submit(best, "best")
 
     def submit_best(self, path: Path) -> None:
         """Upload the best checkpoint of a run that is resumed from a newer one."""
@@ -131,7 +135,8 @@ class Uploader:
                 if self._unsettled.get(slot) == path:
                     del self._unsettled[slot]
                     if event == "upload_given_up":
-                        line = self._lost[slot] = self._describe_loss(path, str(error))
+                        line = self._describe_loss(path, str(error))
+                        self._lost[slot] = (path, line)
         if event == "upload_failed":
             self._last_error = str(error)
             line = f"{path.name} could not be uploaded ({error}); retrying, and training continues"
@@ -162,7 +167,7 @@ class Uploader:
 
     def _give_up(self, error: str) -> list[UploadEvent]:
         lost, self._unsettled = self._unsettled, {}
-        self._lost |= {slot: self._describe_loss(path, error) for slot, path in lost.items()}
+        self._lost |= {slot: (path, self._describe_loss(path, error)) for slot, path in lost.items()}
         return [
             UploadEvent(
                 event="upload_given_up",
