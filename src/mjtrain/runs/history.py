@@ -161,8 +161,8 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
     if is_claimed(run_dir):
         return "running", ""
     if end is not None:
-        how: State = next((state for state in ENDS if state == end.get("how")), "unknown")
-        return how, str(end.get("signal") or end.get("cause") or "")
+        how: list[State] = [state for state in ENDS if state == end.get("how")]
+        return how[0] if how else "unknown", str(end.get("signal") or end.get("cause") or "")
     if is_whole:
         return "done", ""
     cause = _read_crash(run_dir)
