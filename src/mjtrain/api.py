@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import launch, rendezvous, run_plan
+from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
@@ -85,7 +86,8 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         run = TrainingRun.from_plain(group.agree(decide))
         _check_same_learner(request, run)
         keep_functions(run.record, request.config.env)
-        end = stack.enter_context(end_recorded(run.run_dir)) if group.leads else {}
+        is_ours = partial(holds_claim, run.run_dir, run.session)
+        end = stack.enter_context(end_recorded(run.run_dir, is_ours)) if group.leads else {}
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
         result = run_plan(
             plan,

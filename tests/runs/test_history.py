@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from mjtrain.runs.claim import claim_run_dir
 from mjtrain.runs.history import list_runs, summarise_run
-from mjtrain.runs.run_dir import claim_run_dir, save_params
+from mjtrain.runs.run_dir import save_params
 from mjtrain.runtime.errors import RequestError
 
 HERE = socket.gethostname()

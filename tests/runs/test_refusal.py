@@ -12,6 +12,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import ModelConfig
 from mjtrain.runs.checkpoint import list_checkpoints
+from mjtrain.runs.run_dir import leaving_no_trace
 from mjtrain.runtime.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
@@ -131,6 +132,19 @@ def test_a_run_that_two_processes_refuse_leaves_no_folder(run_dir: Path, tmp_pat
     with pytest.raises(RequestError, match="joint knee"):
         train(tmp_path, TWO, env=env_without("knee"))
     assert list(tmp_path.glob("*/*")) == [run_dir]
+
+
+def test_what_others_put_into_a_run_meanwhile_stays(tmp_path: Path) -> None:
+    """A refusal can take minutes on several hosts; an export or a video may be written to the run meanwhile."""
+    (tmp_path / "torchrunx" / "first").mkdir(parents=True)
+    with pytest.raises(RequestError), leaving_no_trace(tmp_path, (), "now"):  # noqa: PT012
+        (tmp_path / "export").mkdir()
+        (tmp_path / "export" / "policy.onnx").write_text("exported meanwhile")
+        (tmp_path / "torchrunx" / "second").mkdir()
+        (tmp_path / "torchrunx" / "second" / "localhost.log").write_text("a log of this start")
+        raise RequestError("no")
+    assert (tmp_path / "export" / "policy.onnx").is_file()
+    assert [path.name for path in (tmp_path / "torchrunx").iterdir()] == ["first"]
 
 
 def read(path: Path) -> Any:

@@ -152,7 +152,7 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
 
 
 def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Path) -> None:
-    from mjtrain.runs.run_dir import claim_run_dir
+    from mjtrain.runs.claim import claim_run_dir
 
     with claim_run_dir(run_dir), pytest.raises(RequestError, match="another process is training there"):
         train(tmp_path, 8, resume=True)

@@ -110,7 +110,29 @@ def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: 
 
     assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [row["iteration"] for row in rows if "event" not in row] == [5, 6]
+    assert [row["iteration"] for row in rows if "event" not in row] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_url_that_can_never_work_is_refused(network: Proxy, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for url, words in (
+        ("s3://no-such-bucket/x", "the bucket does not exist"),
+        (f"file://{tmp_path}/file/below", "Not a directory"),
+    ):
+        for resume in (None, "auto"):
+            with pytest.raises(RequestError, match=rf"--checkpoint-url {url}: .*{words}"):
+                train(tmp_path / "logs", 4, resume=resume, checkpoint_url=url)
+    run_dir = train(tmp_path / "here", 2).run_dir
+    before = sorted(path.name for path in run_dir.iterdir())
+    with pytest.raises(RequestError, match=r"--checkpoint-url s3://no-such-bucket/x: .*the bucket does not exist"):
+        train(tmp_path / "here", 4, resume=str(run_dir), checkpoint_url="s3://no-such-bucket/x")
+    assert sorted(path.name for path in run_dir.iterdir()) == before
+    assert not list(tmp_path.glob("logs/*/*"))
+
+
+def test_a_resumed_run_has_its_whole_history(stored: str, tmp_path: Path) -> None:
+    resumed = train(tmp_path / "elsewhere", 6, resume=stored, checkpoint_url=stored)
+    assert [int(value) for value in mjtrain.Run(resumed.run_dir).metrics["iteration"]] == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy, tmp_path: Path) -> None:
@@ -134,8 +156,9 @@ def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path
     flush_s = f"{patience(0.5):g}"
     flags = ["--checkpoint-url", url, "--checkpoint-flush-s", flush_s]
     job = Training(tmp_path, "--max-iterations", "4", *SAVE_OFTEN, *flags)
-    job.finish(0)
+    job.finish(1)
     assert f"--checkpoint-url {url}: not reached yet" in job.stderr
+    assert f"RuntimeError: model_4.pt was not uploaded to {url}" in job.stderr
     assert "could not be uploaded" in job.stdout
     assert f"model_4.pt was not uploaded to {url}: not done within {flush_s} s" in job.stdout
     assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.standard_streams import open_missing_streams
+from mjtrain.runtime.standard_streams import open_missing_streams, printable
 
 
 def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
@@ -33,7 +33,7 @@ def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str
         body(args)
     except RequestError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):
-            print(f"{name}: {' '.join(line.split())}", file=sys.stderr)
+            print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{name}: stopped by SIGINT", file=sys.stderr)

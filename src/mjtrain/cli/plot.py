@@ -1,5 +1,6 @@
 """The command plot."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Literal
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import describe_skipped
+from mjtrain.runtime.standard_streams import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +52,16 @@ def _main(argv: list[str]) -> None:
 
     out = Path(options.out)
     check_out(out)
-    runs = [load_curves(run_dir) for run_dir in find_runs(places, options.log_root)]
+    run_dirs = find_runs(places, options.log_root)
+    runs = [load_curves(run_dir) for run_dir in run_dirs]
+    for run_dir, run in zip(run_dirs, runs, strict=True):
+        if run.broken_lines:
+            print(printable(f"warning: {describe_skipped(run_dir, run.broken_lines)} skipped"), file=sys.stderr)
     groups = group_runs(runs)
     draw_curves(groups, resolve_metrics(options.y, runs), options.x, out)
     for group in groups:
         last = [run.rows[-1]["iteration"] for run in group.runs]
-        print(f"{group.label}: to iteration {' '.join(map(str, last))}")
+        print(f"{printable(group.label)}: to iteration {' '.join(map(str, last))}")
     print(out)
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import describe_skipped
+from mjtrain.runtime.standard_streams import printable
 
 if TYPE_CHECKING:
     from mjtrain.runs.history import RunSummary
@@ -50,6 +52,10 @@ def _main(argv: list[str]) -> None:
     if not log_root.is_dir():
         raise RequestError(f"--log-root {options.log_root}: no such folder")
     runs = list_runs(log_root, task)
+    for run in runs:
+        if run.broken_lines:
+            line = f"warning: {describe_skipped(run.run_dir, run.broken_lines)} skipped"
+            print(printable(line), file=sys.stderr)
     if options.json:
         print(json.dumps([run.to_plain() for run in runs], indent=2))
     elif runs:
@@ -62,7 +68,7 @@ def _main(argv: list[str]) -> None:
 
 def format_table(runs: "list[RunSummary]") -> list[str]:
     """Format runs as the lines of a table; the column that can be long comes last."""
-    rows = [("started", "run", "iterations", "reward", "checkpoints", "state")]
+    rows: list[tuple[str, ...]] = [("started", "run", "iterations", "reward", "checkpoints", "state")]
     for run in runs:
         wanted = "" if run.max_iterations is None else f"/{run.max_iterations}"
         kept = "-" if run.last_checkpoint is None else f"{run.num_checkpoints}, last {run.last_checkpoint}"
@@ -71,7 +77,8 @@ def format_table(runs: "list[RunSummary]") -> list[str]:
             f"stopped by {run.detail}" if run.state == "stopped" else ": ".join(filter(None, (run.state, run.detail)))
         )
         started = run.started.replace("T", " ")
-        rows.append((started, str(run.run_dir), f"{run.iterations}{wanted}", reward, kept, state))
+        row = (started, str(run.run_dir), f"{run.iterations}{wanted}", reward, kept, state)
+        rows.append(tuple(map(printable, row)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -17,6 +17,7 @@ from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
+from mjtrain.runtime.errors import RequestError
 
 MAX_BACK_OFF_S = 30.0
 
@@ -67,7 +68,7 @@ def run_spawned(
     progress = request.saved_progress()
     while True:
         job = Job(plan=membership.plan.with_restarts(starts), payload=payload, preload=request.preload)
-        log_dir = None if plan.log_dir is None else make_log_dir(plan.log_dir)
+        log_dir = None if plan.log_dir is None else _make_log_dir(plan.log_dir, is_restart=starts > 0)
         result = run_once(job, log_dir, membership.lost)
         failure = result.failure
         starts += 1
@@ -97,6 +98,17 @@ def run_spawned(
             request.on_restart(failure, restarts, back_off_s, change)
         with StopSignals(leave):
             time.sleep(back_off_s)
+
+
+def _make_log_dir(log_dir: str, *, is_restart: bool) -> Path | None:
+    """Create the folder for a start's logs. A restart does without if the disk is full: the request was right."""
+    try:
+        return make_log_dir(log_dir)
+    except RequestError as error:
+        if not is_restart:
+            raise
+        print(f"warning: {error}; this start writes no log files", file=sys.stderr, flush=True)  # noqa: T201
+        return None
 
 
 def pickle_function(request: LaunchRequest) -> bytes:

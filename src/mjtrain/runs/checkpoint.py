@@ -14,7 +14,7 @@ from typing import IO, Any
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import replacing_stream
+from mjtrain.runtime.files import open_regular, read_regular, replacing
 
 FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
@@ -41,7 +41,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """
     import torch
 
-    with replacing_stream(path) as file:
+    with replacing(path) as file:
         writer = _HashingWriter(file)
         try:
             torch.save(content, writer)  # pyright: ignore[reportArgumentType]
@@ -97,7 +97,7 @@ def read_checkpoint(path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path}: no such file") from None
     except OSError as error:
@@ -178,32 +178,81 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Verify a file's checksum as `read_checkpoint` does, in little memory."""
+    """Verify a file's checksum as `read_checkpoint` does, in little memory.
+
+    Raises:
+        CheckpointError: It is wrong, or the file cannot be read.
+    """
     try:
-        size = path.stat().st_size - _TRAILER_SIZE
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while size > 0 and (chunk := file.read(min(size, _CHUNK_SIZE))):
-                digest.update(chunk)
-                size -= len(chunk)
-            trailer = file.read()
+        with open_regular(path) as file:
+            is_whole = has_valid_checksum(file)
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
-    if trailer != MAGIC + digest.digest():
+    if not is_whole:
         raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
 
 
-def prune_checkpoints(run_dir: Path, keep: int | None, best: int | None = None) -> None:
-    """Delete all but the newest checkpoints of a run, and partial files of interrupted saves.
+def has_valid_checksum(file: IO[bytes]) -> bool:
+    """Tell whether an open file is a whole checkpoint."""
+    size = file.seek(0, io.SEEK_END) - _TRAILER_SIZE
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (chunk := file.read(min(size, _CHUNK_SIZE))):
+        digest.update(chunk)
+        size -= len(chunk)
+    return file.read() == MAGIC + digest.digest()
+
+
+def set_damaged_aside(run_dir: Path, iteration: int) -> list[str]:
+    """Rename the damaged checkpoints of a run that are newer than the one it is resumed from.
+
+    Under its name such a file would count as one of those that --keep-checkpoints keeps. What cannot be read now may be
+    readable later, and stays.
 
     Args:
-        run_dir: The run. Its newest checkpoint must be known to be valid.
+        run_dir: The run.
+        iteration: Iterations of the checkpoint from which it is resumed; 0 for none.
+
+    Returns:
+        A line for each file.
+    """
+    lines = []
+    for path in list_checkpoints(run_dir):
+        if checkpoint_iteration(path) <= iteration:
+            break
+        try:
+            with open_regular(path) as file:
+                if has_valid_checksum(file):
+                    continue
+            aside, number = path.with_name(f"{path.name}.damaged"), 1
+            while aside.exists():
+                number += 1
+                aside = path.with_name(f"{path.name}.damaged-{number}")
+            path.rename(aside)
+        except OSError:
+            continue
+        lines.append(f"checkpoint {path.name} is damaged, and is now {aside.name}")
+    return lines
+
+
+def prune_checkpoints(run_dir: Path, keep: int | None, best: int | None = None, newest: int | None = None) -> None:
+    """Delete all but the newest checkpoints of a run, and partial files of interrupted saves.
+
+    The newest valid one always stays. Files of later iterations are neither counted nor deleted.
+
+    Args:
+        run_dir: The run. This process must be the one that writes its checkpoints.
         keep: How many to keep; None keeps all.
         best: Iteration of one more that is kept.
+        newest: Iteration of the newest one that is known to be valid; None looks for it.
     """
-    stale = list(run_dir.glob(".model_*.pt.partial"))
+    stale = list(run_dir.glob(".model_*.pt*.partial"))
     if keep is not None:
-        stale += [path for path in list_checkpoints(run_dir)[keep:] if checkpoint_iteration(path) != best]
+        if newest is None:
+            valid = find_valid_checkpoint(run_dir)[0]
+            newest = -1 if valid is None else checkpoint_iteration(valid)
+        settled = [path for path in list_checkpoints(run_dir) if checkpoint_iteration(path) <= newest]
+        stale += [path for path in settled[keep:] if checkpoint_iteration(path) != best]
     for path in stale:
         with contextlib.suppress(OSError):  # a stale file does no harm
             path.unlink()

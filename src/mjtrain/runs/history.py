@@ -1,6 +1,5 @@
 """Which runs there are below a log root, how far they came, and how they ended."""
 
-import fcntl
 import os
 import re
 import socket
@@ -12,14 +11,22 @@ from typing import Any, Literal
 
 from mjtrain.env.catalog import folder_name, is_same_task
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.runs.claim import is_claimed
 from mjtrain.runs.run_dir import read_params
-from mjtrain.runs.search import read_task
+from mjtrain.runs.search import find_start, name_time, read_task
 from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
+from mjtrain.runtime.files import open_regular, read_regular
 
-State = Literal["running", "done", "stopped", "failed", "killed", "unknown"]
+State = Literal["running", "done", "stopped", "failed", "killed", "unknown", "unreadable"]
+
+ENDS: tuple[State, ...] = ("done", "stopped", "failed")
+"""States that the event "end" may record."""
 
 TAIL_BYTES = 1 << 18
 """How much is read of the end of a long metrics.jsonl."""
+
+_HUGE = 1e300
+"""Numbers beyond this are nobody's reward, and integers of JSON may not even be floats."""
 
 CLOCK_TOLERANCE_S = 5.0
 """A crash file older than the last metrics by more than this is from before a restart."""
@@ -49,16 +56,20 @@ class RunSummary:
 
     state: State
     """running: a process trains in it. done: all iterations. stopped: by a signal, after saving. failed: by an error.
-    killed: the process ended without recording why. unknown: nothing was recorded, or it runs on another host."""
+    killed: the process ended without recording why. unknown: nothing was recorded, or it runs on another host.
+    unreadable: its files cannot be understood."""
 
     detail: str
-    """The signal, the cause of the failure, or the host; empty if there is nothing to say."""
+    """The signal, the cause of the failure, the host, or what cannot be read; empty if there is nothing to say."""
 
     num_checkpoints: int
     """Checkpoints in its directory."""
 
     last_checkpoint: int | None
     """Iteration of the newest one."""
+
+    broken_lines: int = 0
+    """Lines at the end of metrics.jsonl that cannot be read, and were skipped."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -73,8 +84,29 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
         task: Only runs that recorded this task, and those in a folder of this name; a name in any case. None for all.
     """
     run_dirs = [params.parent for params in log_root.glob("*/*/params")]
-    found = [summarise_run(run_dir) for run_dir in run_dirs if task is None or _is_of_task(run_dir, task)]
-    return sorted(found, key=lambda run: (run.started, str(run.run_dir)), reverse=True)
+    run_dirs = [run_dir for run_dir in run_dirs if task is None or _is_of_task(run_dir, task)]
+    ages = {run_dir: (_start_time(run_dir), str(run_dir)) for run_dir in run_dirs}
+    return [_try_to_summarise(run_dir) for run_dir in sorted(run_dirs, key=lambda path: ages[path], reverse=True)]
+
+
+def _try_to_summarise(run_dir: Path) -> RunSummary:
+    """Summarise a run; whatever its files hold, the others are listed."""
+    try:
+        return summarise_run(run_dir)
+    except Exception as error:
+        reason = next(iter(f"{type(error).__name__}: {error}".splitlines()), "")
+        return RunSummary(
+            run_dir=run_dir,
+            task=run_dir.parent.name,
+            started=_find_start(run_dir),
+            iterations=0,
+            max_iterations=None,
+            reward=None,
+            state="unreadable",
+            detail=reason,
+            num_checkpoints=0,
+            last_checkpoint=None,
+        )
 
 
 def _is_of_task(run_dir: Path, task: str) -> bool:
@@ -83,47 +115,38 @@ def _is_of_task(run_dir: Path, task: str) -> bool:
 
 
 def summarise_run(run_dir: Path) -> RunSummary:
-    """Read how far a run came and how it ended; a run in progress is not disturbed."""
+    """Read how far a run came and how it ended; a run in progress is not disturbed.
+
+    Raises:
+        ValueError: Its params cannot be understood.
+    """
     launch = read_params(run_dir, "launch")
-    row, end = _read_last(run_dir / METRICS_FILE)
-    iterations = row.get("iteration", 0)
-    max_iterations = launch.get("run", {}).get("max_iterations")
+    row, end, broken_lines = _read_last(run_dir / METRICS_FILE)
+    iterations, reward = row.get("iteration", 0), row.get("mean_reward")
+    run, task, host = launch.get("run") or {}, launch.get("task", run_dir.parent.name), launch.get("host")
+    max_iterations = run.get("max_iterations") if isinstance(run, dict) else None
+    for name, value, kinds in (("run", run, dict), ("task", task, str), ("host", host, str | None)):
+        if not isinstance(value, kinds):
+            raise ValueError(f"params/launch.yaml: {name} is {value!r}")
+    if not isinstance(max_iterations, int | None):
+        raise ValueError(f"params/launch.yaml: run.max_iterations is {max_iterations!r}")
     checkpoints = list_checkpoints(run_dir)
     last_checkpoint = max(map(checkpoint_iteration, checkpoints), default=None)
     is_whole = max_iterations is not None and iterations >= max_iterations and last_checkpoint == iterations
-    state, detail = _find_state(run_dir, end, launch.get("host"), is_whole=is_whole)
+    state, detail = _find_state(run_dir, end, host, is_whole=is_whole)
     return RunSummary(
         run_dir=run_dir,
-        task=launch.get("task", run_dir.parent.name),
+        task=task,
         started=_find_start(run_dir),
         iterations=iterations,
         max_iterations=max_iterations,
-        reward=row.get("mean_reward"),
+        reward=reward if isinstance(reward, int | float) and abs(reward) < _HUGE else None,
         state=state,
         detail=detail,
         num_checkpoints=len(checkpoints),
         last_checkpoint=last_checkpoint,
+        broken_lines=broken_lines,
     )
-
-
-def is_claimed(run_dir: Path) -> bool:
-    """Tell whether a process trains in a run directory, see `run_dir.claim_run_dir`.
-
-    The lock is asked for in shared mode and given back at once. `claim_run_dir` tries again for longer than that.
-    """
-    try:
-        descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a file system without locks
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, is_whole: bool) -> tuple[State, str]:
@@ -138,7 +161,8 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
     if is_claimed(run_dir):
         return "running", ""
     if end is not None:
-        return end.get("how", "unknown"), end.get("signal") or end.get("cause") or ""
+        how: list[State] = [state for state in ENDS if state == end.get("how")]
+        return how[0] if how else "unknown", str(end.get("signal") or end.get("cause") or "")
     if is_whole:
         return "done", ""
     cause = _read_crash(run_dir)
@@ -151,23 +175,23 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
     return "unknown", f"started on {host}"
 
 
-def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the last iteration in a metrics.jsonl, and the event "end" if nothing was written after it."""
-    end = None
-    for row in MetricLines(_lines_backwards(path)):
+def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None, int]:
+    """Return the last iteration of a metrics.jsonl, the event "end" if it ends with that, and its broken lines."""
+    end, lines = None, MetricLines(_lines_backwards(path))
+    for row in lines:
         if row.get("event") == "end" and end is None:
             end = row
         elif "event" not in row:
-            return row, end or None
+            return row, end or None, lines.skipped
         elif row.get("event") == "restart" and end is None:
             end = {}  # started again after an earlier end
-    return {}, end or None
+    return {}, end or None, lines.skipped
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file from the last to the first; of a long file its end, and then all of it."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             first, *tail = file.read().splitlines(keepends=True) or [b""]
@@ -180,21 +204,30 @@ def _lines_backwards(path: Path) -> Iterator[bytes]:
 
 def _read_crash(run_dir: Path) -> str | None:
     """Return the cause in the newest crash file; None if there is none, or the run continued after it."""
-    files = sorted(run_dir.glob("crash/*.txt"), key=lambda path: path.stat().st_mtime)
+    files = sorted(run_dir.glob("crash/*.txt"), key=lambda path: path.lstat().st_mtime)
     metrics = run_dir / METRICS_FILE
     if not files:
         return None
     written = metrics.stat().st_mtime if metrics.exists() else 0.0
     if files[-1].stat().st_mtime < written - CLOCK_TOLERANCE_S:
         return None
-    causes = re.findall(r"^FAILED: (.*)$", files[-1].read_text(errors="replace"), re.MULTILINE)
+    causes = re.findall(r"^FAILED: (.*)$", read_regular(files[-1]).decode(errors="replace"), re.MULTILINE)
     return causes[-1] if causes else files[-1].name
 
 
 def _find_start(run_dir: Path) -> str:
     """Read when a run was started from its name, or else from its oldest file."""
-    stamp = re.match(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", run_dir.name)
-    if stamp is not None:
-        return datetime.strptime(stamp[0], "%Y-%m-%d_%H-%M-%S").isoformat()
-    times = [path.stat().st_mtime for path in (run_dir, *run_dir.glob("params/*"))]
-    return datetime.fromtimestamp(min(times)).isoformat(timespec="seconds")
+    named = name_time(run_dir)
+    return (named or datetime.fromtimestamp(_oldest_file(run_dir))).isoformat(timespec="seconds")
+
+
+def _start_time(run_dir: Path) -> float:
+    start = find_start(run_dir)
+    return _oldest_file(run_dir) if start is None else start
+
+
+def _oldest_file(run_dir: Path) -> float:
+    try:
+        return min(path.lstat().st_mtime for path in (run_dir, *run_dir.glob("params/*")))
+    except OSError:  # the run was deleted meanwhile
+        return 0.0

@@ -14,10 +14,10 @@ Rows = list[dict[str, Any]]
 
 def read_metrics(run_dir: Path) -> tuple[Rows, tuple[int, ...]]:
     """Read a run's metrics.jsonl, which may be missing; see `parse_metrics`."""
-    return parse_metrics(read_lines(run_dir).lines)
+    return parse_metrics(read_lines(run_dir))
 
 
-def parse_metrics(lines: Iterable[str | bytes]) -> tuple[Rows, tuple[int, ...]]:
+def parse_metrics(lines: Iterable[str | bytes] | MetricLines) -> tuple[Rows, tuple[int, ...]]:
     """Parse lines of metrics.jsonl; pure.
 
     Returns:
@@ -26,9 +26,9 @@ def parse_metrics(lines: Iterable[str | bytes]) -> tuple[Rows, tuple[int, ...]]:
     """
     rows: Rows = []
     restarts = []
-    for row in MetricLines(lines):
+    for row in lines if isinstance(lines, MetricLines) else MetricLines(lines):
         if "event" in row:
-            if row["event"] == "restart":
+            if row["event"] == "restart" and isinstance(row.get("iteration"), int):
                 restarts.append(row["iteration"])
             continue
         while rows and rows[-1]["iteration"] >= row["iteration"]:
@@ -57,6 +57,6 @@ def to_arrays(rows: Rows) -> dict[str, np.ndarray]:
         missing = np.nan if size is None else [np.nan] * size
         try:
             arrays[key] = np.array([missing if value is None else value for value in values], dtype=float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     return arrays

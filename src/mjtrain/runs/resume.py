@@ -11,7 +11,14 @@ from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, leaving_no_trace, make_run_dir, name_run_dir, read_params
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
-from mjtrain.runs.storage import StorageError, check_url, fetch_checkpoint, find_stored_iteration, is_url
+from mjtrain.runs.storage import (
+    StorageError,
+    StorageRefusedError,
+    check_url,
+    fetch_checkpoint,
+    find_stored_iteration,
+    is_url,
+)
 from mjtrain.runtime.errors import RequestError
 
 
@@ -76,6 +83,15 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
         RequestError: There is no such run, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
+    try:
+        return _find_or_make(config)
+    except StorageRefusedError as error:
+        url = config.run.resume if is_url(config.run.resume) else config.run.checkpoint_url
+        flag = "--resume" if is_url(config.run.resume) else "--checkpoint-url"
+        raise RequestError(f"{flag} {url}: {error}") from error
+
+
+def _find_or_make(config: TrainConfig) -> FoundRun:
     resume = config.run.resume
     if resume == "auto":
         return _find_own(config)
@@ -118,6 +134,8 @@ def _check_vacant(config: TrainConfig) -> list[str]:
         return []
     try:
         stored = find_stored_iteration(url)
+    except StorageRefusedError:
+        raise
     except StorageError as error:
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
     if stored:
@@ -153,7 +171,7 @@ def _find_own(config: TrainConfig) -> FoundRun:
         try:
             stored = find_stored_iteration(url)
         except StorageError as error:
-            if own is None:
+            if own is None or isinstance(error, StorageRefusedError):
                 raise  # a new run where an old one may be would lose it
             lines = (f"--checkpoint-url {url}: not reached ({error}); resuming what is here",)
     if url is not None and stored > local:
@@ -180,6 +198,8 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
         if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
         run = read_params(run_dir, "launch").get("run", {})
+        if not isinstance(run, dict):
+            continue
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):
             checkpoint, _ = find_valid_checkpoint(run_dir)
             if checkpoint is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from mjtrain.config import RobotConfig
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.files import write_whole
 from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 
 ROBOT_DIR = "robot"
@@ -50,8 +50,7 @@ def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str
         path = folder / file
         if not path.is_file() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as partial:
-                partial.write_bytes(content)
+            write_whole(path, content)
     return replace(robot, file=f"{ROBOT_DIR}/{name}"), []
 
 
@@ -118,7 +117,9 @@ def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig 
 
 
 def _recorded_file(run_dir: Path) -> str:
-    return read_params(run_dir, "env").get("robot", {}).get("file", "")
+    robot = read_params(run_dir, "env").get("robot")
+    file = robot.get("file") if isinstance(robot, dict) else None
+    return file if isinstance(file, str) else ""
 
 
 def _is_copy_of(name: str, robot: Path) -> bool:

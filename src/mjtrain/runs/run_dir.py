@@ -1,8 +1,6 @@
 """Where a run lives, how its records are read, and how a refused request leaves nothing behind."""
 
 import contextlib
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,14 +14,15 @@ import yaml
 from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
 from mjtrain.env.catalog import folder_name
+from mjtrain.runs.plain_yaml import parse_yaml, read_yaml
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import partial_path, write_whole
+from mjtrain.runtime.files import find_partials, partial_path, remove_partials, sync_folder, write_whole
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
 
-PROBE_GRACE_S = 0.3
-"""How long a lock that something else holds is tried again, in seconds."""
+_LOGS = "torchrunx"
+"""Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
 
 
 def name_run_dir(config: TrainConfig) -> Path:
@@ -70,38 +69,6 @@ def experiment_dir(config: TrainConfig) -> Path:
     return (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
 
 
-@contextmanager
-def claim_run_dir(run_dir: Path) -> Iterator[None]:
-    """Be the only process that trains in a run directory during a with block.
-
-    Raises:
-        RequestError: Another one does.
-    """
-    descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if not _lock(descriptor):
-            raise RequestError(f"--resume {run_dir}: another process is training there")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a directory; a lock that is held for a moment only, as `mjtrain runs` does, is waited for."""
-    deadline = time.monotonic() + PROBE_GRACE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        except OSError:
-            return True  # a file system without locks: the user is trusted
-        else:
-            return True
-
-
 def save_params(run_dir: Path, **params: Any) -> None:
     """Write each keyword argument, plain values, to params/{keyword}.yaml; a file is the old one or the new one.
 
@@ -126,27 +93,38 @@ def _keep_previous(folder: Path) -> None:
     kept = folder / "previous" / datetime.fromtimestamp(newest).strftime("%Y-%m-%d_%H-%M-%S.%f")
     if kept.exists():
         return  # a start that was interrupted here has kept them
+    for leftover in find_partials(kept):
+        shutil.rmtree(leftover, ignore_errors=True)
     partial = partial_path(kept)
-    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for path in folder.glob("*.yaml"):
         shutil.copy2(path, partial)
     partial.rename(kept)
+    sync_folder(kept.parent)
 
 
-def load_params(run_dir: Path, name: str) -> Any:
+def remove_leftovers(run_dir: Path) -> None:
+    """Remove what interrupted writes have left in a run directory; the caller must have claimed it."""
+    robot = run_dir / "robot"
+    remove_partials([run_dir, run_dir / "params", robot, *(path for path in robot.rglob("*") if path.is_dir())])
+
+
+def load_params(run_dir: Path, name: str) -> dict[str, Any]:
     """Read what `save_params` wrote for a run under a name.
 
     Raises:
-        RequestError: It is not there, or is not valid YAML.
+        RequestError: It is not there, is not valid YAML, or holds something else.
     """
     path = run_dir / "params" / f"{name}.yaml"
     try:
-        return yaml.safe_load(path.read_text())
+        content = read_yaml(path)
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is not a run directory") from error
     except yaml.YAMLError as error:
         raise RequestError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{path}: holds a {type(content).__name__}, not settings by their names")
+    return content
 
 
 def list_changes(run_dir: Path, **params: Any) -> list[str]:
@@ -158,7 +136,7 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
     for name, content in params.items():
         before = read_params(run_dir, name)
         if before:
-            now = yaml.safe_load(yaml.safe_dump(content))
+            now = parse_yaml(yaml.safe_dump(content))
             changes += _compare(name, with_default_params(before), with_default_params(now))
     return changes
 
@@ -166,7 +144,7 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
 def read_params(run_dir: Path, name: str) -> dict[str, Any]:
     """Return what `load_params` reads; empty if it cannot be read."""
     try:
-        content = yaml.safe_load((run_dir / "params" / f"{name}.yaml").read_text())
+        content = read_yaml(run_dir / "params" / f"{name}.yaml")
     except (OSError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -185,7 +163,9 @@ def _compare(name: str, before: Any, now: Any) -> list[str]:
 def leaving_no_trace(
     run_dir: Path, made: tuple[Path, ...], started: str, errors: tuple[type[Exception], ...] = (RequestError,)
 ) -> Iterator[None]:
-    """Remove what a with block has put into a run directory, if the request is refused before training begins.
+    """Remove the logs that a with block has put into a run directory, if the request is refused before training begins.
+
+    A run directory that this command has made is removed as a whole.
 
     Args:
         run_dir: Where the run lives; no other process may write there.
@@ -194,7 +174,7 @@ def leaving_no_trace(
         started: `started` in params/launch.yaml once a rank has accepted the request.
         errors: What counts as a refusal.
     """
-    before = set() if run_dir in made else set(run_dir.rglob("*"))
+    before = set(_list_logs(run_dir))
     try:
         yield
     except errors:
@@ -203,11 +183,17 @@ def leaving_no_trace(
         raise
 
 
+def _list_logs(run_dir: Path) -> list[Path]:
+    """List what a start writes before a rank accepts the request; what others put into the run is none of that."""
+    logs = run_dir / _LOGS
+    return [logs, *logs.rglob("*")] if logs.exists() else []
+
+
 def _remove(run_dir: Path, before: set[Path], made: tuple[Path, ...]) -> None:
     if run_dir in made:
         shutil.rmtree(run_dir, ignore_errors=True)
     else:
-        for path in sorted(set(run_dir.rglob("*")) - before, reverse=True):  # what is in a folder before the folder
+        for path in sorted(set(_list_logs(run_dir)) - before, reverse=True):  # what is in a folder before the folder
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     for folder in made:

@@ -1,9 +1,11 @@
 """Which runs of a task there are: found by the task that they recorded, in any folder below a log root."""
 
+import glob
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,13 @@ import yaml
 from mjtrain.config import TrainConfig
 from mjtrain.env.catalog import folder_name, is_same_task
 from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runs.run_dir import experiment_dir, read_params
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import read_regular
 
 _HEAD_BYTES = 4096
 """How much is read of params/launch.yaml to see which task it is of."""
-
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +65,12 @@ class RunSearch:
 def find_runs(search: RunSearch) -> Iterator[Path]:
     """Yield the directories of a task's runs, the newest first, absolute.
 
-    Names begin with the time at which the run was started, so that only those that are asked for are opened.
+    Names begin with the time at which the run was started, so that only those that are asked for are opened, and others
+    of the same day.
     """
     folders = [search.folder] if search.only_in_folder else _list_folders(search.log_root)
     run_dirs = [run_dir for folder in folders for run_dir in _list_folders(folder)]
-    for run_dir in sorted(run_dirs, key=_age, reverse=True):
+    for run_dir in _newest_first(run_dirs):
         recorded = read_task(run_dir)
         if is_same_task(recorded, search.task) if recorded is not None else run_dir.parent == search.folder:
             yield run_dir
@@ -81,33 +84,89 @@ def _list_folders(folder: Path) -> list[Path]:
         return []
 
 
-def _age(run_dir: Path) -> tuple[bool, str, str]:
-    """Return what sorts runs by age: first those whose names are no times, then those with times, the oldest first."""
-    name = run_dir.name
-    return re.match(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", name) is not None, name, str(run_dir)
+def _newest_first(run_dirs: list[Path]) -> Iterator[Path]:
+    """Sort runs by their start; of the names only as many are opened as could come next.
+
+    The time in a name is that of some host's clock and time zone, and an hour of autumn comes twice.
+    """
+    waiting = sorted((path for path in run_dirs if name_time(path) is not None), key=lambda path: path.name)
+    ages = {path: _age(path) for path in run_dirs if name_time(path) is None}
+    while waiting or ages:
+        newest = max(ages, key=lambda path: ages[path], default=None)
+        if waiting and (newest is None or _latest_start(waiting[-1]) >= ages[newest][0]):
+            run_dir = waiting.pop()
+            ages[run_dir] = _age(run_dir)
+        elif newest is not None:
+            yield newest
+            del ages[newest]
+
+
+def _age(run_dir: Path) -> tuple[float, str, str]:
+    """Return what sorts runs by age, the oldest first; what has no time is the oldest."""
+    return find_start(run_dir) or 0.0, run_dir.name, str(run_dir)
+
+
+def _latest_start(run_dir: Path) -> float:
+    """Return the latest time that a name can mean, in seconds since the epoch: that of the westernmost time zone."""
+    named = name_time(run_dir)
+    return 0.0 if named is None else named.replace(tzinfo=timezone(timedelta(hours=-12))).timestamp()
+
+
+def name_time(run_dir: Path) -> datetime | None:
+    """Return the time with which the name of a run begins; None if it is no time."""
+    stamp = re.match(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", run_dir.name)
+    try:
+        return None if stamp is None else datetime.strptime(stamp[0], "%Y-%m-%d_%H-%M-%S")
+    except ValueError:
+        return None
+
+
+def find_start(run_dir: Path) -> float | None:
+    """Return when a run was started for the first time, by its record or else by its name.
+
+    Returns:
+        Seconds since the epoch; None if neither says it.
+    """
+    params = run_dir / "params"
+    starts = []
+    for file in (params / "launch.yaml", *params.glob("previous/*/launch.yaml")):
+        recorded: Any = _read_head(file).get("started")
+        try:
+            started = recorded if isinstance(recorded, datetime) else datetime.fromisoformat(recorded)
+            starts.append(started.timestamp())
+        except (TypeError, ValueError, OverflowError):
+            continue  # an earlier version recorded none
+    if starts:
+        return min(starts)
+    named = name_time(run_dir)
+    try:
+        return None if named is None else named.timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def read_task(run_dir: Path) -> str | None:
     """Read which task a run recorded, with the absolute path of its file if it has one; None if it recorded none."""
+    record = _read_head(run_dir / "params" / "launch.yaml")
+    return recorded_task(record if "task" in record else read_params(run_dir, "launch"))
+
+
+def _read_head(file: Path) -> dict[str, Any]:
+    """Read what comes before the first mapping in a params/launch.yaml; empty if it cannot be read."""
     try:
-        with (run_dir / "params" / "launch.yaml").open("rb") as file:
-            head = file.read(_HEAD_BYTES).decode(errors="replace")
-    except OSError:
-        return None
-    scalars = re.split(r"^\w+:\n", head, maxsplit=1, flags=re.MULTILINE)[0]  # what comes before the first mapping
-    try:
-        record = yaml.load(scalars, Loader=_YAML_LOADER)
-    except yaml.YAMLError:
-        record = None
-    if not isinstance(record, dict) or "task" not in record:
-        record = read_params(run_dir, "launch")
-    return recorded_task(record)
+        head = read_regular(file, _HEAD_BYTES).decode(errors="replace")
+        record = parse_yaml(re.split(r"^\w+:\n", head, maxsplit=1, flags=re.MULTILINE)[0])
+    except (OSError, yaml.YAMLError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def recorded_task(record: dict[str, Any]) -> str | None:
     """Return the task that params/launch.yaml names, with the absolute path of its file if it has one."""
     task, file = record.get("task"), record.get("task_file")
-    return f"{file}:{str(task).rpartition(':')[2]}" if file else task
+    if not isinstance(task, str):
+        return None
+    return f"{file}:{task.rpartition(':')[2]}" if isinstance(file, str) else task
 
 
 def find_run_to_resume(config: TrainConfig) -> tuple[Path, Path, list[str]]:
@@ -131,7 +190,7 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
     Raises:
         RequestError: It is not there, or has no valid checkpoint.
     """
-    others = sorted(search.log_root.glob(f"*/{name}")) if Path(name).name == name else []
+    others = sorted(search.log_root.glob(f"*/{glob.escape(name)}")) if Path(name).name == name else []
     others.sort(key=lambda run_dir: not is_same_task(read_task(run_dir), search.task))
     run_dir = next((place for place in (Path(name), search.folder / name, *others) if place.is_dir()), None)
     if run_dir is None:

@@ -30,6 +30,9 @@ class TrainingRun:
     iteration: int = 0
     """Iterations that the run has already."""
 
+    session: str = ""
+    """Session of the claim to its directory, see `runs.claim`; empty for none."""
+
     restarted: bool = False
     """Whether something outside (torchrun, Slurm) has started the job again; then the last checkpoint counts."""
 

@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from mjtrain.runtime.errors import INJECTED, RequestError
+from mjtrain.runtime.files import read_regular
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -36,37 +38,68 @@ class MetricLines:
 
 
 def parse_line(line: str | bytes) -> dict[str, Any] | None:
-    """Return what a line of metrics.jsonl says of an iteration or event; None if it is broken or cut short."""
+    """Return what a line of metrics.jsonl says of an iteration or event; None if it is broken or cut short.
+
+    An iteration has its number, and an event its name.
+    """
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and ("iteration" in row or "event" in row) else None
+    if not isinstance(row, dict):
+        return None
+    return row if (isinstance(row["event"], str) if "event" in row else type(row.get("iteration")) is int) else None
 
 
 def read_lines(run_dir: Path) -> MetricLines:
     """Read a run's metrics.jsonl; a run without one has no lines."""
     try:
-        return MetricLines((run_dir / METRICS_FILE).read_bytes().splitlines(keepends=True))
+        return MetricLines(read_regular(run_dir / METRICS_FILE).splitlines(keepends=True))
     except FileNotFoundError:
         return MetricLines(())
 
 
+def describe_skipped(run_dir: Path, count: int) -> str:
+    """Begin a sentence about the broken lines of a run's metrics.jsonl."""
+    return f"{run_dir / METRICS_FILE}: {count} broken line{'s' if count > 1 else ''}"
+
+
 def write_event(run_dir: Path, event: str, **fields: Any) -> None:
     """Append a line about something that happened between iterations to a run's metrics.jsonl."""
-    with (run_dir / METRICS_FILE).open("a+b") as file:
-        torn = False
-        if file.seek(0, os.SEEK_END) > 0:
-            file.seek(-1, os.SEEK_END)
-            torn = file.read(1) != b"\n"
-        file.write((("\n" if torn else "") + json.dumps({"event": event, **fields}) + "\n").encode())
+    with (run_dir / METRICS_FILE).open("a+b", buffering=0) as file:
+        append_line(file, {"event": event, **fields})
+
+
+def append_line(file: FileIO, row: dict[str, Any]) -> None:
+    """Append a line to a file that is open for reading and appending, after the end of one that was cut short.
+
+    Raises:
+        OSError: The line could not be written; the file is unchanged.
+    """
+    size = file.seek(0, os.SEEK_END)
+    is_torn = False
+    if size > 0:
+        file.seek(-1, os.SEEK_END)
+        is_torn = file.read(1) != b"\n"
+    line = (("\n" if is_torn else "") + json.dumps(row) + "\n").encode()
+    written = 0
+    try:
+        while written < len(line):
+            written += file.write(line[written:])
+    except OSError:
+        file.truncate(size)
+        raise
 
 
 @contextlib.contextmanager
-def end_recorded(run_dir: Path) -> Iterator[dict[str, Any]]:
+def end_recorded(run_dir: Path, is_ours: Callable[[], bool] = lambda: True) -> Iterator[dict[str, Any]]:
     """Record the end of a run as an event: how the with block is left, unless the request was refused.
 
     A disk that is full changes nothing else.
+
+    Args:
+        run_dir: The run.
+        is_ours: Tells whether this process may still write there.
 
     Yields:
         Plain values that the event of an end without an error has too; empty at first.
@@ -77,9 +110,11 @@ def end_recorded(run_dir: Path) -> Iterator[dict[str, Any]]:
     except RequestError:
         raise
     except BaseException as error:
-        _write_end(run_dir, _describe_end(error))
+        if is_ours():
+            _write_end(run_dir, _describe_end(error))
         raise
-    _write_end(run_dir, {"how": "done", **more})
+    if is_ours():
+        _write_end(run_dir, {"how": "done", **more})
 
 
 def _write_end(run_dir: Path, end: dict[str, Any]) -> None:
@@ -109,7 +144,7 @@ def mark_injected(run_dir: Path) -> str:
         if row.get("event") in ("restart", "end"):
             faults.clear()
         elif row.get("event") == "fault":
-            faults.append(row["fault"])
+            faults.append(str(row.get("fault")))
     return f"; {INJECTED}{' and '.join(dict.fromkeys(faults))}" if faults else ""
 
 

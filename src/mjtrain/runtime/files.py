@@ -1,55 +1,120 @@
-"""Files that appear under their name only when they are complete."""
+"""Files that appear under their name only when they are complete, and files that are read only if they are files."""
 
 import contextlib
+import errno
+import glob
 import os
-from collections.abc import Iterator
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+full: set[Path] = set()
+"""Files whose next replacement finds the disk full, as --inject-fault kind=disk-full asks for."""
+
+guards: dict[Path, Callable[[], None]] = {}
+"""Called before files of a folder are replaced. What it raises leaves the earlier file."""
+
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM}
+"""Errors of file systems that cannot synchronise a folder, and of folders that may be written but not read."""
+
 
 def partial_path(path: Path) -> Path:
-    """Name the file or folder that is written before it gets the name of `path`."""
-    return path.with_name(f".{path.name}.partial")
+    """Name the file or folder that is written before it gets the name of `path`; nobody can guess the name."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+
+
+def find_partials(path: Path) -> list[Path]:
+    """Return what interrupted writes of a file have left beside it."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.partial"))
+
+
+def remove_partials(folders: Iterable[Path]) -> None:
+    """Remove the files that interrupted writes have left in these folders; no other process may be writing them."""
+    for folder in folders:
+        for path in folder.glob(".*.partial"):
+            if re.fullmatch(r"\..+\.([0-9a-f]{16}|pt|json|jsonl|yaml)\.partial", path.name):
+                with contextlib.suppress(OSError):  # a folder, or it cannot be removed and does no harm
+                    path.unlink()
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Replace a file at the end of the with block; an exception leaves the earlier file, and no partial one.
 
+    The content and the new name survive a power failure, as far as the file system can promise that.
+
     Yields:
-        The partial file, which the block writes and closes. It is not synchronised to the disk here.
+        The new file, for writing and reading. Its name so far cannot be guessed, and no link is followed.
+
+    Raises:
+        OSError: It could not be written.
     """
+    check = guards.get(path.parent, bool)
+    check()
     partial = partial_path(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        yield partial
+        with os.fdopen(os.open(partial, flags, 0o666), "w+b") as file:
+            if path in full:
+                full.discard(path)
+                _fill(file.fileno())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check()  # again, because writing may have taken long, as on a host that slept
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def replacing_stream(path: Path) -> Iterator[IO[bytes]]:
-    """Do as `replacing` for a stream of bytes; the content and the new name survive a power failure.
-
-    Raises:
-        OSError: It could not be written; the earlier file is unchanged.
-    """
-    with replacing(path) as partial, partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file by this content, as `replacing_stream` does; text is UTF-8."""
-    with replacing_stream(path) as file:
+    """Replace a file by this content, as `replacing` does; text is UTF-8."""
+    with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power failure, if its file system can promise that."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def read_regular(path: Path, limit: int | None = None) -> bytes:
+    """Read a file, or its first bytes; a device or a pipe, which may never end, is an error.
+
+    Args:
+        path: The file.
+        limit: How many bytes are read at most.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open_regular(path) as file:
+        return file.read() if limit is None else file.read(limit)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading; see `read_regular`."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", closefd=True)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
+def _fill(descriptor: int) -> None:
+    """Have the kernel refuse all bytes that are written to an open file with ENOSPC."""
+    device = os.open("/dev/full", os.O_RDWR)
+    os.dup2(device, descriptor, inheritable=False)
+    os.close(device)

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import RobotConfig, to_plain
 from mjtrain.env.catalog import task_file
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
+from mjtrain.runs.claim import Claim, check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
-from mjtrain.runs.run_dir import claim_run_dir, leaving_no_trace, list_changes
+from mjtrain.runs.run_dir import leaving_no_trace, list_changes
 from mjtrain.runs.sources import list_code, list_code_changes, list_data_changes
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
 from mjtrain.runtime.machine import installed_packages
+from mjtrain.runtime.standard_streams import printable
 from mjtrain.training.request import TrainRequest
 
 if TYPE_CHECKING:
@@ -44,8 +46,8 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    with claim_run_dir(found.run_dir), leaving_no_trace(found.run_dir, found.made, started):
-        run = _make_run(request, found, previous, started)
+    with claim_run_dir(found.run_dir) as claim, leaving_no_trace(found.run_dir, found.made, started):
+        run = _make_run(request, found, previous, started, claim)
         if run.restarted:
             _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
         _print(*run.notices, request.describe(run.iteration), request.describe_learning())
@@ -53,7 +55,9 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         yield run
 
 
-def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str) -> TrainingRun:
+def _make_run(
+    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str, claim: Claim
+) -> TrainingRun:
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     code = list_code(request.config.env, task_file(request.config.task))
     resumption = _describe_resumption(request, found, previous, robot, code)
@@ -64,7 +68,8 @@ def _make_run(request: TrainRequest, found: FoundRun, previous: TrainingRun | No
         checkpoint=found.checkpoint,
         iteration=found.iteration,
         restarted=previous is not None,
-        notices=(*request.notices, *found.notices, *resumption, *robot_notices),
+        session=claim.session,
+        notices=(*request.notices, *claim.notices, *found.notices, *resumption, *robot_notices),
         record=_record(request, found, started),
         code=code,
     )
@@ -120,14 +125,17 @@ def restart_reporter(run: TrainingRun, max_restarts: int) -> "OnRestart":
     """Return what the launcher calls before it restarts a failed job.
 
     It prints one line, and writes one into metrics.jsonl: from which iteration, and why. Another line says what the job
-    is left without. A restart without a failure is said to be planned.
+    is left without. A restart without a failure is said to be planned. If another process trains in the run directory
+    now, it raises a RunTakenError.
     """
-    return partial(_report_restart, run.run_dir, max_restarts)
+    return partial(_report_restart, run, max_restarts)
 
 
 def _report_restart(
-    run_dir: Path, max_restarts: int, failure: "Failure | None", restart: int, back_off_s: float, change: "Change"
+    run: TrainingRun, max_restarts: int, failure: "Failure | None", restart: int, back_off_s: float, change: "Change"
 ) -> None:
+    run_dir = run.run_dir
+    check_claim(run_dir, run.session)
     iteration = saved_iteration(run_dir)
     news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
     news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
@@ -153,7 +161,7 @@ def _print_ranks(change: "Change", news: list[str]) -> None:
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
-    with suppress(OSError):  # the directory is gone, or the disk is full: the restart matters more than its record
+    with suppress(Exception):  # the directory is gone, say, or the disk full: the restart matters more than its record
         lost = max(0, last_iteration(run_dir) - iteration)
         write_event(run_dir, "restart", **fields, iteration=iteration, lost=lost, cause=cause, time=time.time())
 
@@ -166,7 +174,7 @@ def saved_iteration(run_dir: Path) -> int:
 
 def _print(*lines: str) -> None:
     for line in lines:
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _shorten(path: Path) -> Path:

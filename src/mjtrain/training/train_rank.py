@@ -3,6 +3,7 @@
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ from mjtrain.env.env import Env
 from mjtrain.launcher.faults import expose
 from mjtrain.learning.learner import Learner
 from mjtrain.learning.registry import make_learner
-from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint
-from mjtrain.runs.storage import fetch_checkpoint, is_url
+from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
+from mjtrain.runs.claim import begin_start, check_claim
+from mjtrain.runs.run_dir import remove_leftovers
+from mjtrain.runs.storage import (
+    Storage,
+    StorageError,
+    StorageRefusedError,
+    TakenError,
+    fetch_checkpoint,
+    is_url,
+    take_url,
+)
 from mjtrain.runs.training_run import TrainingRun, record_run
-from mjtrain.runtime import heartbeat
+from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine, resolve_engine
 from mjtrain.training.hooks import HOOKS, Session
@@ -67,12 +77,19 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
-        expose(env, learner, lambda iteration: partial_path(checkpoint_path(run.run_dir, iteration)))
+        expose(env, learner, lambda iteration: checkpoint_path(run.run_dir, iteration))
         notices = [*resized, *restore(learner, context, config, run)]
         last_iteration = find_last_iteration(config, learner)
         report = None
         if context.is_main:
+            if config.run.checkpoint_url is not None and context.restarts == 0:
+                _take_url(config.run.checkpoint_url, run)
+            begin_start(run.run_dir, run.session, context.restarts)
+            files.guards[run.run_dir] = partial(check_claim, run.run_dir, run.session, context.restarts)
+            stack.callback(files.guards.pop, run.run_dir, None)
+            remove_leftovers(run.run_dir)
             notices += record_run(run, config, context.left_out)
+            notices += set_damaged_aside(run.run_dir, learner.iteration)
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:
                 report.warn(notice)
@@ -80,6 +97,8 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             context=context,
             config=config,
             run_dir=run.run_dir,
+            claim=run.session,
+            is_new=_is_new(run),
             env=env,
             learner=learner,
             last_iteration=last_iteration,
@@ -101,6 +120,26 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         metrics=metrics,
         ended_by=session.ended_by,
     )
+
+
+def _is_new(run: TrainingRun) -> bool:
+    return run.resume is None and not run.restarted
+
+
+def _take_url(url: str, run: TrainingRun) -> None:
+    """Record in the storage that this run uploads there; a storage that cannot be reached now is asked again later.
+
+    Raises:
+        RequestError: Another run has taken the URL, or the storage refuses and will refuse again.
+    """
+    if not run.session:
+        return
+    try:
+        take_url(Storage(url), run.session, run.run_dir.name, is_new=_is_new(run))
+    except (TakenError, StorageRefusedError) as error:
+        raise RequestError(f"--checkpoint-url {url}: {error}") from error
+    except StorageError:
+        return
 
 
 def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:

@@ -64,7 +64,6 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
     partial = partial_path(out)
-    shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         metadata = describe_policy(run, player.env, player.policy)

@@ -35,11 +35,11 @@ def make_heartbeat(
     return Injector(due, context, run_dir, announce) if due else Heartbeat()
 
 
-def expose(env: Any, learner: Learner, unfinished_save: Callable[[int], Path]) -> None:
+def expose(env: Any, learner: Learner, checkpoint: Callable[[int], Path]) -> None:
     """Show the parts of a training to the faults that change them, see `Place`."""
     if isinstance(heartbeat.current, Injector):
         place = heartbeat.current.place
-        place.env, place.learner, place.unfinished_save = env, learner, unfinished_save
+        place.env, place.learner, place.checkpoint = env, learner, checkpoint
 
 
 def _count_happened(run_dir: str | None, context: RankContext) -> Callable[[Fault], int]:
@@ -49,8 +49,8 @@ def _count_happened(run_dir: str | None, context: RankContext) -> Callable[[Faul
     counts: Counter[str] = Counter()
     with contextlib.suppress(OSError):
         for row in read_lines(Path(run_dir)):
-            if row.get("event") == EVENT and row["rank"] == context.rank:
-                counts[row["fault"]] += 1
+            if row.get("event") == EVENT and row.get("rank") == context.rank:
+                counts[str(row.get("fault"))] += 1
     return lambda fault: counts[str(fault)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from mjtrain.launcher.faults.fault import Fault
+from mjtrain.runtime import files
 
 _MEGABYTE = 1 << 20
 _SPARE_MEMORY = 256 * _MEGABYTE
@@ -50,8 +51,8 @@ class Place:
     learner: Learner | None = None
     """What learns in them."""
 
-    unfinished_save: Callable[[int], Path] | None = None
-    """Returns the file that the checkpoint of an iteration is written to before it is renamed."""
+    checkpoint: Callable[[int], Path] | None = None
+    """Returns the file of an iteration's checkpoint."""
 
 
 def _sigkill(_fault: Fault, _place: Place) -> None:
@@ -149,12 +150,10 @@ def _slow(fault: Fault, _place: Place) -> None:
 
 
 def _disk_full(_fault: Fault, place: Place) -> None:
-    """Have the kernel refuse the bytes of this iteration's checkpoint with ENOSPC: its file is a link to /dev/full."""
-    assert place.unfinished_save is not None
+    """Have the kernel refuse the bytes of this iteration's checkpoint with ENOSPC: it goes to /dev/full."""
+    assert place.checkpoint is not None
     assert place.iteration is not None
-    link = place.unfinished_save(place.iteration)
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to("/dev/full")
+    files.full.add(place.checkpoint(place.iteration))
 
 
 def _network(_fault: Fault, _place: Place) -> None:

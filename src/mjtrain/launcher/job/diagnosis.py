@@ -188,7 +188,10 @@ class Diagnosis:
         Returns:
             The failure to show.
         """
-        tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        try:
+            tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        except OSError:  # the log folder was deleted meanwhile; what happened still counts
+            return Failure(summary=summary, host=socket.gethostname())
         files = (self.host_log,) if self._host_log_kept else ()
         return Failure(summary=summary, detail=tail, host=socket.gethostname(), files=files)
 

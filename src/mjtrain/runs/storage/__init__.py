@@ -4,15 +4,20 @@ Nothing here is imported by a run that has no --checkpoint-url and does not resu
 """
 
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.store import StorageError, check_url, is_url
+from mjtrain.runs.storage.owner import TakenError, take_url
+from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, is_url
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 
 __all__ = [
+    "Storage",
     "StorageError",
+    "StorageRefusedError",
+    "TakenError",
     "UploadEvent",
     "Uploader",
     "check_url",
     "fetch_checkpoint",
     "find_stored_iteration",
     "is_url",
+    "take_url",
 ]

@@ -5,11 +5,12 @@ import os
 from pathlib import Path
 
 from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, write_best
-from mjtrain.runs.checkpoint import CheckpointError, checkpoint_path, verify_checkpoint
+from mjtrain.runs.checkpoint import checkpoint_path, has_valid_checksum
 from mjtrain.runs.storage.publish import read_latest
 from mjtrain.runs.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
 from mjtrain.runs.storage.store import Storage
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.event_log import METRICS_FILE
+from mjtrain.runtime.files import replacing, write_whole
 
 
 def find_stored_iteration(url: str) -> int:
@@ -23,12 +24,12 @@ def find_stored_iteration(url: str) -> int:
 
 
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Download the newest valid checkpoint below a URL, with the params and the robot of its run, and the best one.
+    """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
     Args:
         url: As `check_url` returns it.
-        run_dir: An existing folder, for `model_{iteration}.pt`, `params/` and `robot/`; params and robots that are
-            there already stay.
+        run_dir: An existing folder, for `model_{iteration}.pt`, `params/`, `robot/` and `metrics.jsonl`; params,
+            robots and metrics that are there already stay.
 
     Returns:
         The file, None if there is no valid checkpoint; and a line for each problem found.
@@ -49,6 +50,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         if problem is None:
             _fetch_params(storage, list(objects), run_dir)
             _fetch_robot(storage, objects, run_dir)
+            _fetch_metrics(storage, objects, run_dir)
             return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
     return None, problems
@@ -70,17 +72,16 @@ def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: b
 def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
     """Download a checkpoint; return what is wrong with it, or None. The file appears only if nothing is."""
     try:
-        with replacing(path) as partial:
-            sha256 = storage.download(name, size, partial)
+        with replacing(path) as file:
+            sha256 = storage.download(name, size, file)
             if not has_content(name, sha256):
                 raise _OtherContentError(f"its SHA-256 is {sha256[:16]}…, which is not the one in its name")
-            verify_checkpoint(partial)
+            if not has_valid_checksum(file):
+                raise _OtherContentError("it is not a complete checkpoint")
     except FileNotFoundError:
         return "it was deleted during the download"
     except _OtherContentError as error:
         return str(error)
-    except CheckpointError:
-        return "it is not a complete checkpoint"
     return None
 
 
@@ -111,7 +112,7 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
             if content is not None:
                 path.parent.mkdir(exist_ok=True)
                 with contextlib.suppress(OSError):
-                    path.write_bytes(content[0])
+                    write_whole(path, content[0])
 
 
 def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
@@ -120,5 +121,13 @@ def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> No
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError), replacing(path) as partial:  # another writer deleted it
-                storage.download(name, size, partial)
+            with contextlib.suppress(FileNotFoundError), replacing(path) as file:  # another writer deleted it
+                storage.download(name, size, file)
+
+
+def _fetch_metrics(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
+    """Download the metrics up to the checkpoint, without which curves would begin in the middle."""
+    path = run_dir / METRICS_FILE
+    if METRICS_FILE in objects and not path.exists():
+        with contextlib.suppress(OSError), replacing(path) as file:  # useful but not needed
+            storage.download(METRICS_FILE, objects[METRICS_FILE], file)

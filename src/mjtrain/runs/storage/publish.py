@@ -1,5 +1,6 @@
 """Store one checkpoint and make it the latest."""
 
+import contextlib
 import hashlib
 import io
 import socket
@@ -7,10 +8,19 @@ import time
 from pathlib import Path
 from typing import IO
 
-from mjtrain.runs.best_checkpoint import BEST_FILE, read_best
+from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, read_best
 from mjtrain.runs.checkpoint import checkpoint_iteration
-from mjtrain.runs.storage.record import LATEST, Latest, choose_stale, may_replace, object_name, parse_latest
+from mjtrain.runs.storage.record import (
+    LATEST,
+    Latest,
+    choose_stale,
+    may_replace,
+    object_iteration,
+    object_name,
+    parse_latest,
+)
 from mjtrain.runs.storage.store import ConflictError, Storage, StorageError, Version
+from mjtrain.runtime.event_log import METRICS_FILE
 
 _MAX_CONFLICTS = 10
 _CHUNK_SIZE = 1 << 20
@@ -31,8 +41,8 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
 
     Args:
         storage: Where to.
-        path: The checkpoint; the params and the robot of its run directory go with it, and which checkpoint is the
-            best.
+        path: The checkpoint; the params, the metrics and the robot of its run directory go with it, and which
+            checkpoint is the best, if that is stored.
         file: The same file, opened: its name may be deleted during the upload.
         keep: How many iterations stay in the storage, the newest and the best; None keeps all.
 
@@ -51,9 +61,8 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     for params in sorted((path.parent / "params").glob("*.yaml")):
         storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
     _upload_robot(storage, path.parent)
-    best = read_best(path.parent)
-    if best is not None:
-        storage.upload(BEST_FILE, io.BytesIO(best.to_json()))
+    _upload_metrics(storage, path.parent)
+    _record_best(storage, path.parent)
     latest = Latest(
         iteration=iteration,
         object=name,
@@ -74,9 +83,42 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     else:
         raise StorageError(f"{storage.url}/{LATEST} is changed by other writers all the time")
     if keep is not None:
+        stored = storage.read(BEST_FILE)
+        best = None if stored is None else parse_best(stored[0])
         storage.delete(
             choose_stale(list(storage.list_objects()), latest, keep, None if best is None else best.iteration)
         )
+
+
+def publish_best(storage: Storage, path: Path, file: IO[bytes]) -> None:
+    """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it.
+
+    Args:
+        storage: Where to.
+        path: The checkpoint.
+        file: The same file, opened.
+
+    Raises:
+        StorageError: The storage cannot be reached or refuses; what best.json named before is still stored.
+    """
+    name = object_name(checkpoint_iteration(path), _digest(file)[0])
+    if storage.size(name) != file.seek(0, io.SEEK_END):
+        storage.upload(name, file)
+    _record_best(storage, path.parent)
+
+
+def _record_best(storage: Storage, run_dir: Path) -> None:
+    """Store which checkpoint is the best, once its object is stored."""
+    best = read_best(run_dir)
+    if best is not None and any(object_iteration(name) == best.iteration for name in storage.list_objects()):
+        storage.upload(BEST_FILE, io.BytesIO(best.to_json()))
+
+
+def _upload_metrics(storage: Storage, run_dir: Path) -> None:
+    """Store the metrics so far, without a line that is being written."""
+    with contextlib.suppress(FileNotFoundError):
+        metrics = (run_dir / METRICS_FILE).read_bytes()
+        storage.upload(METRICS_FILE, io.BytesIO(metrics[: metrics.rfind(b"\n") + 1]))
 
 
 def _upload_robot(storage: Storage, run_dir: Path) -> None:

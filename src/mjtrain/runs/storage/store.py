@@ -81,6 +81,19 @@ class StorageError(RuntimeError):
     """The storage cannot be reached or reports an error. The message is one line without secrets."""
 
 
+class StorageRefusedError(StorageError):
+    """The storage refuses, as it will again: no such bucket, no permission, wrong credentials, another region."""
+
+
+_REFUSALS = re.compile(
+    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidBucketName|PermanentRedirect|"
+    r"AuthorizationHeaderMalformed|AuthenticationFailed|AuthorizationPermissionMismatch|AllAccessDisabled|"
+    r"\b40[13]\b (Unauthorized|Forbidden)|status.{0,20}\b40[13]\b|PermissionDenied|UnauthenticatedError|"
+    r"Permission denied|Read-only file system|Not a directory"
+)
+"""What the messages of obstore, of storages and of file systems say then."""
+
+
 class ConflictError(StorageError):
     """Another writer changed the object after it was read."""
 
@@ -247,13 +260,13 @@ class Storage:
         except FileNotFoundError as error:
             raise StorageError(str(error)) from None
 
-    def download(self, name: str, size: int, path: Path) -> str:
-        """Write an object's content to a file and return its SHA-256 in hexadecimal.
+    def download(self, name: str, size: int, file: IO[bytes]) -> str:
+        """Write an object's content to an open file and return its SHA-256 in hexadecimal.
 
         Args:
             name: Which object.
             size: Its size in bytes.
-            path: Where to.
+            file: Where to.
 
         Raises:
             FileNotFoundError: There is no such object.
@@ -261,17 +274,14 @@ class Storage:
         import obstore
 
         digest = hashlib.sha256()
-        with path.open("wb") as file:
-            for begin in range(0, size, PIECE_SIZE):
-                end = min(begin + PIECE_SIZE, size)
-                piece = self._attempt(
-                    lambda start=begin, end=end: obstore.get_range(self._store, name, start=start, end=end)
-                )
-                heartbeat.beat()
-                digest.update(piece)
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+        for begin in range(0, size, PIECE_SIZE):
+            end = min(begin + PIECE_SIZE, size)
+            piece = self._attempt(
+                lambda start=begin, end=end: obstore.get_range(self._store, name, start=start, end=end)
+            )
+            heartbeat.beat()
+            digest.update(piece)
+            file.write(piece)
         return digest.hexdigest()
 
     def size(self, name: str) -> int | None:
@@ -313,7 +323,9 @@ class Storage:
             raise
         except (BaseError, OSError, NotImplementedError, ValueError) as error:
             if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
-                raise StorageError(f"{self.url}: the bucket does not exist") from None
+                raise StorageRefusedError(f"{self.url}: the bucket does not exist") from None
             if isinstance(error, FileNotFoundError):
                 raise FileNotFoundError(scrub(str(error), self._options)) from None
-            raise StorageError(scrub(str(error), self._options)) from None
+            refused = _REFUSALS.search(f"{type(error).__name__} {error}") is not None
+            kind = StorageRefusedError if refused else StorageError
+            raise kind(scrub(str(error), self._options)) from None

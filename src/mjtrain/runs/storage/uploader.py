@@ -12,9 +12,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mjtrain.runtime import heartbeat
+
+Slot = Literal["newest", "best"]
+"""As what a checkpoint is uploaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +35,27 @@ class UploadEvent:
 
 
 class Uploader:
-    """Uploads the newest checkpoint of a run, after each save.
+    """Uploads the newest checkpoint of a run, after each save, and the best one.
 
-    At most two are pending: the one being uploaded, and the newest one submitted since.
+    At most three are pending: the one being uploaded, and the newest and the best one submitted since.
     """
 
-    def __init__(self, url: str, keep: int | None) -> None:
+    def __init__(self, url: str, keep: int | None, session: str = "", *, is_new: bool = True) -> None:
         """Start the process that uploads.
 
         Args:
             url: As `check_url` returns it.
             keep: How many iterations stay in the storage, the newest and the best; None keeps all.
+            session: That of the claim to the run directory, which the storage must not know another one of; empty for
+                none.
+            is_new: Whether the run is new, so that it may not take the place of another one.
         """
         self._url = url
-        self._keep = keep
+        self._settings = {"url": url, "keep": keep, "session": session, "is_new": is_new}
         self._process = self._start()
         self._buffer = b""
-        self._unsettled: Path | None = None
+        self._unsettled: dict[Slot, Path] = {}
+        self._lost: dict[Slot, tuple[Path, str]] = {}
         self._last_error = "no answer yet"
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -61,7 +68,7 @@ class Uploader:
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        self._tell(process, {"url": self._url, "keep": self._keep})
+        self._tell(process, self._settings)
         return process
 
     @staticmethod
@@ -71,12 +78,36 @@ class Uploader:
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
 
-    def submit(self, path: Path) -> None:
-        """Upload a checkpoint as soon as possible, unless a newer one is submitted before that."""
+    @property
+    def missing(self) -> str | None:
+        """Which checkpoint did not reach the storage, and why; None if both, the newest and the best one, did."""
+        return next((line for _, line in self._lost.values()), None)
+
+    def submit(self, path: Path, *, is_best: bool = False) -> None:
+        """Upload a checkpoint as soon as possible, unless a newer one is submitted before that.
+
+        Args:
+            path: The checkpoint.
+            is_best: Whether it is the best one so far, which newer ones do not replace. It must be submitted as the
+                newest one too.
+        """
+        best = path if is_best else None
         if self._process.poll() is not None:
+            waiting = self._unsettled.get("best") or self._lost.get("best", (None,))[0]
+            best = best or waiting  # the process that ended cannot upload it any more
             self._process = self._start()
-        self._unsettled = path
-        self._tell(self._process, {"path": str(path)})
+        self._submit(path, "newest")
+        if best is not None:
+            self._submit(best, "best")
+
+    def submit_best(self, path: Path) -> None:
+        """Upload the best checkpoint of a run that is resumed from a newer one."""
+        self._submit(path, "best")
+
+    def _submit(self, path: Path, slot: Slot) -> None:
+        self._unsettled[slot] = path
+        self._lost.pop(slot, None)
+        self._tell(self._process, {"path": str(path), **({"is_best": True} if slot == "best" else {})})
 
     def poll_events(self) -> list[UploadEvent]:
         """Return the events since the last call; does not wait."""
@@ -85,18 +116,27 @@ class Uploader:
         if data is not None:
             self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
-        events = [self._take(json.loads(line)) for line in lines]
-        if data == b"" and self._unsettled is not None:
+        messages = [message for line in lines if (message := _parse(line)) is not None]
+        events = [self._take(message) for message in messages]
+        if data == b"" and self._unsettled:
             self._process.wait()
-            events.append(self._give_up(f"the upload process exited with status {self._process.returncode}"))
+            events += self._give_up(f"the upload process exited with status {self._process.returncode}")
         return events
 
     def _take(self, message: dict[str, Any]) -> UploadEvent:
         event, path = message.pop("event"), Path(message.pop("path"))
-        if event != "upload_failed" and path == self._unsettled:
-            self._unsettled = None
         error = message.get("error")
         line = None
+        if event != "upload_failed":
+            settled: tuple[Slot, ...] = ("newest", "best")
+            if event != "uploaded":
+                settled = ("best",) if message.get("best") else ("newest",)
+            for slot in settled:
+                if self._unsettled.get(slot) == path:
+                    del self._unsettled[slot]
+                    if event == "upload_given_up":
+                        line = self._describe_loss(path, str(error))
+                        self._lost[slot] = (path, line)
         if event == "upload_failed":
             self._last_error = str(error)
             line = f"{path.name} could not be uploaded ({error}); retrying, and training continues"
@@ -112,27 +152,33 @@ class Uploader:
         Args:
             timeout_s: Longest wait, in seconds.
         """
-        if self._unsettled is None:
+        if not self._unsettled:
             return self.poll_events()
         self._tell(self._process, {"hurry": True})
         events = []
         deadline = time.monotonic() + timeout_s
-        while self._unsettled is not None and time.monotonic() < deadline:
+        while self._unsettled and time.monotonic() < deadline:
             events += self.poll_events()
             heartbeat.beat()
             time.sleep(0.05)
-        if self._unsettled is not None:
-            events.append(self._give_up(f"not done within {timeout_s:g} s (--checkpoint-flush-s): {self._last_error}"))
+        if self._unsettled:
+            events += self._give_up(f"not done within {timeout_s:g} s (--checkpoint-flush-s): {self._last_error}")
         return events
 
-    def _give_up(self, error: str) -> UploadEvent:
-        assert self._unsettled is not None
-        path, self._unsettled = self._unsettled, None
-        return UploadEvent(
-            event="upload_given_up",
-            fields={"checkpoint": path.name, "url": self._url, "error": error},
-            line=f"{path.name} was not uploaded to {self._url}: {error}; the local copy is in {path.parent}",
-        )
+    def _give_up(self, error: str) -> list[UploadEvent]:
+        lost, self._unsettled = self._unsettled, {}
+        self._lost |= {slot: (path, self._describe_loss(path, error)) for slot, path in lost.items()}
+        return [
+            UploadEvent(
+                event="upload_given_up",
+                fields={"checkpoint": path.name, "url": self._url, "error": error},
+                line=self._describe_loss(path, error),
+            )
+            for path in dict.fromkeys(lost.values())
+        ]
+
+    def _describe_loss(self, path: Path, error: str) -> str:
+        return f"{path.name} was not uploaded to {self._url}: {error}; the local copy is in {path.parent}"
 
     def close(self) -> None:
         """End at once; call `flush` before to have the last checkpoint uploaded."""
@@ -142,3 +188,12 @@ class Uploader:
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Parse an event; None for what a library printed before the upload process could prevent that."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) and {"event", "path"} <= message.keys() else None

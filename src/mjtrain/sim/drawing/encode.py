@@ -18,7 +18,7 @@ def write_video(pictures: Sequence[np.ndarray], out: Path, fps: float) -> None:
         fps: Pictures per second.
     """
     height, width = (size - size % 2 for size in pictures[0].shape[:2])
-    with replacing(out) as partial, av.open(partial, "w", "mp4") as file:
+    with replacing(out) as whole, av.open(whole, "w", "mp4") as file:
         stream = file.add_stream("libx264", rate=round(fps), options={"preset": "veryfast", "crf": "23"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for picture in pictures:

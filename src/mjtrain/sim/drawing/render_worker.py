@@ -69,8 +69,8 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     model.vis.quality.offsamples = 4 if job["shadows"] else 0
     with (
         mujoco.Renderer(model, job["height"], job["width"]) as renderer,
-        replacing(out) as partial,
-        av.open(partial, "w", "mp4") as file,
+        replacing(out) as whole,
+        av.open(whole, "w", "mp4") as file,
     ):
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = job["shadows"]
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = job["shadows"]

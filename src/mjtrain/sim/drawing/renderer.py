@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mjtrain.runtime.files import partial_path
+from mjtrain.runtime.files import find_partials
 from mjtrain.sim.drawing.video import Clip, Video
 
 
@@ -148,8 +148,9 @@ class VideoRenderer:
                 except OSError:
                     continue  # what was not written yet has no reader any more
         for video in self._pending.values():
-            for leftover in (f".{video.path.stem}.npz", f".{video.path.stem}.gif", partial_path(video.path).name):
-                video.path.with_name(leftover).unlink(missing_ok=True)
+            inputs = [video.path.with_name(f".{video.path.stem}{suffix}") for suffix in (".npz", ".gif")]
+            for leftover in (*inputs, *find_partials(video.path)):
+                leftover.unlink(missing_ok=True)
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None

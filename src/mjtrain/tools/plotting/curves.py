@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from mjtrain.env.catalog import resolve_task_name
-from mjtrain.runs.metrics import Rows, read_metrics
+from mjtrain.runs.metrics import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch
 from mjtrain.runs.search import find_runs as find_task_runs
 from mjtrain.runtime.errors import RequestError, suggest
-from mjtrain.runtime.event_log import METRICS_FILE
+from mjtrain.runtime.event_log import METRICS_FILE, read_lines
 
 XAxis = Literal["iterations", "env-steps", "wall-time"]
 
@@ -38,6 +38,9 @@ class RunCurves:
 
     restarts: tuple[int, ...] = ()
     """Iterations from which it was restarted."""
+
+    broken_lines: int = 0
+    """Lines of its metrics.jsonl that cannot be read, and were skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +104,15 @@ def load_curves(run_dir: Path) -> RunCurves:
     Raises:
         RequestError: The run has no completed iteration yet.
     """
-    rows, restarts = read_metrics(run_dir)
+    lines = read_lines(run_dir)
+    rows, restarts = parse_metrics(lines)
     if not rows:
         raise RequestError(f"{run_dir}: has no completed iteration yet")
     try:
         settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
-    except RequestError:
+    except (RequestError, KeyError, TypeError, AttributeError):
         settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
-    return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts)
+    return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts, broken_lines=lines.skipped)
 
 
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:
@@ -178,12 +182,13 @@ def x_values(rows: Rows, axis: XAxis) -> np.ndarray:
     if axis == "wall-time":
         return np.array(elapsed_s(rows))
     key = "iteration" if axis == "iterations" else "env_steps_total"
-    return np.array([row[key] for row in rows], dtype=float)
+    return np.array([_number(row.get(key)) for row in rows])
 
 
 def elapsed_s(rows: Rows) -> list[float]:
     """Return the seconds of training until the end of each iteration; starting and saving do not count."""
-    return list(accumulate(row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"] for row in rows))
+    names = ("collect_time_s", "learn_time_s", "wait_time_s")
+    return list(accumulate(float(np.nansum([_number(row.get(name)) for name in names])) for row in rows))
 
 
 def average(runs: Sequence[RunCurves], metric: str, axis: XAxis) -> Curve:
@@ -195,8 +200,9 @@ def average(runs: Sequence[RunCurves], metric: str, axis: XAxis) -> Curve:
     points = []
     for run in runs:
         values = np.array([_number(row.get(metric)) for row in run.rows])
-        known = np.isfinite(values)
-        points.append((x_values(run.rows, axis)[known], values[known]))
+        at = x_values(run.rows, axis)
+        known = np.isfinite(values) & np.isfinite(at)
+        points.append((at[known], values[known]))
     x = np.unique(np.concatenate([at for at, _ in points]))
     table = np.full((len(points), x.size), np.nan)
     for row, (at, values) in zip(table, points, strict=True):
@@ -209,4 +215,7 @@ def average(runs: Sequence[RunCurves], metric: str, axis: XAxis) -> Curve:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else np.nan
+    try:
+        return float(value) if isinstance(value, int | float) else np.nan
+    except OverflowError:  # an integer of JSON may have thousands of digits
+        return np.nan

@@ -1,5 +1,8 @@
 """What the trials of a sweep leave in its folder: their runs, their results, and sweep.json."""
 
+import contextlib
+import glob
+import itertools
 import json
 import shutil
 from collections.abc import Iterable, Sequence
@@ -7,8 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.runs.checkpoint import find_valid_checkpoint
-from mjtrain.runs.history import is_claimed, summarise_run
+from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
+from mjtrain.runs.claim import is_claimed
+from mjtrain.runs.history import summarise_run
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.files import write_whole
@@ -38,7 +42,7 @@ class RunOutcome:
 
 def find_run_dir(log_root: Path, run_name: str) -> Path | None:
     """Return the newest run directory with a run name; None if there is none."""
-    return max(log_root.glob(f"*/*_{run_name}"), key=lambda path: path.name, default=None)
+    return max(log_root.glob(f"*/*_{glob.escape(run_name)}"), key=lambda path: path.name, default=None)
 
 
 def read_outcome(log_root: Path, run_name: str, metric: str) -> RunOutcome:
@@ -54,7 +58,7 @@ def read_outcome(log_root: Path, run_name: str, metric: str) -> RunOutcome:
         run_dir=run_dir,
         value=reported[-1] if reported else None,
         iterations=rows[-1]["iteration"],
-        env_steps=rows[-1]["env_steps_total"],
+        env_steps=int(rows[-1].get("env_steps_total") or 0),
         train_s=elapsed_s(rows)[-1],
     )
 
@@ -74,10 +78,24 @@ def read_cause(run_dir: Path | None) -> str:
 
 
 def remove_stillborn(log_root: Path, run_name: str) -> None:
-    """Remove the directories of starts of a run that were killed before they saved anything."""
-    for run_dir in log_root.glob(f"*/*_{run_name}"):
-        if find_valid_checkpoint(run_dir)[0] is None and not is_claimed(run_dir):
+    """Remove the directories of starts of a run that were killed before they saved anything.
+
+    One whose checkpoints are all damaged gets another name: its metrics, and what can be saved of it, stay.
+    """
+    for run_dir in log_root.glob(f"*/*_{glob.escape(run_name)}"):
+        if find_valid_checkpoint(run_dir)[0] is not None or is_claimed(run_dir):
+            continue
+        if list_checkpoints(run_dir) or any(run_dir.glob("model_*.damaged*")):
+            with contextlib.suppress(OSError):
+                run_dir.rename(_free_name(run_dir))
+        else:
             shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _free_name(run_dir: Path) -> Path:
+    """Return a name that no run has, and that no trial's run is looked for under."""
+    numbers = itertools.count(1)
+    return next(path for n in numbers if not (path := run_dir.with_name(f"{run_dir.name}.damaged-{n}")).exists())
 
 
 class MetricFollower:

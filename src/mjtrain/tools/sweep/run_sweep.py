@@ -20,7 +20,7 @@ from mjtrain.tools.sweep.plan import SweepPlan
 from mjtrain.tools.sweep.run_files import SUMMARY, State, TrialResult, count_states, find_best, write_summary
 from mjtrain.tools.sweep.running_trial import DiskFullError, RunningTrial
 from mjtrain.tools.sweep.slots import Slot
-from mjtrain.tools.sweep.study import Study, Trial, read_identity
+from mjtrain.tools.sweep.study import LostTrialError, Study, Trial, read_identity
 
 JOURNAL = "study.jsonl"
 PICTURE = "sweep.png"
@@ -192,7 +192,14 @@ class _Sweep:
                 self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
                 return
             self._display.tell_start(trial)
-            running = RunningTrial(self._plan, trial, slot, self._loop, claim.descriptor(_processes_of(trial.number)))
+            trial.is_ours = claim.is_held
+            try:
+                inherited = claim.descriptor(_processes_of(trial.number))
+                running = RunningTrial(self._plan, trial, slot, self._loop, inherited)
+            except LostTrialError as error:
+                self._display.tell(str(error))
+                _release([slot_claim, claim])
+                continue
             self._running[running] = [slot_claim, claim]
             self._follow(running)  # one that was done already ends at once
 
@@ -237,7 +244,11 @@ class _Sweep:
 
     def _follow(self, trial: RunningTrial) -> None:
         had_ended = bool(trial.ended)
-        trial.follow()
+        try:
+            trial.follow()
+        except LostTrialError as error:
+            self._display.tell(str(error))
+            trial.close()
         if trial.is_over:
             _release(self._running.pop(trial))
         if (trial.is_over and trial.ended) or (trial.ended and not had_ended):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
+from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runtime.errors import RequestError, suggest
 
 Kind = Literal["log", "uniform", "int", "choice", "flag"]
@@ -197,10 +198,10 @@ def read_space_file(path: Path) -> list[list[str]]:
         RequestError: It cannot be read, or holds something else.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parse_yaml(path.read_bytes())
     except OSError as error:
         raise RequestError(f"--space {path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise RequestError(f"--space {path}: is not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise RequestError(f"--space {path}: give lines such as agent.algorithm.learning-rate: log 1e-4 1e-2")

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -85,8 +85,12 @@ _STATES: dict[TrialState, State] = {
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
+class LostTrialError(RuntimeError):
+    """Another process has the trial now."""
+
+
 class Trial:
-    """A trial that has not ended."""
+    """A trial that has not ended. What ends it raises a LostTrialError if another process has it now."""
 
     def __init__(self, study: "Study", trial: optuna.Trial, space: Sequence[Parameter], *, was_begun: bool) -> None:
         """Take up a trial, and choose the settings that it does not have yet."""
@@ -99,6 +103,8 @@ class Trial:
         reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
         self.last_reported = max(reported, default=0)
         """Iteration of the last value that was reported; 0 for none."""
+        self.is_ours: Callable[[], bool] = lambda: True
+        """Tells whether this process still has the claim to it."""
 
     def report(self, iteration: int, value: float) -> None:
         """Say how good it is after an iteration."""
@@ -130,6 +136,8 @@ class Trial:
         self._end(TrialState.FAIL, {**record, "cause": cause})
 
     def _end(self, state: TrialState, record: dict[str, Any], value: float | None = None) -> None:
+        if not self.is_ours():
+            raise LostTrialError(f"trial {self.number}: another process has it now, because the lock on it was lost")
         self._set(record)
         self._trial.study.tell(self._trial, value, state=state)
 

@@ -29,6 +29,12 @@ class Session:
     learner: Learner
     """What learns."""
 
+    claim: str = ""
+    """Session of the claim to the run directory; empty for none."""
+
+    is_new: bool = True
+    """Whether the run is not resumed."""
+
     last_iteration: int
     """Iteration with which the training ends, unless something ends it before."""
 

@@ -37,9 +37,12 @@ class CheckpointHook(Hook):
         self._flush_s = run.checkpoint_flush_s
         self._uploader: Uploader | None = None
         if session.report is not None and run.checkpoint_url is not None:
-            self._uploader = Uploader(run.checkpoint_url, self._keep)
+            self._uploader = Uploader(run.checkpoint_url, self._keep, session.claim, is_new=session.is_new)
             if session.learner.iteration > 0:
                 self._uploader.submit(checkpoint_path(self._run_dir, session.learner.iteration))
+                best = read_best(self._run_dir)
+                if best is not None:  # an earlier start may have ended before it was stored
+                    self._uploader.submit_best(checkpoint_path(self._run_dir, best.iteration))
 
     def after_iteration(self, result: IterationResult) -> None:
         """Save, if it is due (collective), and report finished uploads; where hosts wait, the training pauses then.
@@ -56,9 +59,17 @@ class CheckpointHook(Hook):
             self._tell(self._uploader.poll_events())
 
     def finish(self) -> None:
-        """Wait for the last upload, at most --checkpoint-flush-s, and report it."""
-        if self._uploader is not None:
-            self._tell(self._uploader.flush(self._flush_s))
+        """Wait for the last upload, at most --checkpoint-flush-s, and report it.
+
+        Raises:
+            RuntimeError: The last checkpoint, or the best one, is not in the storage, and no signal ended the run.
+        """
+        if self._uploader is None:
+            return
+        self._tell(self._uploader.flush(self._flush_s))
+        goes_on = heartbeat.current.stop_agreed or self._session.is_paused  # what starts it again uploads it
+        if self._uploader.missing is not None and not goes_on:
+            raise RuntimeError(self._uploader.missing)
 
     def __exit__(self, *exc_info: object) -> None:
         if self._uploader is not None:
@@ -73,23 +84,25 @@ class CheckpointHook(Hook):
             return False
         if self._report is not None:
             self._report.add_checkpoint(path)
-            self._record_best(result, self._report)
+            is_best = self._record_best(result, self._report)
             best = read_best(self._run_dir)
-            prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration)
-        if self._uploader is not None:
-            self._uploader.submit(path)
+            prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration, result.iteration)
+            if self._uploader is not None:
+                self._uploader.submit(path, is_best=is_best)
         return True
 
-    def _record_best(self, result: IterationResult, report: RunReport) -> None:
-        """Record that a checkpoint which was just saved is the best, if it is."""
+    def _record_best(self, result: IterationResult, report: RunReport) -> bool:
+        """Record that a checkpoint which was just saved is the best, if it is, and return whether that was done."""
         if not result.is_best or self._ranking is None:
-            return
+            return False
         metric = self._ranking.metric
         best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
         try:
             write_best(self._run_dir, best)
         except OSError as error:
             report.warn(f"{self._run_dir / BEST_FILE} could not be written ({error.strerror}); training continues")
+            return False
+        return True
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""

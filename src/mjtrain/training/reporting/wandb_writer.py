@@ -8,6 +8,7 @@ from typing import Any
 
 from mjtrain.config import RunConfig
 from mjtrain.runs.run_dir import load_params
+from mjtrain.runtime.files import write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.writer import Writer, WriterError, scalars
 
@@ -48,7 +49,7 @@ class WandbWriter(Writer):
                 raise
             warn(f"W&B cannot be reached ({error}); recording offline, for wandb sync later")
             self._run = _begin(run_dir, config, "offline")
-        _id_file(run_dir).write_text(self._run.id)
+        write_whole(_id_file(run_dir), self._run.id)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""

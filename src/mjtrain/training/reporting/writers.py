@@ -1,14 +1,16 @@
 """Metrics to files and services."""
 
-import json
+import contextlib
 import math
-import os
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mjtrain.config import TrainConfig
-from mjtrain.runtime.event_log import METRICS_FILE, parse_line
+from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.wandb_writer import WandbWriter
@@ -19,12 +21,15 @@ class JsonlWriter(Writer):
     """One JSON object per iteration; each line is written completely before the next iteration begins."""
 
     def __init__(self, path: Path, first_iteration: int) -> None:
-        """Open the file and remove the lines of iterations after the first; events stay."""
+        """Open the file and remove the lines of iterations after the first, and those that are broken; events stay."""
+        self.num_broken = 0
         if path.exists():
-            rows = ((line, parse_line(line)) for line in path.read_bytes().splitlines())
+            lines = path.read_bytes().splitlines(keepends=True)
+            rows = [(line, parse_line(line)) for line in lines]
+            self.num_broken = sum(row is None and line.endswith(b"\n") for line, row in rows)
             kept = [line for line, row in rows if row and ("event" in row or row["iteration"] <= first_iteration)]
-            write_whole(path, b"".join(line + b"\n" for line in kept))
-        self._file = path.open("ab", buffering=0)
+            write_whole(path, b"".join(line.rstrip(b"\r\n") + b"\n" for line in kept))
+        self._file = path.open("a+b", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; numbers that JSON does not have become null.
@@ -36,34 +41,61 @@ class JsonlWriter(Writer):
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in metrics.items()
         }
-        line = json.dumps(finite).encode() + b"\n"
-        size = self._file.seek(0, os.SEEK_END)
-        written = 0
-        try:
-            while written < len(line):
-                written += self._file.write(line[written:])
-        except OSError:
-            self._file.truncate(size)
-            raise
+        append_line(self._file, finite)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
+REOPEN_S = 30.0
+"""How long after a failure another event file is tried, in seconds."""
+
+
 class TensorBoardWriter(Writer):
-    """One scalar per number, over iterations."""
+    """One scalar per number, over iterations. After a failure, as of a full disk, another event file is begun."""
 
     def __init__(self, run_dir: Path, first_iteration: int) -> None:
+        self._run_dir = run_dir
+        self._error: OSError | None = None
+        self._reopen_at_s = 0.0
+        self._open(first_iteration)
+
+    def _open(self, first_iteration: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        _hide_failures_of_threads()
         # purge_step hides later steps in the files of earlier starts.
-        self._writer = SummaryWriter(log_dir=str(run_dir), flush_secs=10, purge_step=first_iteration + 1)
+        self._writer = SummaryWriter(log_dir=str(self._run_dir), flush_secs=10, purge_step=first_iteration + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Add the scalars."""
+        """Add the scalars.
+
+        Raises:
+            OSError: They, or earlier ones that were queued, could not be written.
+        """
+        self._attempt(metrics["iteration"], partial(self._add_scalars, metrics))
+
+    def _add_scalars(self, metrics: dict[str, Any]) -> None:
         for key, value in scalars(metrics).items():
             self._writer.add_scalar(key, value, metrics["iteration"])
+
+    def _attempt(self, iteration: int, action: Callable[[], None]) -> None:
+        """Write. TensorBoard's thread ends with its first error, and a writer without it never writes again."""
+        try:
+            if self._error is not None:
+                if time.monotonic() < self._reopen_at_s:
+                    raise self._error
+                self._open(iteration - 1)
+            action()
+        except OSError as error:
+            if self._error is None or error is not self._error:
+                self._reopen_at_s = time.monotonic() + REOPEN_S
+                with contextlib.suppress(OSError):
+                    self._writer.close()
+            self._error = error
+            raise
+        self._error = None
 
     def add_video(self, video: Video) -> None:
         """Show the animated picture among the images."""
@@ -72,16 +104,37 @@ class TensorBoardWriter(Writer):
         if video.gif is not None:
             image = Summary.Image(encoded_image_string=video.gif.read_bytes(), colorspace=3)
             summary = Summary(value=[Summary.Value(tag="video", image=image)])
-            self._writer._get_file_writer().add_summary(summary, video.iteration)
+            self._attempt(
+                video.iteration, lambda: self._writer._get_file_writer().add_summary(summary, video.iteration)
+            )
 
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()
 
 
+def _hide_failures_of_threads() -> None:
+    """Have no traceback printed of TensorBoard's threads; the next write raises their errors."""
+    from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
+
+    before = threading.excepthook
+    if getattr(before, "hides_tensorboard", False):
+        return
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not (isinstance(failed.thread, _AsyncWriterThread) and isinstance(failed.exc_value, OSError)):
+            before(failed)
+
+    hook.hides_tensorboard = True  # pyright: ignore[reportFunctionMemberAccess]
+    threading.excepthook = hook
+
+
 def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn: Callable[[str], None]) -> list[Writer]:
     """Open metrics.jsonl and the logger of the config; see `RunReport` for the arguments."""
-    writers: list[Writer] = [JsonlWriter(run_dir / METRICS_FILE, first_iteration)]
+    metrics = JsonlWriter(run_dir / METRICS_FILE, first_iteration)
+    if metrics.num_broken:
+        warn(f"{describe_skipped(run_dir, metrics.num_broken)} removed")
+    writers: list[Writer] = [metrics]
     if config.run.logger == "tensorboard":
         writers.append(TensorBoardWriter(run_dir, first_iteration))
     elif config.run.logger == "wandb":

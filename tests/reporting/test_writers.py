@@ -1,0 +1,52 @@
+"""TensorBoard on a disk that is full for a while."""
+
+import itertools
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mjtrain.training.reporting import writers
+from mjtrain.training.reporting.writers import TensorBoardWriter
+from support.machine import wait_until
+
+
+def test_tensorboard_comes_back_when_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The disk is one whose files may not grow beyond a limit, as far as this process can have one."""
+    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = TensorBoardWriter(tmp_path, 0)
+    errors: list[OSError] = []
+
+    def write(iteration: int) -> None:
+        try:
+            writer.write({"iteration": iteration, **{f"metric_{number}": float(iteration) for number in range(30)}})
+        except OSError as error:
+            errors.append(error)
+
+    try:
+        write(1)
+        writer._writer.flush()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+        writer._writer._get_file_writer().event_writer._async_writer._worker._next_flush_time = 0  # not in ten seconds
+        iterations = itertools.count(2)
+        wait_until(lambda: write(next(iterations)) or errors, "TensorBoard's thread has failed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    num_files = len(list(tmp_path.glob("events.*")))
+    write(300)
+    assert len(list(tmp_path.glob("events.*"))) == num_files  # too soon for another file
+    monkeypatch.setattr(writers, "REOPEN_S", 0.0)
+    writer._reopen_at_s = 0.0
+    errors.clear()
+    write(301)
+    writer.close()
+    assert errors == []
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.step for event in events.Scalars("metric_3")][-1] == 301
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,65 @@
+"""What the processes of a sweep share, and what its runs leave when their files are damaged."""
+
+import fcntl
+import struct
+from pathlib import Path
+
+import pytest
+
+from mjtrain.runs.checkpoint import checkpoint_path
+from mjtrain.tools.sweep.claims import Claims
+from mjtrain.tools.sweep.run_files import remove_stillborn
+from mjtrain.tools.sweep.study import LostTrialError, Trial
+
+
+def lose(descriptor: int) -> None:
+    """Give a lock back without a word, as a server of NFS that was restarted does."""
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0))
+
+
+def test_a_lock_that_was_lost_is_noticed_once_somebody_else_has_it(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path, needs_locks=True), Claims(tmp_path, needs_locks=True)
+    claim = one.take("trial_0", "processes_0")
+    assert claim is not None
+    assert other.take("trial_0") is None
+    assert claim.is_held()
+    lose(claim.descriptor("trial_0"))
+    assert claim.is_held()  # nobody has taken it, so it is taken again
+    assert other.take("trial_0") is None
+    lose(claim.descriptor("trial_0"))
+    theirs = other.take("trial_0")
+    assert theirs is not None
+    assert not claim.is_held()
+    theirs.release()
+    claim.release()
+
+
+def test_shared_claims_do_not_disturb_each_other(tmp_path: Path) -> None:
+    claims = Claims(tmp_path, needs_locks=True)
+    one, other = claims.take("sweep", shared=True), claims.take("sweep", shared=True)
+    assert one is not None
+    assert other is not None
+    assert one.is_held()
+    assert claims.take("sweep") is None
+    one.release()
+    other.release()
+
+
+def test_a_trial_that_was_lost_is_not_ended(tmp_path: Path) -> None:
+    trial = Trial.__new__(Trial)
+    trial.number, trial.is_ours = 3, lambda: False
+    with pytest.raises(LostTrialError, match="trial 3: another process has it now"):
+        trial.complete(1.0, {})
+
+
+def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path: Path) -> None:
+    for name in ("a_trial_0_seed_0", "b_trial_0_seed_0"):
+        (tmp_path / "task" / name).mkdir(parents=True)
+        (tmp_path / "task" / name / "metrics.jsonl").write_text('{"iteration": 1}\n')
+    checkpoint_path(tmp_path / "task" / "a_trial_0_seed_0", 1).write_bytes(b"damaged")
+    remove_stillborn(tmp_path, "trial_0_seed_0")
+    (kept,) = (tmp_path / "task").iterdir()
+    assert kept.name == "a_trial_0_seed_0.damaged-1"
+    assert (kept / "metrics.jsonl").is_file()
+    remove_stillborn(tmp_path, "trial_0_seed_0")
+    assert kept.is_dir()

@@ -1,0 +1,110 @@
+"""Files that are whole or not there, whatever lies beside them and whatever the file system can do."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from mjtrain.runs.checkpoint import save_checkpoint
+from mjtrain.runtime import files
+from mjtrain.runtime.files import find_partials, read_regular, remove_partials, replacing, sync_folder, write_whole
+
+
+def test_a_link_at_the_name_that_was_predictable_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in ("model_5.pt", "best.json"):
+        (tmp_path / f".{name}.partial").symlink_to(victim)
+    save_checkpoint(tmp_path / "model_5.pt", {"iter": 5})
+    write_whole(tmp_path / "best.json", "{}")
+    assert victim.read_text() == "mine"
+
+
+def test_a_link_at_the_very_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("mine")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "ab" * size)
+    files.partial_path(target).symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_whole(target, "new")
+    assert victim.read_text() == "mine"
+    assert not target.exists()
+
+
+def test_two_names_of_the_same_file_differ(tmp_path: Path) -> None:
+    with replacing(tmp_path / "file") as one, replacing(tmp_path / "file") as other:
+        one.write(b"1")
+        other.write(b"22")
+        assert len(find_partials(tmp_path / "file")) == 2
+    assert (tmp_path / "file").read_bytes() == b"1"  # whoever is last
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_the_mode_is_that_of_any_file(tmp_path: Path) -> None:
+    write_whole(tmp_path / "one", "")
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "one").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_content_and_name_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, original = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_whole(tmp_path / "file", "x")
+    assert [path.parent if path.is_file() or "partial" in path.name else path for path in synced] == [tmp_path] * 2
+    assert synced[1] == tmp_path
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_synchronise_folders_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Such a file system is not at hand here, so its answer is."""
+    original = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_dir():
+            raise OSError(number, os.strerror(number))
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save_checkpoint(tmp_path / "model_1.pt", {"iter": 1})
+    assert (tmp_path / "model_1.pt").is_file()
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
+
+
+def test_a_disk_that_is_full_once(tmp_path: Path) -> None:
+    path = tmp_path / "model_1.pt"
+    files.full.add(path)
+    with pytest.raises(OSError, match="No space left on device"):
+        write_whole(path, b"x" * 100_000)
+    assert list(tmp_path.iterdir()) == []
+    write_whole(path, b"x")
+    assert path.read_bytes() == b"x"
+
+
+def test_left_overs_of_any_version_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    left = [".model_4.pt.partial", ".best.json.partial", ".env.yaml.partial", ".model_4.pt.0123456789abcdef.partial"]
+    mine = [".notes.partial", "model_4.pt", "model_5.pt.partial", ".hidden"]
+    for name in (*left, *mine):
+        (tmp_path / name).touch()
+    (tmp_path / ".export.0123456789abcdef.partial").mkdir()  # perhaps being written
+    remove_partials([tmp_path, tmp_path / "missing"])
+    assert {path.name for path in tmp_path.iterdir()} == {*mine, ".export.0123456789abcdef.partial"}
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_regular(tmp_path / name)
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_regular(tmp_path / "file", 3) == b"123"
