@@ -57,6 +57,9 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
     except SystemExit as stop:
         if isinstance(stop.code, int) and stop.code > 128:
             print(f"{name}: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
+        elif isinstance(stop.code, str):
+            print(f"{name}: {stop.code}", file=sys.stderr)
+            sys.exit(1)
         raise
     except Exception as error:
         from mjtrain.launcher.failure import final_message

@@ -70,6 +70,16 @@ class LaunchConfig:
     stop_grace_s: float = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
 
+    start_timeout_s: float = field(default=300.0, metadata=RARE)
+    """Seconds that ranks with their own processes have to begin; --heartbeat-timeout-s if that is more."""
+
+    end_timeout_s: float = field(default=600.0, metadata=RARE)
+    """Before a restart: seconds to wait for processes of the last start in uninterruptible sleep, as while a file
+    system does not respond."""
+
+    host_timeout_s: float = field(default=60.0, metadata=RARE)
+    """In a job on several hosts: seconds without a message after which a host counts as lost."""
+
     requeue_on_signal: bool = False
     """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It
     then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""

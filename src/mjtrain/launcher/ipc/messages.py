@@ -63,7 +63,7 @@ From each host to the coordinator:
     signalled     signum                    the host received a signal that asks for a stop
     injected      fault                     a fault that was asked for is about to happen on the host
     result        failure, stop_signal,     how the ranks of the host ended; body: what rank 0 returned or the
-                  finished                  exception, pickled
+                  finished, not_saved_s     exception, pickled
     gone                                    no process of the job is left on the host
 """
 

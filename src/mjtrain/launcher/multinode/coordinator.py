@@ -166,7 +166,9 @@ class Coordinator:
         """Decide whether the job is over."""
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            return RunResult(stop_signal=self._stop_signal)
+            late_s = self._stop_grace_s if self._deadline_s > 0 else None
+            not_saved_s = self._results[0].not_saved_s if 0 in self._results else late_s
+            return RunResult(stop_signal=self._stop_signal, not_saved_s=not_saved_s)
         for index, host in enumerate(self._hosts):
             if host.connection.unresponsive and index not in self._gone:
                 self._lose(index, f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is")
@@ -176,7 +178,12 @@ class Coordinator:
             return RunResult(failure=cause, stop_signal=self._stop_signal, ran_s=steady_s)
         if len(self._results) == len(self._hosts) and self._failed_s is None:
             first = self._results[0]
-            return RunResult(value=first.value, stop_signal=self._stop_signal, paused=first.paused)
+            return RunResult(
+                value=first.value,
+                stop_signal=self._stop_signal,
+                not_saved_s=first.not_saved_s,
+                paused=first.paused,
+            )
         if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:
             late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]
             summary = f"ranks did not start within {self._start_timeout_s:g} s on {', '.join(late)}"

@@ -38,9 +38,17 @@ class Activity:
     def was_busy(self, *, stalled: bool) -> bool:
         """Return whether there was anything that a processor or a disk has to do since the last call.
 
+        Where that cannot be seen, as without a free descriptor, it is taken to be busy.
+
         Args:
             stalled: Whether it matters. Otherwise the answer is about this process alone, which costs less.
         """
+        try:
+            return self._was_busy(stalled=stalled)
+        except OSError:
+            return True
+
+    def _was_busy(self, *, stalled: bool) -> bool:
         before_s, self._looked_s = self._looked_s, time.monotonic()
         own_s, self._own_s = self._own_s, _measure_own()
         used_s = self._own_s - own_s
