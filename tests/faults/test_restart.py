@@ -1,6 +1,8 @@
 """Restarts, disks that are full, and saves that are cut short."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
-from support.jobs import Record, training
-from support.machine import patience
+from support.jobs import Record, program, training
+from support.machine import patience, wait_until
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -104,3 +106,67 @@ def test_keeping_few_checkpoints_keeps_the_disk_from_filling(tmp_path: Path, sma
     assert outcome.status == 0, outcome.stderr
     (run_dir,) = small_disk.glob("*/*")
     assert [path.name for path in list_checkpoints(run_dir)] == ["model_10.pt", "model_9.pt"]
+
+
+STUCK = """
+import os, pathlib, time
+import mjtrain
+import mjtrain.launcher.job.process_tree as process_tree
+
+process_tree._END_PATIENCE_S = 1.0
+
+def work(context, frozen):
+    if context.restarts == 0 and context.rank == 0:
+        pathlib.Path("about_to_write").write_text("")
+        (pathlib.Path(frozen) / "checkpoint").write_bytes(b"x")
+    if context.restarts == 0 and context.rank == 1:
+        while not pathlib.Path("about_to_write").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        raise ValueError("the arm fell off")
+    return "done"
+
+launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1, end_timeout_s=float(os.environ["END_S"]))
+print(mjtrain.launch(work, os.environ["FROZEN"], launch=launch))
+"""
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which every write waits, as on one whose server is away."""
+    image, place = tmp_path / "image", tmp_path / "place"
+    place.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 16 << 20)
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, place], ["fsfreeze", "-f", place]):
+        if shutil.which(command[0]) is None or subprocess.run(command, check=False, capture_output=True).returncode:
+            subprocess.run(["umount", place], check=False, capture_output=True)
+            pytest.skip(f"no file system can be frozen here: {command[0]} fails")
+    try:
+        yield place
+    finally:
+        thaw(place)
+        wait_until(
+            lambda: subprocess.run(["umount", place], check=False, capture_output=True).returncode == 0, "unmounted"
+        )
+
+
+def thaw(place: Path) -> None:
+    subprocess.run(["fsfreeze", "-u", place], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_rank_that_the_kernel_does_not_let_go(tmp_path: Path, frozen: Path, *, comes_back: bool) -> None:
+    """It delays the restart. If that takes too long, the cause is still the one that ended the job."""
+    job = program(tmp_path, STUCK, FROZEN=str(frozen), END_S="600" if comes_back else "0.5")
+    job.wait_for("waiting for processes [", "stderr")
+    if not comes_back:
+        job.wait_for("FAILED: rank 1", "stderr")
+    thaw(frozen)
+    outcome = job.finish(since=0.0)
+    assert outcome.status == (0 if comes_back else 1), outcome.stderr
+    if comes_back:
+        assert outcome.stdout == "done\n"
+    else:
+        assert "rank 1" in outcome.last_block
+        assert "ValueError: the arm fell off (processes [" in outcome.last_block.splitlines()[0]

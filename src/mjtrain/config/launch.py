@@ -62,10 +62,11 @@ class LaunchConfig:
     heartbeat_timeout_s: float = 300.0
     """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
-    heartbeat_floor_s: float | None = field(default=6.0, metadata=RARE)
+    heartbeat_floor_s: float | None = field(default=30.0, metadata=RARE)
     """Shorter limit for phases seen at least ten times: five times the slowest so far (ten times while the process is
-    busy), never below this many seconds. Phases that write files, and busy processes, get at least twenty times this
-    floor. None: always --heartbeat-timeout-s."""
+    busy), never below this many seconds. Phases that write files, and busy processes, get at least four times this
+    floor. At the limit there is a warning with the stack; at twice the limit the job ends. None: always
+    --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""

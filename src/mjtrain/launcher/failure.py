@@ -243,7 +243,7 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
         return RunResult(
             value=value,
             stop_signal=message["stop_signal"],
-            not_saved_s=message["not_saved_s"],
+            not_saved_s=message.get("not_saved_s"),
             paused=message["paused"],
         )
     failure = Failure.from_plain(plain, body if trusted else b"")

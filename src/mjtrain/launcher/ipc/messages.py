@@ -52,7 +52,7 @@ From the coordinator of a job on several hosts to each host:
                   or address, port, …       rendezvous has connected: no body, but where rank 0 is)
     stop          signum                    the job is asked to stop
     end           failure                   the job is over
-    beat                                    once a second, both ways
+    beat          stalled_s                 once a second, both ways: for how long the sender's loop has not turned
 
 From each host to the coordinator:
 

@@ -106,8 +106,9 @@ class RankServer:
                 self._loop.unwatch(descriptor)
                 os.close(descriptor)
         self._console.close(timeout_s)
+        deadline_s = time.monotonic() + timeout_s
         for log in self.logs.values():
-            log.close()
+            log.close(max(0.0, deadline_s - time.monotonic()))
 
     def _wait_out(self, action: Callable[[], _T]) -> _T:
         """Do something that needs descriptors; while there are none, retry, and say so once.

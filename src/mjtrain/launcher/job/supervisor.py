@@ -10,7 +10,7 @@ from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S, HostConnection
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.job.diagnosis import Diagnosis
 from mjtrain.launcher.job.health import RankState, find_hang
 from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink
@@ -126,6 +126,7 @@ class Supervisor:
                 self._begin_s = time.monotonic()
                 if self._connection is not None:
                     self._connection.heard_s = self._begin_s
+                    self._connection.timeout_s = self._plan.host_timeout_s
                 while self._result is None:
                     self._turn()
                 if self._connection is not None:
@@ -297,7 +298,7 @@ class Supervisor:
         if self._end_from_coordinator is not None:
             return RunResult(failure=self._end_from_coordinator)
         if connection is not None and (connection.lost or connection.unresponsive):
-            how = f"no message for {UNRESPONSIVE_S:g} s" if connection.unresponsive else "it closed the connection"
+            how = connection.explain_silence() or "it closed the connection"
             return RunResult(failure=Failure(summary=f"the launcher of this job is lost: {how}", host=self._host))
         if self._deadline_s is not None and now_s >= self._deadline_s:
             saves = self._deadline_s > 0 and not self._interrupting and self._value is None
