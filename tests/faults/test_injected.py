@@ -99,7 +99,8 @@ def test_a_hang_is_found_by_what_the_phase_has_shown(waits: Together, record: Re
     assert outcome.noticed_s >= 6.0
     words = re.sub(r"phase rollout has.*\(limit", "phase rollout has taken …, usually … (limit", found[0])
     words = words.removeprefix("FAILED: ").replace(f" on host {HOST}", "")
-    record("hang, injected", "rank 1, phase rollout, iteration 15", outcome, last_words=words, patience_s=120.0)
+    where = "rank 1, phase rollout, iteration 15; floor 3 s"
+    record("hang, injected", where, outcome, last_words=words, patience_s=120.0)
 
 
 def test_faults_that_do_not_end_a_training(waits: Together) -> None:

@@ -46,7 +46,7 @@ def reaper_of(folder: Path, script: str) -> Iterator[socket.socket]:
 def end(control: socket.socket, *, kill: list[int]) -> list[dict[str, Any]]:
     """Order the end of a job; return what the reaper says until it has ended all of it."""
     Sender(control).send("end", kill=kill, wait_s=0.0, grace_s=0.2)
-    control.settimeout(patience(10.0))
+    control.settimeout(patience(3.0))
     reader, said = MessageReader(), []
     while not any(message["kind"] == "gone" for message in said):
         said += [message for message, _ in reader.feed(control.recv(65536))]
