@@ -95,7 +95,7 @@ def test_a_hang_is_found_by_what_the_phase_has_shown(waits: Together, record: Re
     )
     assert found is not None, block
     assert "in _hang" in block
-    assert "[rank 1] warning: no progress for 3 s: phase rollout has taken " in outcome.stderr
+    assert re.search(r"\[rank 1\] warning: no progress for [\d.]+ s: phase rollout has taken ", outcome.stderr)
     assert outcome.noticed_s >= 6.0
     words = re.sub(r"phase rollout has.*\(limit", "phase rollout has taken …, usually … (limit", found[0])
     words = words.removeprefix("FAILED: ").replace(f" on host {HOST}", "")

@@ -1,8 +1,6 @@
 """Restarts, disks that are full, and saves that are cut short."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
+from support.frozen import frozen_file_system, thaw
 from support.jobs import Record, program, training
-from support.machine import patience, wait_until
+from support.machine import patience
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -133,26 +132,8 @@ print(mjtrain.launch(work, os.environ["FROZEN"], launch=launch))
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> Iterator[Path]:
-    """A file system on which every write waits, as on one whose server is away."""
-    image, place = tmp_path / "image", tmp_path / "place"
-    place.mkdir()
-    image.write_bytes(b"")
-    os.truncate(image, 16 << 20)
-    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, place], ["fsfreeze", "-f", place]):
-        if shutil.which(command[0]) is None or subprocess.run(command, check=False, capture_output=True).returncode:
-            subprocess.run(["umount", place], check=False, capture_output=True)
-            pytest.skip(f"no file system can be frozen here: {command[0]} fails")
-    try:
+    with frozen_file_system(tmp_path) as place:
         yield place
-    finally:
-        thaw(place)
-        wait_until(
-            lambda: subprocess.run(["umount", place], check=False, capture_output=True).returncode == 0, "unmounted"
-        )
-
-
-def thaw(place: Path) -> None:
-    subprocess.run(["fsfreeze", "-u", place], check=False, capture_output=True)
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

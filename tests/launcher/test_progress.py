@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from mjtrain.launcher.rank.progress import LEAST_COUNT, PhaseLimits, Progress, explain_limit
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.heartbeat import Durations
-from support.machine import patience
+from support.frozen import frozen_file_system, thaw
+from support.machine import patience, wait_until
 
 LONG_S = 300.0
 LOOK_S = 0.2
@@ -110,6 +112,22 @@ def test_it_warns_once_with_its_stack_before_that(capfd: pytest.CaptureFixture[s
         look_until(progress, lambda _: "warning: " in (said := capfd.readouterr().err) or said)
         look_until(progress, lambda seen: seen["overdue"])
     assert "warning" not in capfd.readouterr().err
+
+
+def test_a_wait_for_a_disk_has_the_ceiling_only(tmp_path: Path) -> None:
+    """As in the sync of a checkpoint to storage that stalls."""
+    with frozen_file_system(tmp_path) as place:
+        thread = threading.Thread(target=(place / "checkpoint").write_bytes, args=(b"x",))
+        thread.start()
+        show_iterations(LEAST_COUNT)
+        state = Path(f"/proc/self/task/{thread.native_id}/stat")
+        wait_until(lambda: ") D " in state.read_text(), "the thread is in uninterruptible sleep")
+        progress = Progress(thread, PhaseLimits(floor_s=0.01, ceiling_s=LONG_S))
+        for _ in range(8):
+            assert not progress.look()["overdue"]
+            time.sleep(0.1)
+        thaw(place)
+        thread.join()
 
 
 @contextmanager

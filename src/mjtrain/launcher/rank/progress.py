@@ -187,7 +187,7 @@ class Progress:
         self._last: Any = None
         self._count = 0
         self._looked_s = time.monotonic()
-        self._stalled_s = self._idle_s = 0.0
+        self._stalled_s = self._outside_disk_s = self._idle_s = 0.0
         self._has_warned = False
 
     def look(self) -> dict[str, Any]:
@@ -198,23 +198,24 @@ class Progress:
         beat, (stack, waits) = heartbeat.current, self._read_stack()
         now = (beat.beats, stack if beat.beats == 0 or beat.warming_up else [])
         stalled = now == self._last and not waits and not _is_output_held()
-        busy = self._activity.was_busy(stalled=stalled)
+        in_disk = stalled and self._activity.waits_for_disk()
+        busy = self._activity.was_busy(stalled=stalled) or in_disk
         before_s, self._looked_s = self._looked_s, time.monotonic()
         if not stalled:
             self._count += now != self._last
-            self._last, self._stalled_s, self._idle_s, self._has_warned = now, 0.0, 0.0, False
+            self._last, self._has_warned = now, False
+            self._stalled_s = self._outside_disk_s = self._idle_s = 0.0
         else:
             passed_s = min(self._looked_s - before_s, 2 * TICK_S)  # this process may have been stopped meanwhile
-            if self._activity.waits_for_disk():  # as in a sync of a large file; only the ceiling holds then
-                passed_s = 0.0
             self._stalled_s += passed_s
+            self._outside_disk_s += 0.0 if in_disk else passed_s  # a sync of a large file has the ceiling only
             self._idle_s = max(0.0, self._idle_s - 2 * passed_s) if busy else self._idle_s + passed_s
             self._count += beat.warming_up and busy and self._stalled_s < COMPILING * self._limits.ceiling_s
         return {"progress": self._count, "phase": beat.phase, "waits": waits, "overdue": self._find_overdue(beat)}
 
     def _find_overdue(self, beat: heartbeat.Heartbeat) -> str:
         """Say why the rank hangs, if it does; warn before that."""
-        for idle, stalled_s in ((True, self._idle_s), (False, self._stalled_s)):
+        for idle, stalled_s in ((True, self._idle_s), (False, self._outside_disk_s)):
             limit_s = self._limits.find(beat.phase, beat.durations, idle=idle)
             if limit_s is None or stalled_s <= limit_s:
                 continue
