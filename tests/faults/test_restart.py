@@ -125,7 +125,7 @@ def work(context, frozen):
         raise ValueError("the arm fell off")
     return "done"
 
-launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1, end_timeout_s=float(os.environ["END_S"]))
+launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1)
 print(mjtrain.launch(work, os.environ["FROZEN"], launch=launch))
 """
 
@@ -136,18 +136,10 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_a_rank_that_the_kernel_does_not_let_go(tmp_path: Path, frozen: Path, *, comes_back: bool) -> None:
-    """It delays the restart. If that takes too long, the cause is still the one that ended the job."""
-    job = program(tmp_path, STUCK, FROZEN=str(frozen), END_S="600" if comes_back else "0.5")
+def test_a_rank_that_the_kernel_does_not_let_go_delays_the_restart(tmp_path: Path, frozen: Path) -> None:
+    job = program(tmp_path, STUCK, FROZEN=str(frozen))
     job.wait_for("waiting for processes [", "stderr")
-    if not comes_back:
-        job.wait_for("FAILED: rank 1", "stderr")
     thaw(frozen)
     outcome = job.finish(since=0.0)
-    assert outcome.status == (0 if comes_back else 1), outcome.stderr
-    if comes_back:
-        assert outcome.stdout == "done\n"
-    else:
-        assert "rank 1" in outcome.last_block
-        assert "ValueError: the arm fell off (processes [" in outcome.last_block.splitlines()[0]
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout == "done\n"
