@@ -1,9 +1,11 @@
 """What happens between two starts of a job."""
 
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.spawn import run_spawned
+from mjtrain.runtime.errors import RequestError
 
 FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
 
@@ -67,6 +70,24 @@ def test_what_cannot_be_ended_does_not_hide_the_cause(sleeper: int, max_restarts
             launch={"max_restarts": max_restarts, "end_timeout_s": 0.2},
         )
     assert f"(processes [{sleeper}] of this job are still in the kernel" in str(failed.value)
+
+
+def test_a_restart_does_without_log_files_where_none_can_be_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a disk that is full by then. Before the first start it is a wrong request."""
+    folder = tmp_path / "torchrunx"
+    launch = {"torchrunx_log_dir": str(folder)}
+
+    def break_folder(*_: object) -> None:
+        shutil.rmtree(folder)
+        folder.write_text("")
+
+    results = [RunResult(failure=FAILED), RunResult(value=pickling.dumps("done"))]
+    assert run(results, launch=launch, on_restart=break_folder) == "done"
+    assert "this start writes no log files" in capfd.readouterr().err
+    with pytest.raises(RequestError, match="--torchrunx-log-dir"):
+        run([], launch=launch)
 
 
 def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:

@@ -17,6 +17,7 @@ from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import is_ending
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -76,7 +77,7 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
     progress = request.saved_progress()
     while True:
         job = Job(plan=membership.plan.with_restarts(starts), payload=payload, preload=request.preload)
-        log_dir = None if plan.log_dir is None else make_log_dir(plan.log_dir)
+        log_dir = _make_log_dir(plan.log_dir, is_first=starts == 0)
         result = run_once(job, log_dir, membership.lost)
         failure = result.failure
         starts += 1
@@ -110,6 +111,19 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
         if request.on_restart is not None:
             request.on_restart(failure, restarts, back_off_s, change)
         time.sleep(back_off_s)
+
+
+def _make_log_dir(log_dir: str | None, *, is_first: bool) -> Path | None:
+    """Make the folder for a start's logs; a restart does without it where it cannot be made, as on a full disk."""
+    if log_dir is None:
+        return None
+    try:
+        return make_log_dir(log_dir)
+    except RequestError as error:
+        if is_first:
+            raise
+        write_to_stderr(f"warning: {error}; this start writes no log files")
+        return None
 
 
 def await_gone(pids: Sequence[int], timeout_s: float) -> list[int]:
