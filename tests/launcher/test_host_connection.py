@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mjtrain.launcher.ipc import host_connection
-from mjtrain.launcher.ipc.host_connection import AGENT_GREETING, HostConnection
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.messages import encode_message
 from support.machine import wait_until
 
@@ -55,12 +55,12 @@ def test_a_host_that_sends_nothing_is_lost() -> None:
 
 
 def test_what_a_shell_prints_before_the_agent_is_skipped() -> None:
-    """A start file of a shell may greet its user; the messages come after the agent's greeting, in any pieces."""
+    """A start file of a shell may greet its user; the messages come after that, in any pieces."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), greeting=AGENT_GREETING)
+        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=True)
         arrived = []
-        for byte in b"Welcome {to} lab-3!\n\n" + AGENT_GREETING + encode_message("facts", b"", {"python": "3"}):
+        for byte in b"Welcome {to} lab-3!\n$ " + encode_message("facts", b"", {"python": "3"}):
             theirs.sendall(bytes([byte]))
             arrived += connection.receive()
         assert [message["kind"] for message, _ in arrived] == ["facts"]
@@ -70,7 +70,7 @@ def test_what_a_shell_prints_before_the_agent_is_skipped() -> None:
 def test_a_program_that_is_no_agent_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), greeting=AGENT_GREETING)
+        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=True)
         theirs.sendall(b"x" * 10_000)
         monkeypatch.setattr(host_connection, "_MAX_BEFORE", 100)
         with pytest.raises(ValueError, match="not mjtrain's"):

@@ -23,36 +23,24 @@ STALL_TIMEOUT_S = 300.0
 _MAX_PENDING = 1 << 20
 
 _MAX_BEFORE = 1 << 20
-"""Bytes that may come before the greeting."""
-
-AGENT_GREETING = b"\nmjtrain agent\n"
-"""What an agent writes first of all to its standard output."""
-
-
-def serve_standard_streams() -> "HostConnection":
-    """Return the connection of an agent to its launcher, at standard input and output, which nothing else uses then."""
-    read, write = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.dup2(2, 1)
-    os.write(write, AGENT_GREETING)
-    return HostConnection(read, write)
+"""Bytes that may come before the first message."""
 
 
 class HostConnection:
     """One end of the connection. Only `send` may be called from any thread."""
 
-    def __init__(self, read: int, write: int, *, greeting: bytes = b"") -> None:
+    def __init__(self, read: int, write: int, *, skips_noise: bool = False) -> None:
         """Take over two descriptors: one to read from, another to write to.
 
         From now on a thread sends heartbeats. It does nothing with files, which may take any time.
 
         Args:
-            read: To read from. What comes before the greeting, such as the output of a shell's start files, is skipped.
+            read: To read from.
             write: To write to.
-            greeting: What begins the messages of the other end; empty for nothing.
+            skips_noise: Whether something else may come before the first message, as where a start file of
+                a shell prints something.
         """
-        self._greeting, self._before = greeting, b""
+        self._skips_noise, self._before = skips_noise, b""
         self._read, self._write = read, write
         self._reader = MessageReader()
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -112,16 +100,24 @@ class HostConnection:
             data = b""
         self.lost = not data
         self.heard_s = time.monotonic()
-        if self._greeting:
-            self._before, found, data = (self._before + data).partition(self._greeting)
-            if len(self._before) > _MAX_BEFORE:
-                raise ValueError("what arrives is not mjtrain's")
-            self._greeting = b"" if found else self._greeting
+        if self._skips_noise:
+            data = self._skip_noise(data)
         messages = list(self._reader.feed(data))
         for message, _ in messages:
             stalled_s = message.get("stalled_s")
             self._their_stall_s = stalled_s if isinstance(stalled_s, float) else 0.0
         return messages
+
+    def _skip_noise(self, data: bytes) -> bytes:
+        """Return what has arrived from the first message on; nothing before that."""
+        self._before += data
+        if len(self._before) > _MAX_BEFORE:
+            raise ValueError("what arrives is not mjtrain's")
+        begin = self._before.find(b'{"kind": "')
+        if begin < 0:
+            return b""
+        self._skips_noise = False
+        return self._before[begin:]
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything is sent, or the time is over."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, send_result
-from mjtrain.launcher.ipc.host_connection import HostConnection, serve_standard_streams
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.run import run_host_job
@@ -31,7 +31,10 @@ def main() -> None:
     """Serve the launcher at standard input and output."""
     for signum in STOP_SIGNALS:
         signal.signal(signum, lambda *_: None)  # the launcher decides
-    connection = serve_standard_streams()
+    connection = HostConnection(os.dup(0), os.dup(1))
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
     while not connection.lost:
         select.select([connection], [], [], 1.0)
         connection.beat()

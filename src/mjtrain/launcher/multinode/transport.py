@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from mjtrain.launcher.ipc.host_connection import AGENT_GREETING, HostConnection
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import is_local, list_interfaces
 
 Transport = Literal["ssh", "srun"]
@@ -123,9 +123,7 @@ def open_handle(
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    host_connection = HostConnection(
-        os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()), greeting=AGENT_GREETING
-    )
+    host_connection = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()), skips_noise=True)
     process.stdin.close()
     process.stdout.close()
     return HostHandle(host=host, connection=host_connection, process=process, errors=errors)

@@ -10,7 +10,7 @@ import select
 import threading
 from typing import Any
 
-from mjtrain.launcher.ipc.host_connection import HostConnection, serve_standard_streams
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.tools.doctor.connection import check_interface, check_port
 from mjtrain.tools.doctor.finding import Finding, Question
 from mjtrain.tools.doctor.limits import check_limits
@@ -22,7 +22,10 @@ _FLUSH_S = 5.0
 
 def main() -> None:
     """Serve the process at standard input and output."""
-    connection = serve_standard_streams()
+    connection = HostConnection(os.dup(0), os.dup(1))
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
     timed: TimedChecks | None = None
     while not connection.lost and not connection.unresponsive:
         connection.beat()
