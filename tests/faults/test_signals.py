@@ -157,10 +157,10 @@ def test_a_training_that_has_not_saved_in_time_says_so_and_is_requeued(tmp_path:
     scontrol.parent.mkdir()
     scontrol.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/requeued\n")
     scontrol.chmod(0o755)
-    environ = {"SLURM_JOB_ID": "42", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
     flags = ["--agent.save-interval", "2", "--stop-grace-s", "1", "--requeue-on-signal"]
     fault = ["--inject-fault", "rank=0,phase=save,iteration=4,kind=slow,seconds=60"]
-    job = training(tmp_path, *NEVER_ENDING, *flags, *fault, ranks=ranks, **environ)
+    job = training(tmp_path, *NEVER_ENDING, *flags, *fault, ranks=ranks, SLURM_JOB_ID="42", PATH=path)
     job.wait_for("injecting fault", "stderr")
     outcome = job.finish(job.kill(signal.SIGTERM))
     assert outcome.status == 1
