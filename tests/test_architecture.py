@@ -167,6 +167,23 @@ def test_third_parties_stay_behind_their_walls() -> None:
                 assert any(place == wall or place.startswith(f"{wall}/") for wall in walls), f"{place} imports {name}"
 
 
+def test_no_text_of_a_run_is_taken_for_markup() -> None:
+    """A message with brackets, such as gloo's, would end the training, or lose words."""
+    found = 0
+    for path in (path for path in SOURCES if any(name.startswith("rich.") for name in imported_modules(path))):
+        assert not {"rich.print", "rich.markup"} & imported_modules(path), path
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        derives = any(isinstance(node, ast.ClassDef) and "Console" in map(ast.unparse, node.bases) for node in nodes)
+        makers = {"super().__init__"} if derives else {"Console"}
+        for node in nodes:
+            options = [ast.unparse(keyword) for keyword in node.keywords] if isinstance(node, ast.Call) else []
+            assert "markup=True" not in options, f"{path}: {ast.unparse(node)}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in makers:
+                found += 1
+                assert {"markup=False", "emoji=False"} <= set(options), f"{path}: {ast.unparse(node)}"
+    assert found >= 3
+
+
 def test_config_needs_the_standard_library_only() -> None:
     for path in (SRC / "mjtrain" / "config").rglob("*.py"):
         for name in imported_modules(path):

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
-from mjtrain.launcher import launch, rendezvous, run_plan
+from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.trained_run import keep_functions
@@ -20,7 +20,7 @@ from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext, check_seed
-from mjtrain.training.open_run import open_run, restart_reporter, saved_iteration
+from mjtrain.training.open_run import naming_last_checkpoint, open_run, restart_reporter, saved_iteration
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
 
@@ -89,20 +89,30 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         is_ours = partial(holds_claim, run.run_dir, run.session)
         end = stack.enter_context(end_recorded(run.run_dir, is_ours)) if group.leads else {}
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
-        result = run_plan(
-            plan,
-            _train_rank,
-            _with_robot(request.config, run.robot),
-            run,
-            rendezvous=group,
-            crash_dir=run.run_dir / "crash",
-            preload=("mjtrain.training.train_rank",),
-            on_restart=restart_reporter(run, plan.max_restarts),
-            saved_progress=partial(saved_iteration, run.run_dir),
-        )
+        with naming_last_checkpoint(run.run_dir):
+            result = run_plan(
+                plan,
+                _train_rank,
+                _with_robot(request.config, run.robot),
+                run,
+                rendezvous=group,
+                crash_dir=run.run_dir / "crash",
+                preload=("mjtrain.training.train_rank",),
+                on_restart=restart_reporter(run, plan.max_restarts),
+                on_not_saved=partial(_record_not_saved, run.run_dir, request.requeued_job) if group.leads else None,
+                saved_progress=partial(saved_iteration, run.run_dir),
+            )
         if result.ended_by is not None:
             end["because"] = result.ended_by
         return result
+
+
+def _record_not_saved(run_dir: Path, requeued_job: str | None, error: NotSavedError) -> None:
+    """Do what `start_training` does where the error leaves it, in a process that is about to end."""
+    with suppress(SystemExit), requeue_when_stopped(requeued_job), ExitStack() as stack:
+        stack.enter_context(end_recorded(run_dir))
+        stack.enter_context(naming_last_checkpoint(run_dir))
+        raise error
 
 
 def _check_same_learner(request: "TrainRequest", run: TrainingRun) -> None:

@@ -74,7 +74,9 @@ def start_with(faults: tuple[str, ...], *flags: str) -> Callable[[Path], Job]:
 def waits(tmp_path_factory: pytest.TempPathFactory) -> Together:
     """Jobs that mostly wait, for a time-out, a slow rank and restarts, at the same time."""
     starts = {
-        "hang": start_with((HANG,), "--max-iterations", "20", "--agent.save-interval", "100"),
+        "hang": start_with(
+            (HANG,), "--max-iterations", "20", "--agent.save-interval", "100", "--heartbeat-floor-s", "3"
+        ),
         "harmless": start_with(HARMLESS, "--max-iterations", "14", "--env.nan-guard.max-fraction", "0.5"),
         "three times": start_with(THREE_TIMES, "--max-restarts", "5"),
     }
@@ -93,10 +95,12 @@ def test_a_hang_is_found_by_what_the_phase_has_shown(waits: Together, record: Re
     )
     assert found is not None, block
     assert "in _hang" in block
+    assert re.search(r"\[rank 1\] warning: no progress for [\d.]+ s: phase rollout has taken ", outcome.stderr)
     assert outcome.noticed_s >= 6.0
     words = re.sub(r"phase rollout has.*\(limit", "phase rollout has taken …, usually … (limit", found[0])
     words = words.removeprefix("FAILED: ").replace(f" on host {HOST}", "")
-    record("hang, injected", "rank 1, phase rollout, iteration 15", outcome, last_words=words, patience_s=120.0)
+    where = "rank 1, phase rollout, iteration 15; floor 3 s"
+    record("hang, injected", where, outcome, last_words=words, patience_s=120.0)
 
 
 def test_faults_that_do_not_end_a_training(waits: Together) -> None:

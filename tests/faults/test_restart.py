@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
-from support.jobs import Record, training
+from support.frozen import frozen_file_system, thaw
+from support.jobs import Record, program, training
 from support.machine import patience
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -104,3 +105,41 @@ def test_keeping_few_checkpoints_keeps_the_disk_from_filling(tmp_path: Path, sma
     assert outcome.status == 0, outcome.stderr
     (run_dir,) = small_disk.glob("*/*")
     assert [path.name for path in list_checkpoints(run_dir)] == ["model_10.pt", "model_9.pt"]
+
+
+STUCK = """
+import os, pathlib, time
+import mjtrain
+import mjtrain.launcher.job.process_tree as process_tree
+
+process_tree._END_PATIENCE_S = 1.0
+
+def work(context, frozen):
+    if context.restarts == 0 and context.rank == 0:
+        pathlib.Path("about_to_write").write_text("")
+        (pathlib.Path(frozen) / "checkpoint").write_bytes(b"x")
+    if context.restarts == 0 and context.rank == 1:
+        while not pathlib.Path("about_to_write").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        raise ValueError("the arm fell off")
+    return "done"
+
+launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1)
+print(mjtrain.launch(work, os.environ["FROZEN"], launch=launch))
+"""
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Path]:
+    with frozen_file_system(tmp_path) as place:
+        yield place
+
+
+def test_a_rank_that_the_kernel_does_not_let_go_delays_the_restart(tmp_path: Path, frozen: Path) -> None:
+    job = program(tmp_path, STUCK, FROZEN=str(frozen))
+    job.wait_for("waiting for processes [", "stderr")
+    thaw(frozen)
+    outcome = job.finish(since=0.0)
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout == "done\n"

@@ -1,5 +1,6 @@
 """Signals to the launcher: the first lets the job finish, the second ends it, SIGKILL leaves no process."""
 
+import json
 import os
 import signal
 import time
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runtime.event_log import last_iteration as read_last_iteration
 from support.jobs import Job, Record, function, training
-from support.machine import read_proc
+from support.machine import read_proc, wait_until
 from support.promises import promised
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -140,11 +142,55 @@ def test_the_grace_time_is_the_end(tmp_path: Path, record: Record) -> None:
     job = function(tmp_path, "save_when_asked", FAULT_SLOW_SAVE="60", FAULT_GRACE="2")
     job.wait_for("at work")
     outcome = job.finish(job.kill(signal.SIGTERM))
-    assert outcome.status == 143
+    assert outcome.status == 1
     assert outcome.noticed_s > 2.0
     assert not (tmp_path / "saved").exists()
+    last_words = outcome.stderr.splitlines()[-1]
+    assert last_words == "stopped by SIGTERM, but not saved within 2 s (--stop-grace-s)"
     where = "launcher, while a rank saves forever; grace 2 s"
-    record("SIGTERM", where, outcome, last_words="", patience_s=2.0)
+    record("SIGTERM", where, outcome, last_words=last_words, patience_s=2.0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_that_has_not_saved_in_time_says_so_and_is_requeued(tmp_path: Path, ranks: int) -> None:
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/requeued\n")
+    scontrol.chmod(0o755)
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    flags = ["--agent.save-interval", "2", "--stop-grace-s", "1", "--requeue-on-signal"]
+    fault = ["--inject-fault", "rank=0,phase=save,iteration=4,kind=slow,seconds=60"]
+    job = training(tmp_path, *NEVER_ENDING, *flags, *fault, ranks=ranks, SLURM_JOB_ID="42", PATH=path)
+    job.wait_for("injecting fault", "stderr")
+    outcome = job.finish(job.kill(signal.SIGTERM))
+    assert outcome.status == 1
+    place = run_dir(tmp_path)
+    words = "stopped by SIGTERM, but not saved within 1 s (--stop-grace-s); the last checkpoint is "
+    last = outcome.stderr.splitlines()[-1].removeprefix("train: ")
+    assert last.startswith(words)
+    assert (tmp_path / last.removeprefix(words)).samefile(place / "model_2.pt")
+    end = json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (end["event"], end["how"], end["cause"]) == ("end", "failed", last)
+    assert (tmp_path / "requeued").read_text() == "requeue 42\n"
+
+
+def test_a_training_without_a_reader_saves_when_it_is_stopped(tmp_path: Path) -> None:
+    """As in `train TASK | tee log`, where Ctrl-C ends tee as well."""
+    unread = ("bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash")
+    job = training(tmp_path, *NEVER_ENDING, "--agent.save-interval", "100000", ranks=1, prefix=unread)
+    wait_until(lambda: last_iteration(tmp_path) >= 3, "the training has done three iterations")
+    (pid,) = [pid for pid in job.processes() if b"python" in read_proc(pid, "cmdline").split(b"\0")[0]]
+    os.kill(pid, signal.SIGINT)
+    outcome = job.finish(time.time())
+    assert outcome.status == 130
+    assert outcome.stderr.splitlines()[-1] == "train: stopped by SIGINT"
+    checkpoint, _ = find_valid_checkpoint(run_dir(tmp_path))
+    assert checkpoint == run_dir(tmp_path) / f"model_{last_iteration(tmp_path)}.pt"
+
+
+def last_iteration(folder: Path) -> int:
+    files = list(folder.glob("logs/*/*/metrics.jsonl"))
+    return read_last_iteration(files[0].parent) if files else 0
 
 
 def test_in_the_background_with_sigint_ignored(tmp_path: Path) -> None:

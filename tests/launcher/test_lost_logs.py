@@ -13,8 +13,8 @@ def test_a_restart_does_without_logs_that_cannot_be_written(tmp_path: Path, caps
     (tmp_path / "file").touch()
     log_dir = str(tmp_path / "file" / "logs")
     with pytest.raises(RequestError, match="cannot be written"):
-        _make_log_dir(log_dir, is_restart=False)
-    assert _make_log_dir(log_dir, is_restart=True) is None
+        _make_log_dir(log_dir, is_first=True)
+    assert _make_log_dir(log_dir, is_first=False) is None
     assert f"warning: --torchrunx-log-dir {log_dir}: cannot be written" in capsys.readouterr().err
 
 

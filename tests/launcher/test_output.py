@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support.machine import patience
+from mjtrain.launcher.job.outputs import Console, LogFile
+from support.machine import patience, wait_until
 
 PROGRAM = """
 import os, sys, warnings
@@ -99,3 +100,48 @@ def test_a_function_without_standard_streams(tmp_path: Path) -> None:
     logs = read_logs(tmp_path)
     assert "red 0 False None" in logs["localhost[0].log"]
     assert any("the floor is wet" in line for line in logs["localhost[1].log"])
+
+
+def test_a_log_whose_file_system_does_not_respond_holds_up_nothing(tmp_path: Path) -> None:
+    """A FIFO without a reader blocks whoever opens it, as a network folder does while its server is away."""
+    console = Console()
+    os.mkfifo(tmp_path / "log")
+    log = LogFile(tmp_path / "log", console)
+    for line in (b"one", b"two"):
+        log.write(line)
+    log.close(0.0)
+    with (tmp_path / "log").open() as reader:
+        lines = [line.split(maxsplit=2)[2] for line in reader]
+    assert lines == ["one\n", "two\n"]
+    console.close(patience(5.0))
+
+
+def test_lines_that_a_log_cannot_hold_are_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console()
+    os.mkfifo(tmp_path / "log")
+    log = LogFile(tmp_path / "log", console)
+    for _ in range(20):
+        log.write(b"x" * (1 << 20))
+    with (tmp_path / "log").open() as reader:
+        for _ in range(16):
+            assert len(reader.readline()) > 1 << 20
+        wait_until(lambda: log.is_idle, "what was queued is written")
+        log.write(b"y")
+        log.close(0.0)
+        rest = reader.read().splitlines()
+    assert rest[0] == "(4 lines are missing here)"
+    assert rest[1].endswith(" y")
+    console.close(patience(5.0))
+    assert capsys.readouterr().err.count("does not respond; lines are left out until it does") == 1
+
+
+def test_a_log_that_cannot_be_opened_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    log = LogFile(tmp_path / "nowhere" / "log", console)
+    for line in (b"one", b"two"):
+        log.write(line)
+    log.close(patience(5.0))
+    console.close(patience(5.0))
+    assert capsys.readouterr().err.count("cannot be written: No such file or directory") == 1

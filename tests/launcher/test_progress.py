@@ -1,18 +1,21 @@
 """What counts as progress of a rank, and for how long it may go without."""
 
 import hashlib
+import resource
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from mjtrain.launcher.rank.progress import LEAST_COUNT, PhaseLimits, Progress, explain_limit
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.heartbeat import Durations
-from support.machine import patience
+from support.frozen import frozen_file_system, thaw
+from support.machine import patience, wait_until
 
 LONG_S = 300.0
 LOOK_S = 0.2
@@ -98,8 +101,56 @@ def test_an_idle_rank_is_overdue_by_what_it_has_shown() -> None:
         show_iterations(LEAST_COUNT)
         seen = look_until(Progress(thread, PhaseLimits(floor_s=0.3, ceiling_s=LONG_S)), lambda seen: seen["overdue"])
     words = seen["overdue"]
-    assert words.startswith("no progress for 0.3 s: phase rollout has taken ")
-    assert words.endswith(" (limit 0.3 s; --heartbeat-floor-s)")
+    assert words.startswith("no progress for 0.6 s: phase rollout has taken ")
+    assert words.endswith(" (limit 0.6 s; --heartbeat-floor-s)")
+
+
+def test_it_warns_once_with_its_stack_before_that(capfd: pytest.CaptureFixture[str]) -> None:
+    with stuck_in(be_idle) as thread:
+        show_iterations(LEAST_COUNT)
+        progress = Progress(thread, PhaseLimits(floor_s=0.3, ceiling_s=LONG_S))
+        look_until(progress, lambda seen: seen["overdue"])
+    said = capfd.readouterr().err
+    assert said.count("warning: no progress for 0.3 s: phase rollout has taken ") == 1
+    assert "(limit 0.6 s; --heartbeat-floor-s). Its Python stack:" in said
+    assert "in be_idle" in said
+
+
+def test_a_wait_for_a_disk_has_the_ceiling_only(tmp_path: Path) -> None:
+    """As in the sync of a checkpoint to storage that stalls."""
+    with frozen_file_system(tmp_path) as place:
+        thread = threading.Thread(target=(place / "checkpoint").write_bytes, args=(b"x",))
+        thread.start()
+        show_iterations(LEAST_COUNT)
+        state = Path(f"/proc/self/task/{thread.native_id}/stat")
+        wait_until(lambda: ") D " in state.read_text(), "the thread is in uninterruptible sleep")
+        progress = Progress(thread, PhaseLimits(floor_s=0.01, ceiling_s=LONG_S))
+        for _ in range(8):
+            assert not progress.look()["overdue"]
+            time.sleep(0.1)
+        thaw(place)
+        thread.join()
+
+
+@contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_free_descriptor_beats_count_all_the_same() -> None:
+    progress = watch(floor_s=0.1)
+    show_iterations(LEAST_COUNT)
+    with no_free_descriptor():
+        before = progress.look()["progress"]
+        heartbeat.beat()
+        assert progress.look()["progress"] > before
+        seen = [progress.look() for _ in range(5)]
+    assert not any(look["overdue"] for look in seen)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +172,7 @@ def test_a_busy_rank_gets_more_time() -> None:
     """An idle one would be overdue at 0.1 s; the times are those that the watch counts itself."""
     with stuck_in(compute) as thread:
         show_iterations(LEAST_COUNT)
-        progress = Progress(thread, PhaseLimits(floor_s=0.1, ceiling_s=LONG_S))
+        progress = Progress(thread, PhaseLimits(floor_s=0.25, ceiling_s=LONG_S))
         seen = look_until(progress, lambda seen: seen["overdue"])
     assert "(limit 2 s; " in seen["overdue"]
 
@@ -172,26 +223,27 @@ def durations(*each_s: float) -> Durations:
     ("phase", "shown", "idle", "limit_s"),
     [
         ("rollout", [0.4] * 9, True, None),  # too few
-        ("rollout", [0.4] * 10, True, 6.0),  # the floor
-        ("rollout", [0.4] * 9 + [2.5], True, 12.5),  # five times the slowest
-        ("rollout", [0.4] * 10, False, 120.0),  # twenty times the floor for what computes
-        ("rollout", [0.4] * 9 + [20.0], False, 200.0),
-        ("rollout", [70.0] * 10, True, None),  # the ceiling
+        ("rollout", [0.4] * 10, True, 30.0),  # the floor
+        ("rollout", [0.4] * 9 + [7.5], True, 37.5),  # five times the slowest
+        ("rollout", [0.4] * 10, False, 120.0),  # four times the floor for what computes
+        ("rollout", [0.4] * 9 + [14.0], False, 140.0),
+        ("rollout", [31.0] * 10, True, None),  # half the ceiling
         ("save", [0.1] * 10, True, 120.0),  # files may be slow for once
         ("start", [], True, None),
     ],
 )
 def test_the_limit_of_a_phase(phase: str, shown: list[float], idle: bool, limit_s: float | None) -> None:
-    limits = PhaseLimits(floor_s=6.0, ceiling_s=LONG_S)
+    limits = PhaseLimits(floor_s=30.0, ceiling_s=LONG_S)
     known = {phase: durations(*shown)} if shown else {}
     assert limits.find(phase, known, idle=idle) == limit_s
 
 
 def test_the_words_name_the_phase_and_what_was_usual() -> None:
-    words = explain_limit("rollout", {"rollout": durations(*[0.4] * 49, 0.5)}, limit_s=6.0, phase_s=6.31)
+    shown = {"rollout": durations(*[0.4] * 49, 0.5)}
+    words = explain_limit("rollout", shown, passed_s=6.0, limit_s=12.0, phase_s=6.31)
     assert words == (
         "no progress for 6 s: phase rollout has taken 6.31 s, usually 0.4 s and never more than 0.5 s "
-        "(limit 6 s; --heartbeat-floor-s)"
+        "(limit 12 s; --heartbeat-floor-s)"
     )
 
 

@@ -93,6 +93,7 @@ def test_hosts_over_ssh(three_hosts: Cluster, tmp_path: Path) -> None:
     """A cable is pulled out and two hosts go on; it is plugged in again and three do; then two lose their power."""
     zeta, mike, alpha = three_hosts.nodes
     command = [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", str(three_hosts.ssh_config), *ELASTIC]
+    command += ["--host-timeout-s", "15"]
     job = start(zeta, tmp_path, *command, "--hostnames", "zeta", "mike", "alpha", MJTRAIN_TEST_SLOW="0.2")
     job.wait_for("iteration 3/")
     alpha.set_link("down")

@@ -64,7 +64,7 @@ def test_a_failure_a_restart_and_a_signal(cluster: Cluster, tmp_path: Path) -> N
 def test_a_cable_that_is_pulled_out(cluster: Cluster, tmp_path: Path) -> None:
     """Both ends notice: the launcher names the host, and the agent on that host ends its ranks."""
     zeta, alpha = cluster.nodes
-    flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000"]
+    flags = ["--hostnames", "zeta", "alpha", "--max-iterations", "1000", "--host-timeout-s", "15"]
     job = start(zeta, tmp_path, *command(cluster, *flags), MJTRAIN_TEST_SLOW="0.2")
     job.wait_for("iteration 2/")
     assert any(alpha.has(pid) for pid in job.processes())

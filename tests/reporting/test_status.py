@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mjtrain.training.reporting.console import RunStatus, sparkline
+from mjtrain.training.reporting.console import ProgressDisplay, RunStatus, sparkline
 from support.machine import patience
 
 
@@ -139,3 +139,17 @@ def test_colours_that_are_forced_do_not_make_a_pipe_a_terminal() -> None:
     )
     assert done.stdout.decode().startswith("iteration 11/12 | env steps/s 5 | reward 1.00")
     assert b"\x1b[?25" not in done.stdout
+
+
+def test_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages of gloo and the folders of users have brackets, which are no markup."""
+    texts = ["[/__w/pair.cc:561] closed", "[enforce fail at x.cpp] [rank 3] :boom:"]
+    with ProgressDisplay(1) as display:
+        for text in texts:
+            display.warn(text)
+            display.tell(text)
+        numbers = {"eval/return": 1.0, "eval/length": 2.0, "eval/success/[/x] [there]": 0.5}
+        display.update(row(1, 1.0, **numbers))
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == [line for text in texts for line in (f"warning: {text}", text)]
+    assert last.endswith("[/x] [there] 0.50")

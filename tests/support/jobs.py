@@ -68,7 +68,7 @@ class Job:
             "FAULT_MARKER": str(self.marker),
             "MJTRAIN_TEST_JOB": self.mark,
         }
-        environ["PYTHONPATH"] = str(PROGRAMS)
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH"))))
         self._out = self.out or self.folder
         self._stdout = (self._out / "stdout").open("w+")
         self._stderr = (self._out / "stderr").open("w+")
@@ -218,8 +218,10 @@ def program(folder: Path, source: str, **environ: str) -> Job:
     return Job([sys.executable, str(path)], folder, environ)
 
 
-def training(folder: Path, *args: str, ranks: int = 2, exec_it: bool = False, **environ: str) -> Job:
-    """A job of the command train with the task of task.py."""
+def training(
+    folder: Path, *args: str, ranks: int = 2, prefix: tuple[str, ...] = (), exec_it: bool = False, **environ: str
+) -> Job:
+    """A job of the command train with the task of task.py; `prefix` is a command that starts it."""
     task = f"{PROGRAMS / 'task.py'}:make"
     command = [str(BIN / "train"), task, "--gpu-ids", "None", "--num-workers", str(ranks), "--log-root", "logs"]
-    return Job([*command, *args], folder, environ, exec_it=exec_it)
+    return Job([*command, *args], folder, environ, prefix=[*prefix], exec_it=exec_it)

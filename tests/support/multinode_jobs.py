@@ -1,6 +1,7 @@
 """Start trainings on the nodes of the cluster, and look at what they leave."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def _start(node: Node, folder: Path, command: tuple[str, ...], environ: dict[str
     environ = {
         "MJTRAIN_TEST_NOTES": str(notes),
         "MJTRAIN_TEST_MARKER": str(folder / "fault"),
-        "PYTHONPATH": str(PROGRAMS),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH")))),
         **environ,
     }
     return Job(list(command), folder, environ, host=node.pid, out=own, exec_it=exec_it)

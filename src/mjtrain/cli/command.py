@@ -1,6 +1,7 @@
 """What all commands have in common: the version, one-line errors, and the exit status."""
 
 import atexit
+import errno
 import gc
 import signal
 import sys
@@ -8,16 +9,22 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.standard_streams import open_missing_streams, printable
+from mjtrain.runtime.standard_streams import lenient_streams, open_missing_streams, printable, write_to_stderr
 
 
-def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None) -> None:
+def run_command(
+    name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None, *, prints_result: bool = True
+) -> None:
     """Run a command and turn every exception into a message on standard error and an exit status.
+
+    The command continues without a reader of its standard output, as in `COMMAND | head`.
 
     Args:
         name: Name of the command, which begins its messages.
         body: Takes the arguments without the program's name.
         argv: Arguments; None for those of this process.
+        prints_result: Whether the command fails if standard output cannot be written, as on a full disk. Otherwise its
+            files have the result.
 
     Raises:
         SystemExit: With status 1 if the command failed while running, 2 if the request was wrong, and 128 plus the
@@ -25,7 +32,16 @@ def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str
     """
     open_missing_streams()
     atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
-    args = list(sys.argv[1:] if argv is None else argv)
+    with lenient_streams() as find_error:
+        _run(name, body, list(sys.argv[1:] if argv is None else argv))
+        error = find_error()
+        if error is not None and error.errno != errno.EPIPE:
+            write_to_stderr(f"{name}: standard output could not be written ({error.strerror})")
+            if prints_result:
+                sys.exit(1)
+
+
+def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
     try:
         if args == ["--version"]:
             print(f"mjtrain {version('mjtrain')}")
@@ -41,6 +57,9 @@ def run_command(name: str, body: Callable[[list[str]], None], argv: Sequence[str
     except SystemExit as stop:
         if isinstance(stop.code, int) and stop.code > 128:
             print(f"{name}: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
+        elif isinstance(stop.code, str):
+            print(f"{name}: {stop.code}", file=sys.stderr)
+            sys.exit(1)
         raise
     except Exception as error:
         from mjtrain.launcher.failure import final_message

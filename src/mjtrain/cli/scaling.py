@@ -36,7 +36,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1 if a run failed, or 2 if the request was wrong."""
-    run_command("scaling", _main, argv)
+    run_command("scaling", _main, argv, prints_result=False)
 
 
 def _main(argv: list[str]) -> None:

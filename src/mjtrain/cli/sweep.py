@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     The process ends with status 0, 1 if no trial was complete or the disk is full, 2 if the request was wrong, and 128
     plus the number of the signal that stopped it.
     """
-    run_command("sweep", _main, argv)
+    run_command("sweep", _main, argv, prints_result=False)
 
 
 def _main(argv: list[str]) -> None:

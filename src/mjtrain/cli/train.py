@@ -39,7 +39,7 @@ class AllOptions(_Options):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
-    run_command("train", _main, argv)
+    run_command("train", _main, argv, prints_result=False)
 
 
 def _main(argv: list[str]) -> None:

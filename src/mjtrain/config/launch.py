@@ -62,13 +62,24 @@ class LaunchConfig:
     heartbeat_timeout_s: float = 300.0
     """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
-    heartbeat_floor_s: float | None = field(default=6.0, metadata=RARE)
+    heartbeat_floor_s: float | None = field(default=30.0, metadata=RARE)
     """Shorter limit for phases seen at least ten times: five times the slowest so far (ten times while the process is
-    busy), never below this many seconds. Phases that write files, and busy processes, get at least twenty times this
-    floor. None: always --heartbeat-timeout-s."""
+    busy), never below this many seconds. Phases that write files, and busy processes, get at least four times this
+    floor. At the limit there is a warning with the stack; at twice the limit the job ends. None: always
+    --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
+
+    start_timeout_s: float = field(default=300.0, metadata=RARE)
+    """Seconds that ranks with their own processes have to begin; --heartbeat-timeout-s if that is more."""
+
+    end_timeout_s: float = field(default=600.0, metadata=RARE)
+    """Before a restart: seconds to wait for processes of the last start in uninterruptible sleep, as while a file
+    system does not respond."""
+
+    host_timeout_s: float = field(default=60.0, metadata=RARE)
+    """In a job on several hosts: seconds without a message after which a host counts as lost."""
 
     requeue_on_signal: bool = False
     """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It

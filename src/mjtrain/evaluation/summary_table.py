@@ -36,7 +36,7 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_section()
     for name, cause in report["terminations"].items():
         table.add_row(f"termination/{name}", f"{100 * cause['fraction']:.1f} %", "", "", "")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(_title(report), soft_wrap=True)
     console.print(_caption(report), soft_wrap=True)
     console.print(table)

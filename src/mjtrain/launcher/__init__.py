@@ -11,6 +11,7 @@ from mjtrain.config import LaunchConfig
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.faults.checks import find_function_problems
+from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
@@ -22,6 +23,7 @@ from mjtrain.runtime.standard_streams import open_missing_streams
 
 __all__ = [
     "LaunchPlan",
+    "NotSavedError",
     "RankFailedError",
     "Rendezvous",
     "find_hosts",
@@ -122,6 +124,7 @@ def run_plan(
     crash_dir: Path | None = None,
     preload: tuple[str, ...] = (),
     on_restart: OnRestart | None = None,
+    on_not_saved: Callable[[NotSavedError], None] | None = None,
     saved_progress: Callable[[], int] = lambda: 0,
 ) -> Any:
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
@@ -134,6 +137,8 @@ def run_plan(
         crash_dir: Folder for the traceback of a failed rank; None writes none.
         preload: Modules that fn imports; the spawned ranks of a host share one import of them.
         on_restart: Called before each restart.
+        on_not_saved: Called before this process ends because fn has not finished within the grace time of a stop. Where
+            ranks have their own processes, the error is raised instead.
         saved_progress: How much of the work a restart would not repeat, in any unit. A job that got further restarts
             without delay.
     """
@@ -145,6 +150,7 @@ def run_plan(
         crash_dir=crash_dir,
         preload=preload,
         on_restart=on_restart,
+        on_not_saved=on_not_saved,
         saved_progress=saved_progress,
     )
     with closing(rendezvous):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mjtrain.launcher.failure import Failure
+from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.membership import Change
 from mjtrain.launcher.planning.plan import LaunchPlan
 
@@ -41,6 +42,9 @@ class LaunchRequest:
 
     on_restart: OnRestart | None = None
     """Called before each restart."""
+
+    on_not_saved: Callable[[NotSavedError], None] | None = None
+    """Called before this process ends because its function has not finished within the grace time of a stop."""
 
     saved_progress: Callable[[], int] = lambda: 0
     """How much of the work a restart would not repeat, in any unit. A job that got further restarts without delay."""

@@ -196,11 +196,17 @@ class RunResult:
     stop_signal: int | None = None
     """The signal that asked it to stop."""
 
+    not_saved_s: float | None = None
+    """The grace time, if it was over before the job had finished; None otherwise."""
+
     paused: bool = False
     """Whether it has only paused, saved, to be started again with hosts that wait."""
 
     ran_s: float = 0.0
     """How long it ran once all ranks had begun, in seconds."""
+
+    left: tuple[int, ...] = ()
+    """Processes on this host that the kernel has not let go yet, see `ProcessTree.end`."""
 
     lost_nodes: tuple[int, ...] = ()
     """Node ranks of the hosts that were gone before they could be told that the job is over."""
@@ -218,6 +224,7 @@ def send_result(connection: HostConnection, result: RunResult) -> None:
         failure=plain,
         stop_signal=result.stop_signal,
         finished=result.value is not None,
+        not_saved_s=result.not_saved_s,
         paused=result.paused,
     )
 
@@ -233,6 +240,11 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
     plain = message["failure"]
     if plain is None:
         value = body if message["finished"] else None
-        return RunResult(value=value, stop_signal=message["stop_signal"], paused=message["paused"])
+        return RunResult(
+            value=value,
+            stop_signal=message["stop_signal"],
+            not_saved_s=message.get("not_saved_s"),
+            paused=message["paused"],
+        )
     failure = Failure.from_plain(plain, body if trusted else b"")
     return RunResult(failure=failure, stop_signal=message["stop_signal"])

@@ -12,17 +12,21 @@ from typing import Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
 from mjtrain.launcher.ipc import pickling
-from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.processes import is_ending
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 MAX_BACK_OFF_S = 30.0
 
 STEADY_S = 10.0
 """A job that ran this long before it failed, or that got further, is started again without further delay."""
+
+_TELL_INTERVAL_S = 30.0
 
 RunOnce = Callable[[Job, Path | None, Sequence[int]], RunResult]
 """Takes a job, the folder for its log files, and the hosts that it is left without because they were lost, by their
@@ -60,15 +64,20 @@ def run_spawned(
         Exception: The first exception that any rank raised.
         RankFailedError: A rank ended without one, or hung.
         KeyboardInterrupt: The job was stopped by SIGINT.
-        SystemExit: The job was stopped by another signal.
+        SystemExit: The job was stopped by another signal, or by any signal and had not saved in time.
     """
+    with StopSignals(leave):  # between two starts; each start has its own
+        return _run_until_done(request, run_once, find_returned)
+
+
+def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: FindReturned) -> Any:
     plan, membership = request.plan, Membership(request.plan)
     payload = pickle_function(request)
     starts = restarts = quick_failures = 0
     progress = request.saved_progress()
     while True:
         job = Job(plan=membership.plan.with_restarts(starts), payload=payload, preload=request.preload)
-        log_dir = None if plan.log_dir is None else _make_log_dir(plan.log_dir, is_restart=starts > 0)
+        log_dir = _make_log_dir(plan.log_dir, is_first=starts == 0)
         result = run_once(job, log_dir, membership.lost)
         failure = result.failure
         starts += 1
@@ -80,9 +89,14 @@ def run_spawned(
             continue
         if failure is None:
             return unpickle_value(result)
+        restarting = restarts < plan.max_restarts and failure.may_pass and result.stop_signal is None
+        left = await_gone(result.left, plan.end_timeout_s if restarting else 0.0)
+        if left:
+            note = f"processes {left} of this job are still in the kernel, which ends them when their storage responds"
+            failure = replace(failure, summary=f"{failure.summary} ({note})")
         if request.crash_dir is not None and failure.may_pass:
             failure = write_crash_file(request.crash_dir, failure)
-        if restarts >= plan.max_restarts or not failure.may_pass or result.stop_signal is not None:
+        if not restarting or left:
             raise failure.to_error() from None
         restarts += 1
         before, progress = progress, request.saved_progress()
@@ -96,19 +110,35 @@ def run_spawned(
         back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
         if request.on_restart is not None:
             request.on_restart(failure, restarts, back_off_s, change)
-        with StopSignals(leave):
-            time.sleep(back_off_s)
+        time.sleep(back_off_s)
 
 
-def _make_log_dir(log_dir: str, *, is_restart: bool) -> Path | None:
-    """Create the folder for a start's logs. A restart does without if the disk is full: the request was right."""
+def _make_log_dir(log_dir: str | None, *, is_first: bool) -> Path | None:
+    """Make the folder for a start's logs; a restart does without it where it cannot be made, as on a full disk."""
+    if log_dir is None:
+        return None
     try:
         return make_log_dir(log_dir)
     except RequestError as error:
-        if not is_restart:
+        if is_first:
             raise
-        print(f"warning: {error}; this start writes no log files", file=sys.stderr, flush=True)  # noqa: T201
+        write_to_stderr(f"warning: {error}; this start writes no log files")
         return None
+
+
+def await_gone(pids: Sequence[int], timeout_s: float) -> list[int]:
+    """Wait for processes that the kernel does not let go, with a line now and then; return those that are left."""
+    begin_s = told_s = time.monotonic()
+    told_s -= _TELL_INTERVAL_S
+    while (left := [pid for pid in pids if not is_ending(pid)]) and time.monotonic() - begin_s < timeout_s:
+        if time.monotonic() - told_s >= _TELL_INTERVAL_S:
+            told_s = time.monotonic()
+            write_to_stderr(
+                f"waiting for processes {left} of the last start, which are in uninterruptible sleep: a file system "
+                f"or a device does not respond (at most {timeout_s:g} s, --end-timeout-s)"
+            )
+        time.sleep(0.1)
+    return left
 
 
 def pickle_function(request: LaunchRequest) -> bytes:
@@ -119,6 +149,8 @@ def pickle_function(request: LaunchRequest) -> bytes:
 def unpickle_value(result: RunResult) -> Any:
     """Return what rank 0 returned; if a signal stopped the job, raise what that signal means."""
     if result.stop_signal is not None:
+        if result.not_saved_s is not None:
+            raise NotSavedError(result.stop_signal, result.not_saved_s)
         leave(result.stop_signal)
     assert result.value is not None
     return pickle.loads(result.value)

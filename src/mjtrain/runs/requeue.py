@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from mjtrain.config import LaunchConfig, TrainConfig
+from mjtrain.launcher import NotSavedError
 from mjtrain.runtime.errors import RequestError
 
 _REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1}
@@ -40,7 +41,7 @@ def resolve_requeue(
 
 @contextmanager
 def requeue_when_stopped(job: str | None) -> Iterator[None]:
-    """Queue a Slurm job again if SIGTERM or SIGUSR1 stops the run of a with block, which has saved by then.
+    """Queue a Slurm job again if SIGTERM or SIGUSR1 stops the run of a with block, whether or not it has saved.
 
     Args:
         job: Its number; None does nothing.
@@ -48,7 +49,8 @@ def requeue_when_stopped(job: str | None) -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:
-        if job is not None and stop.code in _REQUEUING:
+        status = 128 + stop.signum if isinstance(stop, NotSavedError) else stop.code
+        if job is not None and status in _REQUEUING:
             _requeue(job)
         raise
 

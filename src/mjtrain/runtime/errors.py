@@ -1,11 +1,16 @@
 """The one kind of error that the user can fix."""
 
 import difflib
+import errno
 import importlib.util
 from collections.abc import Iterable, Sequence
 
 INJECTED = "after injected fault "
 """In the cause of a failure that followed upon --inject-fault, what comes before the fault."""
+
+
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+"""Errors that may pass: the process or the machine is out of descriptors or memory at this moment."""
 
 
 class RequestError(ValueError):

@@ -129,7 +129,7 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
         return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
     text = next(iter(str(error).strip().splitlines()), "")
-    name = "" if type(error).__name__ == "RankFailedError" else type(error).__name__
+    name = "" if type(error).__name__ in ("RankFailedError", "NotSavedError") else type(error).__name__
     cause = ": ".join(filter(None, (name, text)))
     if INJECTED not in cause:  # an exception of the rank's own; the launcher's note on it knows
         notes = "\n".join(getattr(error, "__notes__", ()))

@@ -1,9 +1,12 @@
 """Standard output and error, which a process may have been started without (`>&- 2>&-`)."""
 
 import contextlib
+import io
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 
 def open_missing_streams() -> None:
@@ -24,6 +27,56 @@ def open_missing_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+
+
+class _LenientFile(io.FileIO):
+    """Drops what its descriptor does not take, as a pipe without a reader or a full disk, and keeps the error."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            return memoryview(data).nbytes
+
+
+@contextlib.contextmanager
+def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
+    """Let writes to standard output and error never raise during a with block: work does not end with its reader.
+
+    Streams that are not those of the operating system stay as they are.
+
+    Yields:
+        A function that returns the last error of standard output; None without.
+    """
+    before, files = {}, {}
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if type(stream) is not io.TextIOWrapper:  # it belongs to a notebook or a test
+            continue
+        flush_standard_streams()
+        before[name], files[name] = stream, _LenientFile(stream.fileno(), "w", closefd=False)
+        lenient = io.TextIOWrapper(
+            io.BufferedWriter(files[name]),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, lenient)
+
+    def find_error() -> OSError | None:
+        flush_standard_streams()
+        return files["stdout"].error if "stdout" in files else None
+
+    try:
+        yield find_error
+    finally:
+        flush_standard_streams()
+        for name, stream in before.items():
+            setattr(sys, name, stream)
 
 
 def flush_standard_streams() -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import RobotConfig, to_plain
 from mjtrain.env.catalog import task_file
-from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
+from mjtrain.launcher import NotSavedError
+from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import Claim, check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
@@ -164,6 +165,17 @@ def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> 
     with suppress(Exception):  # the directory is gone, say, or the disk full: the restart matters more than its record
         lost = max(0, last_iteration(run_dir) - iteration)
         write_event(run_dir, "restart", **fields, iteration=iteration, lost=lost, cause=cause, time=time.time())
+
+
+@contextmanager
+def naming_last_checkpoint(run_dir: Path) -> Iterator[None]:
+    """Add to the error of a stop that has not saved which checkpoint is the last one."""
+    try:
+        yield
+    except NotSavedError as error:
+        last = next(iter(list_checkpoints(run_dir)), None)
+        error.add("there is no checkpoint" if last is None else f"the last checkpoint is {last}")
+        raise
 
 
 def saved_iteration(run_dir: Path) -> int:

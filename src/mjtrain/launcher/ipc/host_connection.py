@@ -14,23 +14,42 @@ from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 
 BEAT_INTERVAL_S = 1.0
 
-UNRESPONSIVE_S = 15.0
+HOST_TIMEOUT_S = 60.0
 """Time without any message after which the other end counts as lost: the machine or the network is down."""
 
+STALL_TIMEOUT_S = 300.0
+"""The same where heartbeats arrive, and say that the loop of the other end does not turn."""
+
 _MAX_PENDING = 1 << 20
+
+_MAX_BEFORE = 1 << 20
+"""Bytes that may come before the first message."""
 
 
 class HostConnection:
     """One end of the connection. Only `send` may be called from any thread."""
 
-    def __init__(self, read: int, write: int) -> None:
-        """Take over two descriptors: one to read from, another to write to."""
+    def __init__(self, read: int, write: int, *, skips_noise: bool = False) -> None:
+        """Take over two descriptors: one to read from, another to write to.
+
+        From now on a thread sends heartbeats. It does nothing with files, which may take any time.
+
+        Args:
+            read: To read from.
+            write: To write to.
+            skips_noise: Whether something else may come before the first message, as where a start file of
+                a shell prints something.
+        """
+        self._skips_noise, self._before = skips_noise, b""
         self._read, self._write = read, write
         self._reader = MessageReader()
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending = 0
-        self._beat_s = self.heard_s = time.monotonic()
+        self._turned_s = self.heard_s = time.monotonic()
+        self._their_stall_s = 0.0
+        self.timeout_s = HOST_TIMEOUT_S
+        """Time without any message after which the other end counts as lost, in seconds."""
         self.lost = False
         """Whether the other end has closed the connection."""
         self._thread = threading.Thread(target=self._write_all, name="mjtrain-connection", daemon=True)
@@ -53,15 +72,21 @@ class HostConnection:
         self._queue.put(data)
 
     def beat(self) -> None:
-        """Send a heartbeat if one is due."""
-        if time.monotonic() - self._beat_s >= BEAT_INTERVAL_S:
-            self._beat_s = time.monotonic()
-            self.send("beat")
+        """Say that the loop of this process turns; the heartbeats tell the other end when it last did."""
+        self._turned_s = time.monotonic()
 
     @property
     def unresponsive(self) -> bool:
-        """Whether nothing has arrived for so long that the other end must be down."""
-        return time.monotonic() - self.heard_s > UNRESPONSIVE_S
+        """Whether nothing has arrived for so long that the other end must be down, or its loop has not turned."""
+        return self.explain_silence() is not None
+
+    def explain_silence(self, who: str = "from it") -> str | None:
+        """Say why the other end counts as lost although it has not closed the connection; None if it does not."""
+        if time.monotonic() - self.heard_s > self.timeout_s:
+            return f"no message {who} for {self.timeout_s:g} s (--host-timeout-s): it is down, or the network is"
+        if self._their_stall_s > STALL_TIMEOUT_S:
+            return f"its launcher has waited for {STALL_TIMEOUT_S:g} s, most likely for a file system"
+        return None
 
     def receive(self) -> list[tuple[dict[str, Any], bytes]]:
         """Return the messages that have arrived; call it when the connection is readable.
@@ -75,7 +100,24 @@ class HostConnection:
             data = b""
         self.lost = not data
         self.heard_s = time.monotonic()
-        return list(self._reader.feed(data))
+        if self._skips_noise:
+            data = self._skip_noise(data)
+        messages = list(self._reader.feed(data))
+        for message, _ in messages:
+            stalled_s = message.get("stalled_s")
+            self._their_stall_s = stalled_s if isinstance(stalled_s, float) else 0.0
+        return messages
+
+    def _skip_noise(self, data: bytes) -> bytes:
+        """Return what has arrived from the first message on; nothing before that."""
+        self._before += data
+        if len(self._before) > _MAX_BEFORE:
+            raise ValueError("what arrives is not mjtrain's")
+        begin = self._before.find(b'{"kind": "')
+        if begin < 0:
+            return b""
+        self._skips_noise = False
+        return self._before[begin:]
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything is sent, or the time is over."""
@@ -88,8 +130,18 @@ class HostConnection:
         self._queue.put(None)
         os.close(self._read)
 
+    def _next(self) -> bytes | None:
+        """Return what is to be sent next: a heartbeat if nothing else is for a while, or None at the end."""
+        try:
+            return self._queue.get(timeout=BEAT_INTERVAL_S)
+        except queue.Empty:
+            beat = encode_message("beat", b"", {"stalled_s": time.monotonic() - self._turned_s})
+            with self._lock:
+                self._pending += len(beat)
+            return beat
+
     def _write_all(self) -> None:
-        while (data := self._queue.get()) is not None:
+        while (data := self._next()) is not None:
             left = data
             with contextlib.suppress(OSError):  # the other end is closed; the reader finds out
                 while left:

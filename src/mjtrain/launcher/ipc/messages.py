@@ -52,7 +52,7 @@ From the coordinator of a job on several hosts to each host:
                   or address, port, …       rendezvous has connected: no body, but where rank 0 is)
     stop          signum                    the job is asked to stop
     end           failure                   the job is over
-    beat                                    once a second, both ways
+    beat          stalled_s                 once a second, both ways: for how long the sender's loop has not turned
 
 From each host to the coordinator:
 
@@ -63,7 +63,7 @@ From each host to the coordinator:
     signalled     signum                    the host received a signal that asks for a stop
     injected      fault                     a fault that was asked for is about to happen on the host
     result        failure, stop_signal,     how the ranks of the host ended; body: what rank 0 returned or the
-                  finished                  exception, pickled
+                  finished, not_saved_s     exception, pickled
     gone                                    no process of the job is left on the host
 """
 

@@ -39,6 +39,20 @@ class StopSignals:
         self._callback(signum)
 
 
+class NotSavedError(SystemExit):
+    """A job was asked to stop, and had not finished when its grace time was over; `code` is a line that says so."""
+
+    def __init__(self, signum: int, grace_s: float) -> None:
+        name = signal.Signals(signum).name
+        super().__init__(f"stopped by {name}, but not saved within {grace_s:g} s (--stop-grace-s)")
+        self.signum = signum
+
+    def add(self, words: str) -> None:
+        """Add to the line."""
+        self.code = f"{self.code}; {words}"
+        self.args = (self.code,)
+
+
 def leave(signum: int) -> NoReturn:
     """End as a signal would have it: KeyboardInterrupt for SIGINT, else SystemExit with status 128 + signum."""
     if signum == signal.SIGINT:

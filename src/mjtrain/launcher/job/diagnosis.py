@@ -161,7 +161,7 @@ class Diagnosis:
             The failure to show.
         """
         running = [state for state in self._states.values() if not state.done]
-        pids = [state.pid for state in running]
+        pids = [state.pid for state in running if state.exit_code is None]
         send_signal(pids, STACK_SIGNAL)
         send_signal(pids, signal.SIGCONT)  # a stopped process handles the other first when it continues
         deadline_s = time.monotonic() + _STACK_WAIT_S
@@ -190,8 +190,8 @@ class Diagnosis:
         """
         try:
             tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-        except OSError:  # the log folder was deleted meanwhile; what happened still counts
-            return Failure(summary=summary, host=socket.gethostname())
+        except OSError as error:  # the run directory was deleted
+            tail = f"({self.host_log} cannot be read: {error.strerror})"
         files = (self.host_log,) if self._host_log_kept else ()
         return Failure(summary=summary, detail=tail, host=socket.gethostname(), files=files)
 

@@ -23,6 +23,9 @@ Stream = Literal["stdout", "stderr"]
 _MAX_PENDING = 1 << 20
 """Bytes that may wait for a slow console before the ranks have to wait too."""
 
+_MAX_LOG_PENDING = 1 << 24
+"""Bytes of one log that may wait for a disk that does not respond."""
+
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
 """Escape sequences: colours and moves of the cursor."""
 
@@ -199,27 +202,64 @@ class RankOutput:
 
 
 class LogFile:
-    """A log on disk: a line at a time, each with its time, unbuffered."""
+    """A log on disk: a line at a time, each with its time.
+
+    A thread writes it, as a network folder may take any time. A disk that takes no more is reported once and ends
+    nothing.
+    """
 
     def __init__(self, path: Path, console: Sink) -> None:
         self.path = path
         self._console = console
-        self._file = path.open("ab", buffering=0)
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending = self._missing = 0
         self._failed = False
+        self._thread = threading.Thread(target=self._write_all, name="mjtrain-log", daemon=True)
+        self._thread.start()
 
     def write(self, line: bytes) -> None:
-        """Append a line; a disk that takes no more is reported once and ends nothing."""
-        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S ").encode()
-        try:
-            self._file.write(stamp + line + b"\n")
-        except OSError as error:
-            if not self._failed:
-                self._console.write("stderr", f"warning: {self.path} cannot be written: {error.strerror}\n".encode())
-            self._failed = True
+        """Queue a line. Where too much waits already it is left out, and its place says so."""
+        with self._lock:
+            if self._pending > _MAX_LOG_PENDING:
+                self._missing += 1
+                told = self._missing > 1
+            else:
+                note = b"(%d lines are missing here)\n" % self._missing if self._missing else b""
+                data = note + datetime.now().strftime("%Y-%m-%d %H:%M:%S ").encode() + line + b"\n"
+                self._missing, self._pending = 0, self._pending + len(data)
+                self._queue.put(data)
+                return
+        if not told:
+            self._warn("does not respond; lines are left out until it does")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return self._pending == 0
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued, as far as the disk takes it in time, and close the file."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+
+    def _warn(self, problem: str) -> None:
+        self._console.write("stderr", f"warning: {self.path} {problem}\n".encode())
+
+    def _write_all(self) -> None:
+        with contextlib.ExitStack() as stack:
+            file, data = None, b""
+            while data is not None:
+                try:
+                    file = file or stack.enter_context(self.path.open("ab", buffering=0))
+                    file.write(data)
+                except OSError as error:
+                    if not self._failed:
+                        self._warn(f"cannot be written: {error.strerror}")
+                    self._failed = True
+                with self._lock:
+                    self._pending -= len(data)
+                data = self._queue.get()
 
 
 class RemoteConsole:

@@ -84,13 +84,17 @@ class ProcessTree:
         elif message["kind"] == "gone":
             self._gone = True
 
-    def end(self, now: list[int], *, wait_s: float) -> None:
-        """Return when no process of the job is left.
+    def end(self, now: list[int], *, wait_s: float) -> list[int]:
+        """Return when no process of the job is left, or none that the kernel lets go.
 
         Args:
             now: Processes to kill at once, and the first process with them; the others get SIGTERM first.
             wait_s: Time that the others have to end by themselves before that, in seconds.
+
+        Returns:
+            Processes that are left in uninterruptible sleep. They have SIGKILL pending, and run no more code.
         """
+        left: list[int] = []
         if now and self.first_pid is not None:
             now = [*now, self.first_pid]
         try:
@@ -103,15 +107,15 @@ class ProcessTree:
             self.lost = True
         if not self._gone:
             self._reaper.kill()
-            self._end_without_reaper()
+            left = self._end_without_reaper()
         self._reaper.wait()
         self.control.close()
+        return left
 
-    def _end_without_reaper(self) -> None:
-        """Find by the job's id what the reaper would have found by descent."""
+    def _end_without_reaper(self) -> list[int]:
+        """Find by the job's id what the reaper would have found by descent; return what cannot be ended."""
         deadline = time.monotonic() + _END_PATIENCE_S
         while (left := set(list_job_processes(self._job_id)) - {os.getpid()}) and time.monotonic() < deadline:
             send_signal(left, signal.SIGKILL)
             time.sleep(0.02)
-        if left:
-            raise RuntimeError(f"processes {sorted(left)} of this job cannot be ended")
+        return sorted(left)

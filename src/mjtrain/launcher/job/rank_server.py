@@ -4,15 +4,22 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, listen, send_descriptors
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan
+from mjtrain.runtime.errors import SHORTAGES
+
+_T = TypeVar("_T")
+
+_SHORTAGE_PATIENCE_S = 60.0
+"""Time to wait for free descriptors."""
 
 
 class RankListener(Protocol):
@@ -99,11 +106,30 @@ class RankServer:
                 self._loop.unwatch(descriptor)
                 os.close(descriptor)
         self._console.close(timeout_s)
+        deadline_s = time.monotonic() + timeout_s
         for log in self.logs.values():
-            log.close()
+            log.close(max(0.0, deadline_s - time.monotonic()))
+
+    def _wait_out(self, action: Callable[[], _T]) -> _T:
+        """Do something that needs descriptors; while there are none, retry, and say so once.
+
+        Raises:
+            OSError: There is none for a long time, or something else is wrong.
+        """
+        deadline_s, told = time.monotonic() + _SHORTAGE_PATIENCE_S, False
+        while True:
+            try:
+                return action()
+            except OSError as error:
+                if error.errno not in SHORTAGES or time.monotonic() > deadline_s:
+                    raise
+                if not told:
+                    self._console.write("stderr", f"warning: a rank has to wait: {error.strerror}\n".encode())
+                told = True
+                time.sleep(0.1)
 
     def _accept(self, server: socket.socket) -> None:
-        connection, _ = server.accept()
+        connection, _ = self._wait_out(server.accept)
         connection.setblocking(True)
         reader, state = MessageReader(), None
 
@@ -132,7 +158,7 @@ class RankServer:
         if self._log_dir is not None:
             path = self._log_dir / f"{self._host}[{rank - self._first_rank}].log"
             log = self.logs[rank] = LogFile(path, self._console)
-        output = RankOutput(rank, self._console, log, is_here=self._is_here)
+        output = self._wait_out(lambda: RankOutput(rank, self._console, log, is_here=self._is_here))
         self._outputs.append(output)
         output.follow_size()
         with contextlib.suppress(OSError):  # it has ended already; reading from the connection will show that

@@ -84,11 +84,11 @@ class Reaper:
         """End every process.
 
         Args:
-            now: Processes to kill at once.
+            now: Processes to kill at once. Of those that have ended, the number may be another program's by now.
             wait_s: Time that the others have to end by themselves, in seconds.
             grace_s: Time between SIGTERM and SIGKILL after that, in seconds.
         """
-        send_signal(now, signal.SIGKILL)
+        send_signal({*now} & {*list_descendants(os.getpid())}, signal.SIGKILL)
         ask_at = time.monotonic() + wait_s
         kill_at, asked = ask_at + grace_s, False
         while self._reap():

@@ -10,7 +10,7 @@ from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S, HostConnection
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.job.diagnosis import Diagnosis
 from mjtrain.launcher.job.health import RankState, find_hang
 from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink
@@ -93,6 +93,8 @@ class Supervisor:
         self._stop_announced = False
         self._deadline_s: float | None = None
         """When a stop that was asked for is enforced."""
+        self._interrupting = False
+        """Whether the function does not ask for stops, and so is interrupted."""
         self._end_from_coordinator: Failure | None = None
         self._suspect_s: float | None = None
         """When the first sign of a failure was seen."""
@@ -109,7 +111,7 @@ class Supervisor:
             environ: Environment of all its processes.
 
         Returns:
-            How it ended; no process of it is left.
+            How it ended; no process of it is left, except those in `left`.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._diagnosis.close)
@@ -124,13 +126,15 @@ class Supervisor:
                 self._begin_s = time.monotonic()
                 if self._connection is not None:
                     self._connection.heard_s = self._begin_s
+                    self._connection.timeout_s = self._plan.host_timeout_s
                 while self._result is None:
                     self._turn()
                 if self._connection is not None:
                     send_result(self._connection, self._result)
             finally:
-                self._end()
-        return replace(self._result, ran_s=time.monotonic() - self._complete_s) if self._complete_s else self._result
+                left = self._end()
+        ran_s = time.monotonic() - self._complete_s if self._complete_s else 0.0
+        return replace(self._result, ran_s=ran_s, left=tuple(left))
 
     def _turn(self) -> None:
         """Take in everything that has arrived, then look at the clock."""
@@ -285,6 +289,7 @@ class Supervisor:
                 line = f"{signal.Signals(signum).name}: finishing this iteration, then saving ({how})\n"
                 self._console.write("stderr", line.encode())
         elif kind == "interrupting" and self._deadline_s is not None:
+            self._interrupting = True
             self._deadline_s = min(self._deadline_s, time.monotonic() + INTERRUPT_GRACE_S)
 
     def _judge(self, now_s: float) -> RunResult | None:
@@ -293,10 +298,11 @@ class Supervisor:
         if self._end_from_coordinator is not None:
             return RunResult(failure=self._end_from_coordinator)
         if connection is not None and (connection.lost or connection.unresponsive):
-            how = f"no message for {UNRESPONSIVE_S:g} s" if connection.unresponsive else "it closed the connection"
+            how = connection.explain_silence() or "it closed the connection"
             return RunResult(failure=Failure(summary=f"the launcher of this job is lost: {how}", host=self._host))
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            return RunResult(stop_signal=stop)
+            saves = self._deadline_s > 0 and not self._interrupting and self._value is None
+            return RunResult(stop_signal=stop, not_saved_s=self._plan.stop_grace_s if saves else None)
         if len(self._states) == len(self._plan.ranks) and all(state.done for state in self._states.values()):
             self._done_s = self._done_s or now_s
             # Spawner and agent have nothing left to do by then; ranks that were interrupted do not end by themselves.
@@ -334,8 +340,8 @@ class Supervisor:
 
     # The end
 
-    def _end(self) -> None:
-        """End every process, take in the last of their output, and close everything."""
+    def _end(self) -> list[int]:
+        """End every process, take in the last of their output, and close everything; return what cannot be ended."""
         finished = self._result is not None and self._result.failure is None and self._result.value is not None
         if finished and not self._all_ranks_ended():  # they had their time
             now, wait_s = [], 0.0
@@ -344,7 +350,9 @@ class Supervisor:
         else:
             # Spawner, agent and ranks have nothing to save by now; what the ranks have started gets SIGTERM first.
             now, wait_s = [*self._agent_pids, *(state.pid for state in self._states.values())], 0.0
-        self._processes.end(now, wait_s=wait_s)
+            now = [pid for pid in now if pid not in self._exits]
+        left = self._processes.end(now, wait_s=wait_s)
         if not finished and sys.stdout is not None and sys.stdout.isatty():
             self._console.write("stdout", b"\x1b[?25h")  # a live status that was cut short had hidden the cursor
         self._ranks.close(LEAVE_GRACE_S)
+        return left

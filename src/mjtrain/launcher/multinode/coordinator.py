@@ -8,7 +8,6 @@ from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, read_result
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.multinode.transport import HostHandle
 
@@ -30,6 +29,7 @@ class Coordinator:
         *,
         start_timeout_s: float,
         stop_grace_s: float,
+        host_timeout_s: float,
         hosts_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepare to coordinate.
@@ -38,12 +38,14 @@ class Coordinator:
             hosts: The hosts; the first has rank 0.
             start_timeout_s: Time until all ranks have begun.
             stop_grace_s: Time that a stop which was asked for may take.
+            host_timeout_s: Silence of a host after which it is lost.
             hosts_wait: Tells whether hosts that were lost wait to be taken in; the ranks pause after the next
                 checkpoint then.
         """
         self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s
+        self._host_timeout_s = host_timeout_s
         self._hosts_wait = hosts_wait
         self._rejoin_requested = False
         self._loop = EventLoop(self._on_signal)
@@ -76,6 +78,7 @@ class Coordinator:
         with self._loop:
             for index, host in enumerate(self._hosts):
                 host.connection.heard_s = time.monotonic()
+                host.connection.timeout_s = self._host_timeout_s
                 self._loop.watch(host.connection, partial(self._hear, index))
             self._hosts[0].connection.send("port")
             begin_s = time.monotonic()
@@ -166,17 +169,25 @@ class Coordinator:
         """Decide whether the job is over."""
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            return RunResult(stop_signal=self._stop_signal)
+            late_s = self._stop_grace_s if self._deadline_s > 0 else None
+            not_saved_s = self._results[0].not_saved_s if 0 in self._results else late_s
+            return RunResult(stop_signal=self._stop_signal, not_saved_s=not_saved_s)
         for index, host in enumerate(self._hosts):
-            if host.connection.unresponsive and index not in self._gone:
-                self._lose(index, f"no message from this host for {UNRESPONSIVE_S:g} s: it is down, or the network is")
+            silence = host.connection.explain_silence("from this host")
+            if silence is not None and index not in self._gone:
+                self._lose(index, silence)
         if self._failed_s is not None and now_s - self._failed_s > SETTLE_S:
             steady_s = 0.0 if self._begun_s is None else now_s - self._begun_s
             cause = pick_cause(self._failures).after_faults(self._injected)
             return RunResult(failure=cause, stop_signal=self._stop_signal, ran_s=steady_s)
         if len(self._results) == len(self._hosts) and self._failed_s is None:
             first = self._results[0]
-            return RunResult(value=first.value, stop_signal=self._stop_signal, paused=first.paused)
+            return RunResult(
+                value=first.value,
+                stop_signal=self._stop_signal,
+                not_saved_s=first.not_saved_s,
+                paused=first.paused,
+            )
         if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:
             late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]
             summary = f"ranks did not start within {self._start_timeout_s:g} s on {', '.join(late)}"

@@ -24,8 +24,8 @@ _SSH_OPTIONS = (
     "BatchMode=yes",  # a question would wait forever
     "StrictHostKeyChecking=yes",  # an unknown key is not taken on trust
     "ConnectTimeout=10",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
+    "ServerAliveInterval=10",  # mjtrain's heartbeats find a lost host; this ends ssh where nobody reads them
+    "ServerAliveCountMax=30",
     "ClearAllForwardings=yes",
     "LogLevel=ERROR",
 )
@@ -123,7 +123,7 @@ def open_handle(
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    host_connection = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+    host_connection = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()), skips_noise=True)
     process.stdin.close()
     process.stdout.close()
     return HostHandle(host=host, connection=host_connection, process=process, errors=errors)

@@ -80,9 +80,6 @@ def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...
 
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
-START_TIMEOUT_S = 300.0
-"""Least time that spawned ranks have until they begin: imports from a cold disk can take minutes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
@@ -306,8 +303,10 @@ def _make_plan(
         process_group_timeout_s=config.process_group_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         heartbeat_floor_s=config.heartbeat_floor_s,
-        start_timeout_s=max(START_TIMEOUT_S, config.heartbeat_timeout_s),
+        start_timeout_s=max(config.start_timeout_s, config.heartbeat_timeout_s),
         stop_grace_s=config.stop_grace_s,
+        end_timeout_s=config.end_timeout_s,
+        host_timeout_s=config.host_timeout_s,
         max_restarts=config.max_restarts,
         min_ranks=config.min_ranks,
         min_hosts=config.min_hosts,

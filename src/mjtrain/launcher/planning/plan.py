@@ -121,6 +121,12 @@ class LaunchPlan:
     stop_grace_s: float = 60.0
     """Time that a requested stop may take."""
 
+    end_timeout_s: float = 600.0
+    """Time to wait, before a restart, for processes in uninterruptible sleep."""
+
+    host_timeout_s: float = 60.0
+    """Silence of a host after which it counts as lost."""
+
     max_restarts: int = 0
     """How many times a failed job is started again."""
 

@@ -127,6 +127,9 @@ def _check_request(config: LaunchConfig) -> None:
         ("--heartbeat-floor-s", config.heartbeat_floor_s),
         ("--connect-timeout-s", config.connect_timeout_s),
         ("--process-group-timeout-s", config.process_group_timeout_s),
+        ("--start-timeout-s", config.start_timeout_s),
+        ("--end-timeout-s", config.end_timeout_s),
+        ("--host-timeout-s", config.host_timeout_s),
     ):
         if value is not None and not value > 0:
             raise RequestError(f"{flag} {value}: must be more than 0")

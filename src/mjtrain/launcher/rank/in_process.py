@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.faults import make_heartbeat
-from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.rank.progress import HangWatch, PhaseLimits
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 INTERRUPT_GRACE_S = 5.0
 """Time that a function which hangs has to come back when it is interrupted."""
 
+_RECORD_PATIENCE_S = 30.0
+"""Time to record that nothing was saved; the file system may be why."""
+
 
 def run_in_process(
     request: LaunchRequest, store: "Store | None" = None, explain: Callable[[Exception], str] = lambda _: ""
@@ -32,8 +35,9 @@ def run_in_process(
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
     An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. The first stop signal
-    lets a function that asks `heartbeat.stop_requested` finish, and interrupts any other. A function that hangs is
-    interrupted by a `RankFailedError`; if that does not help, the process ends with status 1.
+    lets a function that asks `heartbeat.stop_requested` finish, and interrupts any other. If it has not finished when
+    the grace time is over, the process ends with status 1. A function that hangs is interrupted by a `RankFailedError`;
+    if that does not help, the process ends with status 1.
 
     Args:
         request: The function, its arguments and the plan.
@@ -45,7 +49,7 @@ def run_in_process(
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks
     heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, _announce)
-    stop = _Stop(plan.stop_grace_s)
+    stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
     hang = _Hang(context, limits, crash_dir)
     try:
@@ -124,12 +128,16 @@ class _Hang:
 class _Stop:
     """What signals do to a function in this very process."""
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, on_not_saved: Callable[[NotSavedError], None] | None) -> None:
         self._grace_s = grace_s
+        self._on_not_saved = on_not_saved
+        self._gives_up = False
         self._timer: threading.Timer | None = None
 
     def on_signal(self, signum: int) -> None:
         """Ask the function to stop; interrupt one that does not listen or was asked before."""
+        if self._gives_up:
+            return
         if not heartbeat.current.stoppable or heartbeat.current.stop_signal is not None:
             leave(signum)
         heartbeat.current.stop_signal = signum
@@ -141,7 +149,14 @@ class _Stop:
 
     def _give_up(self, signum: int) -> None:
         """End the process: the function may be in native code that never returns."""
-        os._exit(128 + signum)
+        self._gives_up = True
+        error = NotSavedError(signum, self._grace_s)
+        if self._on_not_saved is not None:
+            recorder = threading.Thread(target=self._on_not_saved, args=(error,), daemon=True)
+            recorder.start()
+            recorder.join(_RECORD_PATIENCE_S)
+        write_to_stderr(str(error.code))
+        os._exit(1)
 
     def cancel(self) -> None:
         """Call when the function has ended: do not enforce the stop any more."""

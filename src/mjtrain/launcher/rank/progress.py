@@ -27,7 +27,7 @@ class Activity:
     """Reports whether this process or a descendant used CPU since the last call, not counting the calling thread.
 
     Args:
-        thread: Native id of the thread whose work counts, for its waits for a disk.
+        thread: Native id of the thread whose waits for a disk count.
     """
 
     def __init__(self, thread: int) -> None:
@@ -36,11 +36,19 @@ class Activity:
         self._others_s: dict[int, float] | None = None
 
     def was_busy(self, *, stalled: bool) -> bool:
-        """Return whether there was anything that a processor or a disk has to do since the last call.
+        """Return whether there was anything that a processor has to do since the last call.
+
+        Where that cannot be seen, as without a free descriptor, it is taken to be busy.
 
         Args:
             stalled: Whether it matters. Otherwise the answer is about this process alone, which costs less.
         """
+        try:
+            return self._was_busy(stalled=stalled)
+        except OSError:
+            return True
+
+    def _was_busy(self, *, stalled: bool) -> bool:
         before_s, self._looked_s = self._looked_s, time.monotonic()
         own_s, self._own_s = self._own_s, _measure_own()
         used_s = self._own_s - own_s
@@ -50,7 +58,14 @@ class Activity:
         others_s, self._others_s = self._others_s, _measure_descendants()
         if others_s is not None:  # a process that is new, such as a compiler, counts as a whole
             used_s += sum(now_s - others_s.get(pid, 0.0) for pid, now_s in self._others_s.items())
-        return used_s >= _BUSY * (self._looked_s - before_s) or _waits_for_disk(self._thread)
+        return used_s >= _BUSY * (self._looked_s - before_s)
+
+    def waits_for_disk(self) -> bool:
+        """Tell whether the thread is in uninterruptible sleep, as in reads and writes of disks and network folders."""
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/self/task/{self._thread}/stat").read_text()
+            return stat.rpartition(")")[2].split()[0] == "D"
+        return False
 
 
 def _measure_own() -> float:
@@ -75,13 +90,6 @@ def _measure_descendants() -> dict[int, float]:
     return used
 
 
-def _waits_for_disk(thread: int) -> bool:
-    """Tell whether a thread is in uninterruptible sleep, as in reads and writes of disks and of network folders."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "D"
-    return False
-
-
 LEAST_COUNT = 10
 """Minimum occurrences before a phase's timing is trusted: the first iterations load, compile and allocate."""
 
@@ -91,8 +99,11 @@ MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
 REGULAR = ("rollout", "update")
 """Phases that only compute. The others write files, or wait for services, which may occasionally be slow."""
 
-PATIENCE = 20
+PATIENCE = 4
 """Irregular phases and busy processes get at least this multiple of the floor."""
+
+ENOUGH = 2
+"""A rank that goes without progress for this multiple of a learned limit hangs. At the limit itself it only warns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +121,9 @@ class PhaseLimits:
     """The limit where nothing is learned, in seconds."""
 
     def find(self, phase: str, durations: Mapping[str, Durations], *, idle: bool) -> float | None:
-        """Return how long a rank may go without progress, in seconds; None where only the ceiling holds.
+        """Return after how long without progress a rank warns, in seconds; None where only the ceiling holds.
+
+        It hangs after `ENOUGH` times that.
 
         Args:
             phase: What the rank does.
@@ -122,22 +135,25 @@ class PhaseLimits:
             return None
         floor_s = self.floor_s if idle and phase in REGULAR else PATIENCE * self.floor_s
         limit_s = max(floor_s, (MULTIPLE_IDLE if idle else MULTIPLE_BUSY) * shown.slowest_s)
-        return limit_s if limit_s < self.ceiling_s else None
+        return limit_s if ENOUGH * limit_s < self.ceiling_s else None
 
 
-def explain_limit(phase: str, durations: Mapping[str, Durations], *, limit_s: float, phase_s: float) -> str:
-    """Say in words why a rank hangs that went without progress for longer than a limit that was learned.
+def explain_limit(
+    phase: str, durations: Mapping[str, Durations], *, passed_s: float, limit_s: float, phase_s: float
+) -> str:
+    """Say in words why a rank hangs, or may hang, that went without progress for longer than it ever has.
 
     Args:
         phase: What the rank does.
         durations: How long its phases have taken so far.
-        limit_s: The limit, in seconds.
+        passed_s: How long it went without progress, in seconds.
+        limit_s: After how long it hangs, in seconds.
         phase_s: How long the phase has taken now, in seconds.
     """
     shown = durations[phase]
     usual_s = shown.total_s / shown.count
     return (
-        f"no progress for {limit_s:.3g} s: phase {phase} has taken {phase_s:.3g} s, usually {usual_s:.2g} s and never "
+        f"no progress for {passed_s:.3g} s: phase {phase} has taken {phase_s:.3g} s, usually {usual_s:.2g} s and never "
         f"more than {shown.slowest_s:.2g} s (limit {limit_s:.3g} s; --heartbeat-floor-s)"
     )
 
@@ -171,7 +187,8 @@ class Progress:
         self._last: Any = None
         self._count = 0
         self._looked_s = time.monotonic()
-        self._stalled_s = self._idle_s = 0.0
+        self._stalled_s = self._outside_disk_s = self._idle_s = 0.0
+        self._has_warned = False
 
     def look(self) -> dict[str, Any]:
         """Return a count that grows with progress, what the rank is doing, and whether it hangs by what it has shown.
@@ -181,25 +198,46 @@ class Progress:
         beat, (stack, waits) = heartbeat.current, self._read_stack()
         now = (beat.beats, stack if beat.beats == 0 or beat.warming_up else [])
         stalled = now == self._last and not waits and not _is_output_held()
-        busy = self._activity.was_busy(stalled=stalled)
+        in_disk = stalled and self._activity.waits_for_disk()
+        busy = self._activity.was_busy(stalled=stalled) or in_disk
         before_s, self._looked_s = self._looked_s, time.monotonic()
         if not stalled:
             self._count += now != self._last
-            self._last, self._stalled_s, self._idle_s = now, 0.0, 0.0
+            self._last, self._has_warned = now, False
+            self._stalled_s = self._outside_disk_s = self._idle_s = 0.0
         else:
             passed_s = min(self._looked_s - before_s, 2 * TICK_S)  # this process may have been stopped meanwhile
             self._stalled_s += passed_s
+            self._outside_disk_s += 0.0 if in_disk else passed_s  # a sync of a large file has the ceiling only
             self._idle_s = max(0.0, self._idle_s - 2 * passed_s) if busy else self._idle_s + passed_s
             self._count += beat.warming_up and busy and self._stalled_s < COMPILING * self._limits.ceiling_s
         return {"progress": self._count, "phase": beat.phase, "waits": waits, "overdue": self._find_overdue(beat)}
 
     def _find_overdue(self, beat: heartbeat.Heartbeat) -> str:
-        for idle, stalled_s in ((True, self._idle_s), (False, self._stalled_s)):
+        """Say why the rank hangs, if it does; warn before that."""
+        for idle, stalled_s in ((True, self._idle_s), (False, self._outside_disk_s)):
             limit_s = self._limits.find(beat.phase, beat.durations, idle=idle)
-            if limit_s is not None and stalled_s > limit_s:
-                phase_s = time.monotonic() - beat.began_s
-                return explain_limit(beat.phase, beat.durations, limit_s=limit_s, phase_s=phase_s)
+            if limit_s is None or stalled_s <= limit_s:
+                continue
+            hangs, end_s = stalled_s > ENOUGH * limit_s, ENOUGH * limit_s
+            words = explain_limit(
+                beat.phase,
+                beat.durations,
+                passed_s=end_s if hangs else limit_s,
+                limit_s=end_s,
+                phase_s=time.monotonic() - beat.began_s,
+            )
+            if hangs:
+                return words
+            self._warn(words)
         return ""
+
+    def _warn(self, words: str) -> None:
+        """Write a warning with the stack to standard error, once, and past a lock that the thread may hold."""
+        if not self._has_warned:
+            self._has_warned = True
+            with contextlib.suppress(OSError):
+                os.write(2, f"warning: {words}. Its Python stack:\n{self.show_stack()}".encode())
 
     def _read_stack(self) -> tuple[list[tuple[int, int]], bool]:
         """Return the places of the thread's stack, and whether it waits for other ranks or for a person."""

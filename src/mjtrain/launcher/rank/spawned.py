@@ -20,7 +20,7 @@ from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import SHORTAGES, RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import flush_standard_streams
 
@@ -177,9 +177,10 @@ class SupervisorClient:
         reader = MessageReader()
         progress = Progress(self._main_thread, self._limits)
         interval_s = min(TICK_S, self._limits.ceiling_s / 4)
-        try:
-            while True:
-                self.sender.send("beat", **progress.look())
+        while True:
+            seen = progress.look()
+            try:
+                self.sender.send("beat", **seen)
                 if self._signalled is not None:
                     self.sender.send("signalled", signum=self._signalled)
                     self._signalled = None
@@ -191,8 +192,10 @@ class SupervisorClient:
                     os._exit(1)  # the supervisor is gone
                 for message, _ in reader.feed(data):
                     self._obey(message)
-        except OSError:
-            os._exit(1)
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    os._exit(1)
+                time.sleep(interval_s)
 
     def _obey(self, message: dict[str, Any]) -> None:
         if message["kind"] == "rejoin":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.ipc.host_connection import UNRESPONSIVE_S
+from mjtrain.launcher.ipc.host_connection import HOST_TIMEOUT_S
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.tools.doctor.finding import Finding, Question, failure
@@ -95,7 +95,7 @@ def _ask(
     waiting = list(zip(handles, reports, strict=True))
     try:
         for handle, question in zip(handles, questions, strict=True):
-            handle.connection.heard_s = time.monotonic() + _START_S - UNRESPONSIVE_S
+            handle.connection.heard_s = time.monotonic() + _START_S - HOST_TIMEOUT_S
             handle.connection.send("check", environ=environ, question=question.to_plain())
         while waiting:
             ready = select.select([handle.connection for handle, _ in waiting], [], [], 0.5)[0]

@@ -29,7 +29,7 @@ class SweepDisplay:
         self._running: Sequence[RunningTrial] = ()
         self._began_s: dict[int, float] = {}
         self._durations_s: list[float] = []
-        self._console = Console(highlight=False, force_jupyter=False)
+        self._console = Console(highlight=False, markup=False, emoji=False, force_jupyter=False)
         is_live = self._console.is_terminal and self._console.file.isatty() and not self._console.is_dumb_terminal
         self._live = Live(self, console=self._console, auto_refresh=False) if is_live else None
 
@@ -45,7 +45,7 @@ class SweepDisplay:
 
     def tell(self, line: str) -> None:
         """Print a line above the table."""
-        self._console.print(line, soft_wrap=True, markup=False)
+        self._console.print(line, soft_wrap=True)
 
     def tell_start(self, trial: Trial) -> None:
         """Say that a trial begins, with which settings."""

@@ -1,5 +1,6 @@
 """Progress of a run on the terminal: lines, a live status, and a warning about a rank that holds up the others."""
 
+import contextlib
 import math
 import statistics
 import time
@@ -120,12 +121,26 @@ def format_duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
+class _PlainConsole(Console):
+    """Shows text as it is, in notebooks too, and does not end the process if its reader is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, force_jupyter=False)
+
+    def on_broken_pipe(self) -> None:
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+
+
 class ProgressDisplay:
-    """A live status on a terminal, one line per iteration elsewhere. Use as a context manager."""
+    """A live status on a terminal, one line per iteration elsewhere. Use as a context manager.
+
+    A console that takes nothing more, as a pipe without a reader or a full disk, does not end the training.
+    """
 
     def __init__(self, max_iterations: int) -> None:
         self._max_iterations = max_iterations
-        self._console = Console(highlight=False, force_jupyter=False)  # plain text in notebooks too, not HTML per line
+        self._console = _PlainConsole()
         self._status = RunStatus(max_iterations)
         # FORCE_COLOR, which notebooks set, makes rich take everything for a terminal.
         is_live = self._console.is_terminal and self._console.file.isatty() and not self._console.is_dumb_terminal
@@ -135,13 +150,15 @@ class ProgressDisplay:
 
     def __enter__(self) -> "ProgressDisplay":
         if self._live is not None:
-            self._live.start()
-            self._console.show_cursor(True)  # a process that is killed cannot bring a hidden one back
+            with contextlib.suppress(OSError):
+                self._live.start()
+                self._console.show_cursor(True)  # a process that is killed cannot bring a hidden one back
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Show one iteration."""
@@ -152,7 +169,8 @@ class ProgressDisplay:
         remaining_s = elapsed_s / done * (self._max_iterations - metrics["iteration"])
         self._status.update(metrics, elapsed_s, remaining_s)
         if self._live is not None:
-            self._live.refresh()
+            with contextlib.suppress(OSError):
+                self._live.refresh()
             return
         fields = {
             "iteration": f"{metrics['iteration']}/{self._max_iterations}",
@@ -164,15 +182,19 @@ class ProgressDisplay:
         }
         if "eval/return" in metrics:
             fields["evaluation"] = describe_evaluation(metrics)
-        self._console.print(" | ".join(f"{name} {value}" for name, value in fields.items()), soft_wrap=True)
+        self._print(" | ".join(f"{name} {value}" for name, value in fields.items()))
 
     def tell(self, line: str) -> None:
         """Print a line above the status."""
-        self._console.print(line, soft_wrap=True, markup=False)
+        self._print(line)
 
     def warn(self, line: str) -> None:
         """Print a warning above the status."""
-        self._console.print(f"[yellow]warning: {line}", soft_wrap=True)
+        self._print(Text(f"warning: {line}", style="yellow"))
+
+    def _print(self, line: str | Text) -> None:
+        with contextlib.suppress(OSError):
+            self._console.print(line, soft_wrap=True)
 
 
 SLOWER = 1.2

@@ -1,0 +1,96 @@
+"""What happens between two starts of a job."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mjtrain.config import LaunchConfig
+from mjtrain.launcher import NotSavedError, RankFailedError, make_plan
+from mjtrain.launcher.base import LaunchRequest
+from mjtrain.launcher.failure import Failure, RunResult
+from mjtrain.launcher.ipc import pickling
+from mjtrain.launcher.spawn import run_spawned
+from mjtrain.runtime.errors import RequestError
+
+FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """A process that stays, as one that the kernel does not let go."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.kill()
+
+
+def run(results: list[RunResult], **request: Any) -> Any:
+    """Run a job whose starts end so, one after the other."""
+    options = {"max_restarts": 1, "torchrunx_log_dir": "", **request.pop("launch", {})}
+    plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2, **options))
+    return run_spawned(LaunchRequest(plan=plan, fn=print, **request), lambda *_: results.pop(0))
+
+
+def test_a_signal_between_two_starts_ends_the_job_as_one_during_a_start() -> None:
+    def send(*_: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # which would end this process
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as stop:
+        run([RunResult(failure=FAILED)], on_restart=send)
+    assert stop.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_cannot_be_ended_delays_the_restart(sleeper: int, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = RunResult(value=pickling.dumps("done"))
+    results = [RunResult(failure=FAILED, left=(sleeper,)), ended]
+    told: list[str] = []
+
+    def see(*_: object) -> None:
+        told.append("restart")
+
+    killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {sleeper}"])
+    assert run(results, on_restart=see) == "done"
+    killer.wait()
+    assert told == ["restart"]
+    assert f"waiting for processes [{sleeper}] of the last start" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("max_restarts", [0, 1])
+def test_what_cannot_be_ended_does_not_hide_the_cause(sleeper: int, max_restarts: int) -> None:
+    with pytest.raises(RankFailedError, match="was killed by SIGSEGV") as failed:
+        run(
+            [RunResult(failure=FAILED, left=(sleeper,))],
+            launch={"max_restarts": max_restarts, "end_timeout_s": 0.2},
+        )
+    assert f"(processes [{sleeper}] of this job are still in the kernel" in str(failed.value)
+
+
+def test_a_restart_does_without_log_files_where_none_can_be_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a disk that is full by then. Before the first start it is a wrong request."""
+    folder = tmp_path / "torchrunx"
+    launch = {"torchrunx_log_dir": str(folder)}
+
+    def break_folder(*_: object) -> None:
+        shutil.rmtree(folder)
+        folder.write_text("")
+
+    results = [RunResult(failure=FAILED), RunResult(value=pickling.dumps("done"))]
+    assert run(results, launch=launch, on_restart=break_folder) == "done"
+    assert "this start writes no log files" in capfd.readouterr().err
+    with pytest.raises(RequestError, match="--torchrunx-log-dir"):
+        run([], launch=launch)
+
+
+def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:
+    with pytest.raises(NotSavedError) as stop:
+        run([RunResult(stop_signal=signal.SIGTERM, not_saved_s=60.0)])
+    assert stop.value.code == "stopped by SIGTERM, but not saved within 60 s (--stop-grace-s)"

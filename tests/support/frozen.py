@@ -1,0 +1,39 @@
+"""A file system on which every write waits in the kernel, as on one whose server is away."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.machine import wait_until
+
+
+@contextmanager
+def frozen_file_system(folder: Path) -> Iterator[Path]:
+    """Mount one below a folder for a with block; skips the test where that is not allowed."""
+    image, place = folder / "image", folder / "place"
+    place.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 16 << 20)
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, place], ["fsfreeze", "-f", place]):
+        if shutil.which(str(command[0])) is None or not _succeeds(*map(str, command)):
+            _succeeds("umount", str(place))
+            pytest.skip(f"no file system can be frozen here: {command[0]} fails")
+    try:
+        yield place
+    finally:
+        thaw(place)
+        wait_until(lambda: _succeeds("umount", str(place)), "it is unmounted")
+
+
+def thaw(place: Path) -> None:
+    """Let the writes continue."""
+    _succeeds("fsfreeze", "-u", str(place))
+
+
+def _succeeds(*command: str) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
