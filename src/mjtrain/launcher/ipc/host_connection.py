@@ -23,10 +23,16 @@ _MAX_PENDING = 1 << 20
 class HostConnection:
     """One end of the connection. Only `send` may be called from any thread."""
 
-    def __init__(self, read: int, write: int) -> None:
-        """Take over two descriptors: one to read from, another to write to."""
+    def __init__(self, read: int, write: int, max_body: int | None = None) -> None:
+        """Take over two descriptors: one to read from, another to write to.
+
+        Args:
+            read: To read from.
+            write: To write to.
+            max_body: Most bytes beside a message that arrives; None for any number.
+        """
         self._read, self._write = read, write
-        self._reader = MessageReader()
+        self._reader = MessageReader(max_body=max_body)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending = 0
