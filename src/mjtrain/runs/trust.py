@@ -77,12 +77,12 @@ class Trust:
             ValueError: It cannot be imported.
         """
         spec = str(spec)
-        if self.everything or spec in _read_named():
-            return import_function(spec, name)
-        if self._is_known(spec.partition(":")[0]):
+        if not self.everything and self._is_known(spec.partition(":")[0]):
             found = import_function(spec, name)
             if self._is_known(getattr(found, "__module__", None) or ""):  # not what such a module has imported
                 return found
+        if self.everything or spec in _read_named():
+            return import_function(spec, name)
         raise self.refuse(f"{name} {spec}")
 
     def check_agent(self, plain: Any, defaults: TaskConfig | None) -> None:
