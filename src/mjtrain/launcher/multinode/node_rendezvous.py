@@ -73,7 +73,11 @@ class NodeRendezvousServer:
         self._address = ""  # at which the other nodes reach this one
         self._closed = False
         self._choice: Choice | None = None
-        self._await_clients(range(1, external.num_nodes), timeout_s)
+        try:
+            self._await_clients(range(1, external.num_nodes), timeout_s)
+        except BaseException:
+            self._callers.close()
+            raise
 
     def agree(self, choose: Choose) -> Choice:
         """Choose for all nodes, and tell them."""
