@@ -73,7 +73,11 @@ def test_names_of_this_machine(listens: str, host: str, *, strange: bool) -> Non
     assert find_stranger(listens, [host], [f"http://{host}", f"http://{host}"])
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+NOT_FINITE = [float("nan"), float("inf"), float("-inf")]
+VALUES = ["nanx", "/etc/hostname", "../model_1.pt", "model_1.pt", -1, 10**9, *NOT_FINITE]
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
 def test_a_clock_survives_a_time_that_is_not_finite(value: float) -> None:
     clock, steps = Clock(0.1), []
     clock.run(value, lambda: steps.append(1))
@@ -97,17 +101,9 @@ def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
     loop.start()
     try:
         for handle in handles:
-            for value in (
-                "nanx",
-                "/etc/hostname",
-                "../model_1.pt",
-                "model_1.pt",
-                -1,
-                10**9,
-                float("nan"),
-                float("inf"),
-            ):
+            for value in VALUES:
                 send(handle, value)
+        session.paused = False  # a button was among them
         for world in (-1, 99, 10**9):
             viewer._scene.env_idx = world
             wait_until(lambda: 0 <= viewer._scene.env_idx < 2, "a world that exists is selected")
@@ -115,7 +111,6 @@ def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
         assert session.speed == 1.0
         send(next(handle for handle in handles if handle.label == "Speed"), "2x")
         assert session.speed == 2.0
-        session.paused = False
         steps = session.num_steps
         wait_until(lambda: session.num_steps > steps + 3, "the worlds move")
         assert loop.is_alive()
