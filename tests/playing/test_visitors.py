@@ -103,7 +103,7 @@ def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
         for handle in handles:
             for value in VALUES:
                 send(handle, value)
-        session.paused = False  # a button was among them
+        session.post(lambda: setattr(session, "paused", False))  # buttons were among them
         for world in (-1, 99, 10**9):
             viewer._scene.env_idx = world
             wait_until(lambda: 0 <= viewer._scene.env_idx < 2, "a world that exists is selected")
