@@ -1,5 +1,7 @@
 import os
+import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[COLLECTED] = []
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mjtrain-tests-")  # where trainings write what they used
     if config.option.markexpr != "not process" and not config.option.collectonly:
         os.environ[SLOWNESS] = f"{measure_slowness():.2f}"
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -103,6 +106,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     keep_together(item)
     if item.get_closest_marker("gpu") is not None and not _has_gpu():
         item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and none is available"))
+
+
+def pytest_unconfigure() -> None:
+    """Remove what trainings wrote for this user."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,5 +11,8 @@ if [ "${LAUNCHER:-mjtrain}" = torchrun ]; then
         --master_port="$MASTER_PORT" -m mjtrain.cli.train Hand-Reorient-Cube-Vision "${flags[@]}" "$@"
 fi
 
+# Set MJTRAIN_JOB_TOKEN to a secret among the job's environment variables; without it anyone who reaches MASTER_PORT can join.
+[ -n "${MJTRAIN_JOB_TOKEN:-}" ] || flags+=(--no-job-token)
+
 # One command per node starts its GPUs' ranks and watches over them; node 0 has the console, the run directory and the restarts.
 exec train Hand-Reorient-Cube-Vision --gpu-ids all --max-restarts 3 "${flags[@]}" "$@"

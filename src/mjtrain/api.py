@@ -15,8 +15,10 @@ from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
+from mjtrain.runs.search import recorded_task
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
+from mjtrain.runs.trust import remember
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext, check_seed
@@ -86,6 +88,8 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         run = TrainingRun.from_plain(group.agree(decide))
         _check_same_learner(request, run)
         keep_functions(run.record, request.config.env)
+        if group.leads:
+            remember(recorded_task(run.record), request.config.env, request.config.agent)
         is_ours = partial(holds_claim, run.run_dir, run.session)
         end = stack.enter_context(end_recorded(run.run_dir, is_ours)) if group.leads else {}
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
@@ -234,13 +238,16 @@ def make_vec(
     )
 
 
-def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options: Any) -> dict[str, Any]:
+def play(
+    run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, trust: bool = False, **options: Any
+) -> dict[str, Any]:
     """Play whole episodes with a trained policy and measure them, as the command `play` does.
 
     Args:
         run: What to play: a run (its directory, a `Run`, or what `train` returned); a task by its name or path, for its
             newest run; or a task itself, with policy="zero" or "random", or with a checkpoint.
         env: Environment to play in. Default: that of the run, without noise, pushes and randomization.
+        trust: Whether any code that the run names may run; only for a run whose maker you trust.
         **options: Fields of `PlayConfig`, such as episodes, num_envs, seed, policy, noise, pushes, randomization,
             checkpoint or log_root.
 
@@ -255,7 +262,7 @@ def play(run: "AnyRun | TaskConfig", *, env: EnvConfig | None = None, **options:
     """
     from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play
 
-    config = _with_play_options(options)
+    config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
     _print_notices(found)
     return measure_run(found if env is None else replace(found, env=env), config)
@@ -287,6 +294,7 @@ def export(
     out: str | Path | None = None,
     observations: int = 1000,
     log_root: str | Path = "logs",
+    trust: bool = False,
 ) -> "ExportedPolicy":
     """Write a trained policy as ONNX and TorchScript, and check that the files give the actions of the policy.
 
@@ -296,6 +304,7 @@ def export(
         out: Folder for the files. Default: export in the run directory.
         observations: Number of recorded observations on which the files must agree with the policy.
         log_root: Folder below which runs live.
+        trust: Whether any code that the run names may run; only for a run whose maker you trust.
 
     Returns:
         The files, and how much the actions differ.
@@ -308,7 +317,8 @@ def export(
 
     if observations < 1:
         raise RequestError(f"--observations {observations}: must be at least 1")
-    found = find_run_to_export(_place(run), None if checkpoint is None else str(checkpoint), str(log_root))
+    name = None if checkpoint is None else str(checkpoint)
+    found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
     _print_notices(found)
     assert found.checkpoint is not None
     folder = found.checkpoint.parent / "export" if out is None else Path(out)
@@ -316,7 +326,12 @@ def export(
 
 
 def load_policy(
-    run: "AnyRun", *, checkpoint: str | Path | None = None, log_root: str | Path = "logs", device: str = "cpu"
+    run: "AnyRun",
+    *,
+    checkpoint: str | Path | None = None,
+    log_root: str | Path = "logs",
+    device: str = "cpu",
+    trust: bool = False,
 ) -> "TrainedPolicy":
     """Load a trained policy as a function of observations.
 
@@ -325,6 +340,7 @@ def load_policy(
         checkpoint: File, its name in the run, or "best". Default: the newest valid one.
         log_root: Folder below which runs live.
         device: Torch device on which it is evaluated.
+        trust: Whether any code that the run names may run; only for a run whose maker you trust.
 
     Returns:
         policy(observations) -> actions, for tensors of torch and arrays of numpy; see `TrainedPolicy`.
@@ -336,9 +352,14 @@ def load_policy(
     from mjtrain.runs.trained_run import find_trained_run
 
     name = None if checkpoint is None else str(checkpoint)
-    found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root))
+    found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root), trust=_is_trusted(run, trust))
     _print_notices(found)
     return TrainedPolicy(found, device)
+
+
+def _is_trusted(run: Any, trust: bool) -> bool:
+    """Whether the user trusts a run, or has opened it as one to be trusted."""
+    return trust or bool(getattr(run, "trust", False))
 
 
 def _place(run: "AnyRun") -> str:

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mjtrain
+from mjtrain.runtime.rank import RankContext
 from support.jobs import Job
 from support.machine import free_port, patience, wait_until
 
@@ -289,3 +292,21 @@ def test_a_file_system_that_hangs(tmp_path: Path) -> None:
     finally:
         umount = ["umount", str(place)]
         wait_until(lambda: subprocess.run(umount, check=False, capture_output=True).returncode == 0, "it is unmounted")
+
+
+def test_ranks_exchange_json_and_unpickle_nothing() -> None:
+    """What arrives from another host is data."""
+
+    def gather(context: RankContext) -> list[Any]:
+        import torch.distributed.distributed_c10d as c10d
+
+        from mjtrain.tools.doctor import measure
+
+        def refuse(*_: object) -> None:
+            raise AssertionError("unpickled")
+
+        c10d._tensor_to_object = refuse  # what torch's gathering of objects calls
+        return measure.gather(context, {"rank": context.rank, "pair": (1, None)})
+
+    gathered = mjtrain.launch(gather, launch=mjtrain.LaunchConfig(gpu_ids=None, num_workers=2))
+    assert gathered == [{"rank": rank, "pair": [1, None]} for rank in range(2)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,9 +17,10 @@ from mjtrain.launcher.ipc.messages import encode_message
 from mjtrain.launcher.ipc.network import connect_to
 from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
+from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
-from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.runtime.errors import RequestError
 from support.machine import free_port, patience
 
@@ -130,15 +132,15 @@ def node_pair() -> Iterator[tuple[Rendezvous, Rendezvous]]:
 def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that talks nonsense, one with another token, and then the node itself."""
     port = free_port()
-    monkeypatch.setenv(node_rendezvous.TOKEN_VARIABLE, "a-secret")
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret")
     with listening(port) as server:
         nonsense = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
         nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert nonsense.makefile("rb").read().count(b"\n") == 1  # the challenge, and then the end
         nonsense.close()
         stranger = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
-        node_rendezvous._receive(stranger)
-        hello = {"node_rank": 1, "host": "x", "proof": "wrong", "node": node_rendezvous.describe_node(1, "")}
+        receive(stranger, time.monotonic() + patience(10.0))
+        hello = {"node_rank": 1, "host": "x", "nonce": "0" * 32, "proof": "wrong"}
         stranger.sendall(encode_message("hello", b"", hello))
         assert stranger.recv(100) == b""
         stranger.close()

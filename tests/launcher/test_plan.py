@@ -31,6 +31,7 @@ STEP = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_S
 STEP |= {"SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
 
 NODE = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+TOKEN = {"MJTRAIN_JOB_TOKEN": "a secret"}
 
 # name, environ, flags, visible GPUs -> devices of the ranks, and further fields of the plan
 # fmt: off
@@ -155,6 +156,11 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("fewer GPUs than ranks that join", RANK_OF_4, {}, 1, ["rank 3 of 4", "1 visible GPU", "--gpu-ids None"]),
     ("hosts for one who joins", RANK_OF_4, {"hostnames": ("a", "b")}, 0, ["--hostnames", "torchrun has started"]),
     ("hosts for a node", NODE, {"gpu_ids": None, "hostnames": ("a", "b")}, 0, ["--hostnames", "node 1 of 2"]),
+    ("a port for anyone", NODE, {"gpu_ids": None}, 0, ["MJTRAIN_JOB_TOKEN is not set", "a:1", "--no-job-token"]),
+    ("a port that only looks local", NODE | {"MASTER_ADDR": "127.example"}, {"gpu_ids": None}, 0, ["MJTRAIN_JOB_TOKEN is not set"]),
+    ("all addresses", NODE | {"MASTER_ADDR": "0.0.0.0"}, {"gpu_ids": None}, 0, ["MJTRAIN_JOB_TOKEN is not set"]),
+    ("an empty token", NODE | {"MJTRAIN_JOB_TOKEN": ""}, {"gpu_ids": None}, 0, ["MJTRAIN_JOB_TOKEN is empty"]),
+    ("an empty token in spite of the flag", NODE | {"MJTRAIN_JOB_TOKEN": " "}, {"gpu_ids": None, "no_job_token": True}, 0, ["MJTRAIN_JOB_TOKEN is empty"]),
     ("nccl on the CPU", {}, {"gpu_ids": None, "num_workers": 2, "backend": "nccl"}, 0, ["--backend nccl", "gloo"]),
 ]
 
@@ -228,7 +234,7 @@ def test_a_single_rank_that_may_be_restarted_has_a_process_of_its_own() -> None:
 
 
 def test_a_node_that_something_else_has_started_has_its_share_of_the_ranks() -> None:
-    plan = resolve_plan(LaunchConfig(gpu_ids="all", seed=40), NODE | {CVD: "4,6"}, 2, num_cores=8)
+    plan = resolve_plan(LaunchConfig(gpu_ids="all", seed=40), NODE | TOKEN | {CVD: "4,6"}, 2, num_cores=8)
     assert (plan.mode, plan.backend, plan.environ[CVD], plan.master) == ("node", "nccl", "4,6", ("a", 0))
     assert [(r.rank, r.local_rank, r.node_rank, r.world_size, r.local_world_size) for r in plan.ranks] == [
         (2, 0, 1, 4, 2),

@@ -175,7 +175,7 @@ def test_variables_that_number_nodes(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_nodes_that_do_not_agree(cluster: Cluster, tmp_path: Path) -> None:
-    """Another command on one of them, or half of the variables: an error that says so, on both."""
+    """Another command on one of them, half of the variables, or an empty token: an error that says so."""
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23457"}
     jobs = [
         start(node, tmp_path, PYTHON, *TRAIN, TASK, *FLAGS, "--num-workers", str(index + 1), RANK=str(index), **place)
@@ -187,6 +187,12 @@ def test_nodes_that_do_not_agree(cluster: Cluster, tmp_path: Path) -> None:
         outcome = job.finish(since=0.0)
         assert outcome.status == 2
         assert "has 2 ranks and node 0 has 1: start the same number on every node" in outcome.stderr
+    (tmp_path / "open").mkdir()
+    command = [PYTHON, *TRAIN, TASK, *FLAGS]
+    anyone = start(cluster.nodes[0], tmp_path / "open", *command, RANK="0", **place, MJTRAIN_JOB_TOKEN="")
+    outcome = anyone.finish(since=0.0)
+    assert outcome.status == 2
+    assert "train: MJTRAIN_JOB_TOKEN is empty: set it to the same secret on every node" in outcome.stderr
     outcome = half.finish(since=0.0)
     assert outcome.status == 2
     assert "WORLD_SIZE is set, as in one node of a job, but RANK is not" in outcome.stderr

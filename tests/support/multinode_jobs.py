@@ -30,6 +30,7 @@ def _start(node: Node, folder: Path, command: tuple[str, ...], environ: dict[str
         "MJTRAIN_TEST_NOTES": str(notes),
         "MJTRAIN_TEST_MARKER": str(folder / "fault"),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH")))),
+        "MJTRAIN_JOB_TOKEN": "of this test",  # needed where each node has a launcher
         **environ,
     }
     return Job(list(command), folder, environ, host=node.pid, out=own, exec_it=exec_it)

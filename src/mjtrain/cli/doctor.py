@@ -54,6 +54,9 @@ class Options:
     copy_env: tuple[str, ...] = ()
     """Patterns of further environment variables to copy to all --hostnames."""
 
+    no_job_token: bool = False
+    """With a launcher on every node: check the ranks without MJTRAIN_JOB_TOKEN."""
+
     all: bool = False
     """With several hosts: print the rows of all of them that are ok, too, and not only how many there are."""
 
@@ -115,6 +118,7 @@ def _main(argv: list[str]) -> None:
             backend=options.backend,
             ssh_config_file=options.ssh_config_file,
             copy_env=options.copy_env,
+            no_job_token=options.no_job_token,
         ),
         log_root=options.log_root,
         checkpoint_url=options.checkpoint_url,

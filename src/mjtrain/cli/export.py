@@ -23,6 +23,10 @@ class Options:
     observations: int = 1000
     """Recorded observations on which the files must agree with the policy."""
 
+    trust_run: bool = False
+    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
+    from which you have trained on this machine. Give it only for a run whose maker you trust."""
+
     log_root: str = "logs"
     """Folder below which runs live."""
 
@@ -55,6 +59,7 @@ def _main(argv: list[str]) -> None:
             out=options.out,
             observations=options.observations,
             log_root=options.log_root,
+            trust=options.trust_run,
         )
     except RequestError:
         raise

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mjtrain.config.plain import import_function, to_plain
+from mjtrain.config.plain import find_imported, import_function, to_plain
 
 
 def collect_functions(config: Any, name: str = "") -> dict[str, Callable[..., Any]]:
@@ -61,7 +61,7 @@ def with_default_params(record: Any) -> Any:
     Two records of the same run are then equal, whether or not they spell the defaults out.
 
     Args:
-        record: What `to_plain` gave. Functions that cannot be imported keep the parameters that are there.
+        record: What `to_plain` gave. Functions whose modules are not imported keep the parameters that are there.
     """
     if isinstance(record, list):
         return [with_default_params(item) for item in record]
@@ -75,9 +75,8 @@ def with_default_params(record: Any) -> Any:
 
 
 def _recorded_defaults(spec: str) -> dict[str, Any]:
-    try:
-        function = import_function(spec, "func")
-    except ValueError:
+    function = find_imported(spec)  # a record must not have anything imported
+    if not callable(function):
         return {}
     return {name: _listed(default) for name, default in default_params(function).items()}
 

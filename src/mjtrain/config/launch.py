@@ -56,6 +56,10 @@ class LaunchConfig:
     """Seconds that ranks have to find each other, in a job on several hosts or one that torchrun, srun or a cluster has
     started."""
 
+    no_job_token: bool = field(default=False, metadata=RARE)
+    """With a launcher on every node: let node 0 listen for the others without MJTRAIN_JOB_TOKEN. Anyone who can reach
+    its port can then join the job. Default: an error, unless MASTER_ADDR is this machine alone."""
+
     process_group_timeout_s: float = field(default=1800.0, metadata=RARE)
     """Seconds that a rank waits for the others in a collective before it fails."""
 

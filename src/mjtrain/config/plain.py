@@ -2,12 +2,15 @@
 
 import dataclasses
 import importlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+Load = Callable[[str, str], Any]
 
 
 def to_plain(value: Any) -> Any:
@@ -40,7 +43,11 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(
-    kind: Any, value: Any, name: str = "", functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    kind: Any,
+    value: Any,
+    name: str = "",
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    load: Load | None = None,
 ) -> Any:
     """Turn the result of `to_plain` back into a config.
 
@@ -50,28 +57,31 @@ def from_plain(
         name: Path of the value in the config, for messages.
         functions: What `functions.collect_functions` returned. Where the content names one of them at its path, it is
             taken and nothing is imported.
+        load: Takes "module:qualified.name" and the path, and returns what they name. Default: `import_function`.
 
     Raises:
         ValueError: The content does not fit the type, or names a function that cannot be imported.
     """
     if dataclasses.is_dataclass(kind):
-        return _make_dataclass(kind, value, name, functions)
+        return _make_dataclass(kind, value, name, functions, load)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else from_plain(_choose(arguments, value), value, name, functions)
+        return None if value is None else from_plain(_choose(arguments, value), value, name, functions, load)
     if origin is dict and isinstance(value, dict):
-        return {key: from_plain(arguments[1], item, f"{name}.{key}", functions) for key, item in value.items()}
+        return {key: from_plain(arguments[1], item, f"{name}.{key}", functions, load) for key, item in value.items()}
     if origin is tuple and isinstance(value, list):
         kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
         pairs = zip(kinds, value, strict=False)
-        return tuple(from_plain(item_kind, item, name, functions) for item_kind, item in pairs)
+        return tuple(from_plain(item_kind, item, name, functions, load) for item_kind, item in pairs)
     if origin is Callable or kind is Callable:
         known = functions.get(name)
-        return known if known is not None and to_plain(known) == value else import_function(value, name)
+        return known if known is not None and to_plain(known) == value else (load or import_function)(value, name)
     return _freeze(value)
 
 
-def _make_dataclass(kind: Any, value: Any, name: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
+def _make_dataclass(
+    kind: Any, value: Any, name: str, functions: Mapping[str, Callable[..., Any]], load: Load | None
+) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{name or kind.__name__} is {value!r}, not a mapping")
     kinds = typing.get_type_hints(kind)
@@ -82,7 +92,9 @@ def _make_dataclass(kind: Any, value: Any, name: str, functions: Mapping[str, Ca
         )
     prefix = f"{name}." if name else ""
     try:
-        return kind(**{key: from_plain(kinds[key], item, f"{prefix}{key}", functions) for key, item in value.items()})
+        return kind(
+            **{key: from_plain(kinds[key], item, f"{prefix}{key}", functions, load) for key, item in value.items()}
+        )
     except TypeError as error:  # a field without a default is missing
         raise ValueError(f"{name or kind.__name__}: {error}") from error
 
@@ -117,4 +129,13 @@ def import_function(spec: Any, name: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name} is {spec}, which cannot be imported ({error})") from error
+    return found
+
+
+def find_imported(spec: str) -> Any:
+    """Return what "module:qualified.name" names if its module is imported already; None otherwise."""
+    module_name, _, qualified_name = spec.partition(":")
+    found: Any = sys.modules.get(module_name)
+    for part in qualified_name.split("."):
+        found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
     return found

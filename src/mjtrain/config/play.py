@@ -23,6 +23,10 @@ class PlayConfig:
     """Checkpoint file; its name, if a run is given; or best, for the best one of the run by its
     --best-metric. Default: the newest valid one of the run."""
 
+    trust_run: bool = False
+    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
+    from which you have trained on this machine. Give it only for a run whose maker you trust."""
+
     policy: PolicyName = "trained"
     """trained: the network of the checkpoint, without exploration noise; zero: actions of zero; random: uniform
     actions in [-1, 1]. The last two need no run."""

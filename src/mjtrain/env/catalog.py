@@ -272,13 +272,18 @@ def _names_task_config(annotation: ast.expr) -> bool:
     return ast.unparse(annotation).strip("'\"").rpartition(".")[2] == "TaskConfig"
 
 
+def file_module(file: Path) -> str:
+    """Name the module that the file of a task becomes."""
+    return f"mjtrain_task_{file.stem}"
+
+
 def _import_file(task: str, path: Path) -> ModuleType:
     import cloudpickle
 
     if not path.is_file():
         raise RequestError(f"task {task}: no such file {path}")
     path = path.resolve()
-    name = f"mjtrain_task_{path.stem}"
+    name = file_module(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

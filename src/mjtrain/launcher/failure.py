@@ -9,10 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mjtrain.config.type_check import find_type_problems
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.runtime.errors import INJECTED
 
 RULE = "-" * 100
+
+_MAX_TEXT = 1 << 20
 
 
 class RankFailedError(RuntimeError):
@@ -148,6 +151,15 @@ def summarise(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
+def shorten(text: str) -> str:
+    """Leave out the middle of a text that is too long for a message between processes."""
+    left_out = len(text) - _MAX_TEXT
+    if left_out <= 0:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
+
+
 def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
     """Say how a process that had not finished ended.
 
@@ -236,15 +248,25 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
         message: What `send_result` sent.
         body: Its body.
         trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
+
+    Raises:
+        ValueError: It is not a result.
     """
-    plain = message["failure"]
-    if plain is None:
-        value = body if message["finished"] else None
-        return RunResult(
-            value=value,
-            stop_signal=message["stop_signal"],
-            not_saved_s=message.get("not_saved_s"),
-            paused=message["paused"],
-        )
-    failure = Failure.from_plain(plain, body if trusted else b"")
-    return RunResult(failure=failure, stop_signal=message["stop_signal"])
+    try:
+        plain, stop_signal = message["failure"], message["stop_signal"]
+        if plain is None:
+            value = body if message["finished"] else None
+            result = RunResult(
+                value=value,
+                stop_signal=stop_signal,
+                not_saved_s=message.get("not_saved_s"),
+                paused=message["paused"],
+            )
+        else:
+            failure = Failure.from_plain(plain, body if trusted else b"")
+            result = RunResult(failure=failure, stop_signal=stop_signal)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a result: {error!r}") from error
+    if problems := find_type_problems(RunResult, result, "result"):
+        raise ValueError(problems[0])
+    return result

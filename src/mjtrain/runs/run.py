@@ -41,11 +41,13 @@ class Run:
     What changes while a run is in progress, metrics and checkpoints, is read again each time.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, trust: bool = False) -> None:
         """Open a run; nothing is read yet.
 
         Args:
             path: Its directory.
+            trust: Whether `config`, and functions that get this object, may run any code that the run names. Give it
+                only for a run whose maker you trust.
 
         Raises:
             RequestError: It is not a run directory.
@@ -54,6 +56,8 @@ class Run:
             raise RequestError(f"{path}: is not a run directory (no params/ in it)")
         self.path = Path(path).absolute()
         """Its directory, absolute."""
+        self.trust = trust
+        """Whether code that the run names may run."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -68,9 +72,9 @@ class Run:
         """What it recorded: env, agent, learner and launch.
 
         Raises:
-            RequestError: It cannot be read, or a function of its terms is not there.
+            RequestError: It cannot be read, or a function of its terms is not there, or is not known on this machine.
         """
-        found = read_run(self.path)
+        found = read_run(self.path, trust=self.trust)
         return RecordedConfig(
             env=found.env, agent=found.agent, learner=found.learner, launch=load_params(self.path, "launch")
         )

@@ -9,6 +9,7 @@ from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
 from mjtrain.runs.trained_run import is_run
+from mjtrain.runs.trust import check_teacher
 from mjtrain.runtime.errors import RequestError
 
 _FLAG = "--agent.algorithm.teacher-run"
@@ -41,6 +42,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         taught = from_plain(AgentConfig, load_params(checkpoint.parent, "agent"))
     except ValueError as error:
         raise RequestError(f"{_FLAG} {algorithm.teacher_run}: {error}") from error
+    if algorithm.teacher is None:
+        check_teacher(checkpoint.parent, taught.actor)
     known = replace(algorithm, teacher_run=str(checkpoint), teacher=algorithm.teacher or taught.actor)
     agent = _with_teacher(agent, known, taught.obs_groups["actor"])
     _check_terms(config, agent, theirs, taught)
@@ -65,8 +68,12 @@ def _read_recorded(config: TrainConfig) -> AgentConfig | None:
         recorded = from_plain(AgentConfig, content) if content else None
     except ValueError:
         return None
-    has_teacher = recorded is not None and isinstance(recorded.algorithm, DistillationConfig)
-    return recorded if has_teacher else None
+    if recorded is None or not isinstance(recorded.algorithm, DistillationConfig):
+        return None
+    assert isinstance(config.agent.algorithm, DistillationConfig)
+    if config.agent.algorithm.teacher is None:
+        check_teacher(Path(config.run.resume), recorded.algorithm.teacher)
+    return recorded
 
 
 def _find_checkpoint(given: str, place: Path) -> Path:

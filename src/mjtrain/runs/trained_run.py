@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain
+from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain, to_plain
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.runs.best_checkpoint import BEST, find_best
@@ -15,6 +15,7 @@ from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
 from mjtrain.runs.sources import list_code, list_code_changes, restore_data
+from mjtrain.runs.trust import Trust
 from mjtrain.runtime.errors import RequestError
 
 _kept: dict[str, dict[str, Callable[..., Any]]] = {}
@@ -83,7 +84,12 @@ class TrainedRun:
 
 
 def find_trained_run(
-    task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs"
+    task: str,
+    *,
+    run: str | None = None,
+    checkpoint: str | None = None,
+    log_root: str = "logs",
+    trust: bool = False,
 ) -> TrainedRun:
     """Find a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
 
@@ -95,12 +101,13 @@ def find_trained_run(
         run: Run directory, or its name.
         checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
         log_root: Folder below which runs live.
+        trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
-        RequestError: It does not exist, is damaged, or is of another task.
+        RequestError: It does not exist, is damaged, or is of another task, or names code that is not known.
     """
     if is_run(task):
-        return _open_run_dir(Path(task).absolute(), run, checkpoint)
+        return _open_run_dir(Path(task).absolute(), run, checkpoint, trust=trust)
     name, defaults = resolve_task_name(task), load_task(task)
     if run is None and checkpoint is not None and checkpoint != BEST:
         path = _check_file(Path(checkpoint).absolute())
@@ -114,7 +121,7 @@ def find_trained_run(
             path = _find_checkpoint(run_dir, checkpoint)
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
-    found = _read_run(name, run_dir, defaults)
+    found = _read_run(Trust(run_dir=run_dir, task=name, is_named=True, everything=trust), defaults)
     return replace(found, checkpoint=path, notices=(*notices, *found.notices))
 
 
@@ -123,24 +130,26 @@ def is_run(place: str | Path) -> bool:
     return (Path(place) / "params").is_dir()
 
 
-def read_run(run_dir: Path) -> TrainedRun:
+def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
     """Read what a run recorded, its task included; without a checkpoint.
 
     Args:
         run_dir: Its directory, absolute.
+        trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
-        RequestError: It is no run, or a function of its terms is not there.
+        RequestError: It is no run, or a function of its terms is not there, or is not known.
     """
     task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
-    return _read_run(task, run_dir, *_try_to_load(task))
+    rule = Trust(run_dir=run_dir, task=str(task), is_named=False, everything=trust)
+    return _read_run(rule, *_try_to_load(rule))
 
 
-def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None) -> TrainedRun:
+def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:
     """Open a run whose task is the one that it recorded."""
     if run is not None:
         raise RequestError(f"--run {run}: {run_dir} is a run already; give a task with --run, or a run alone")
-    found = read_run(run_dir)
+    found = read_run(run_dir, trust=trust)
     if checkpoint is None:
         path, problems = find_valid_checkpoint(run_dir)
         if path is None:
@@ -165,12 +174,15 @@ def _check_file(path: Path) -> Path:
     return path
 
 
-def _try_to_load(task: str) -> tuple[TaskConfig | None, str | None]:
+def _try_to_load(trust: Trust) -> tuple[TaskConfig | None, str | None]:
     """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded.
 
     Returns:
         The task; or None, and what the user can do if a function of it is missing.
     """
+    task = trust.task
+    if trust.find_objection() is not None:
+        return None, None
     try:
         return load_task(task), None
     except RequestError as error:
@@ -178,18 +190,19 @@ def _try_to_load(task: str) -> tuple[TaskConfig | None, str | None]:
         return None, f"{error}{hint}" if ":" in task else None
 
 
-def find_replayed_run(task: str, dump: str) -> TrainedRun:
+def find_replayed_run(task: str, dump: str, *, trust: bool = False) -> TrainedRun:
     """Find the task that a NaN dump was written for: as its run recorded it, or without a run as it is now.
 
     Raises:
-        RequestError: The run is of another task, or unreadable.
+        RequestError: The run is of another task, or unreadable, or names code that is not known.
     """
     run_dir = Path(dump).absolute().parent.parent
     if is_run(task):
-        return _open_run_dir(Path(task).absolute(), None, None)
+        return _open_run_dir(Path(task).absolute(), None, None, trust=trust)
     if not is_run(run_dir):
         return untrained(task)
-    return _read_run(resolve_task_name(task), run_dir, load_task(task))
+    rule = Trust(run_dir=run_dir, task=resolve_task_name(task), is_named=True, everything=trust)
+    return _read_run(rule, load_task(task))
 
 
 def untrained(task: str) -> TrainedRun:
@@ -207,24 +220,28 @@ def may_be_played_as(theirs: str | None, task: str) -> bool:
     return theirs == CUSTOM or is_same_task(theirs, task)
 
 
-def _read_run(task: str, run_dir: Path, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
+def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
     """Read what a run recorded.
 
     Args:
-        task: What it is played as.
-        run_dir: The run.
+        trust: The run, as what it is opened, and what may be imported for it.
         defaults: The task as it is now; it was loaded for the functions of a task that is a file. None if there is
             none.
         problem: Why there is none.
     """
+    task, run_dir = trust.task, trust.run_dir
     record = load_params(run_dir, "launch")
     theirs = recorded_task(record)
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
     functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_kept_functions(record)}
     try:
-        env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions)
+        env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions, load=trust.load)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
+        trust.check_env(env)
+        trust.check_agent(to_plain(agent), defaults)
+    except RequestError:
+        raise
     except ValueError as error:
         because = f"; {problem}" if problem else ""
         if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):

@@ -30,7 +30,7 @@ class ExportedPolicy:
     """Largest difference of an action from the policy's, by name of the network's file, on recorded observations."""
 
 
-def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> TrainedRun:
+def find_run_to_export(place: str, checkpoint: str | None, log_root: str, *, trust: bool = False) -> TrainedRun:
     """Find a run by its directory, or the newest of a task by the task's name or path.
 
     Raises:
@@ -39,7 +39,7 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str) -> Tra
     require("export", "export", "onnx", "onnxruntime", "onnxscript")
     if Path(place).is_dir() and not is_run(place):
         raise RequestError(f"{place}: is not a run directory (no params/ in it)")
-    return find_trained_run(place, checkpoint=checkpoint, log_root=log_root)
+    return find_trained_run(place, checkpoint=checkpoint, log_root=log_root, trust=trust)
 
 
 def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> ExportedPolicy:

@@ -20,11 +20,13 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
         RequestError: There is no such run, its checkpoint is damaged, or it is a run of another task.
     """
     if config.replay is not None:
-        run = find_replayed_run(task, config.replay)
+        run = find_replayed_run(task, config.replay, trust=config.trust_run)
     elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
         run = untrained(task)
     else:
-        run = find_trained_run(task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root)
+        run = find_trained_run(
+            task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root, trust=config.trust_run
+        )
     return _to_eval_run(run, config)
 
 

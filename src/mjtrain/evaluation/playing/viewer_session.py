@@ -83,6 +83,8 @@ class Clock:
 
     def run(self, elapsed_s: float, step: Callable[[], None]) -> bool:
         """Do the steps that are due and return whether there were any; steps that take too long slow time down."""
+        if not np.isfinite(elapsed_s):
+            return False
         self._due_s += elapsed_s
         deadline = time.monotonic() + _LONGEST_TICK_S
         stepped = False

@@ -79,13 +79,14 @@ class Panels:
         pause.on_click(lambda _: session.post(toggle))
         step.on_click(lambda _: session.post(step_once))
         reset.on_click(lambda _: session.post(session.reset))
-        speed.on_update(lambda _: setattr(session, "speed", float(speed.value.removesuffix("x"))))
+        speeds = {f"{speed:g}x": speed for speed in SPEEDS}
+        speed.on_update(lambda _: setattr(session, "speed", speeds.get(speed.value, session.speed)))
 
     def _add_contacts(self) -> None:
         box = self._gui.add_checkbox("Contact forces", initial_value=False, hint="Arrows in the selected world.")
 
         def switch() -> None:
-            self._scene.show_contact_points = self._scene.show_contact_forces = box.value
+            self._scene.show_contact_points = self._scene.show_contact_forces = bool(box.value)
 
         box.on_update(lambda _: self._session.post(switch))
 
@@ -119,13 +120,15 @@ class Panels:
                     )
                     for control, (low, high) in term.controls.items()
                 ]
-            self._connect_command(session, name, manual, sliders)
+            self._connect_command(session, name, manual, list(zip(sliders, term.controls.values(), strict=True)))
 
     def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
         env = session.player.env
 
         def steer() -> None:
-            env.steer(name, [slider.value for slider in sliders] if manual.value else None)
+            values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
+            if all(map(np.isfinite, values)):
+                env.steer(name, values if manual.value else None)
 
         def moved(_: Any) -> None:
             if not manual.value:
@@ -133,7 +136,7 @@ class Panels:
             session.post(steer)
 
         manual.on_update(lambda _: session.post(steer))
-        for slider in sliders:
+        for slider, _ in sliders:
             slider.on_update(moved)
 
     def _add_checkpoints(self, session: PolicySession) -> None:
@@ -146,23 +149,24 @@ class Panels:
             )
 
         def chosen(event: Any) -> None:
-            run_dir = session.player.run.run_dir
-            if event.client is not None and run_dir is not None:  # a user, and not update
-                session.post(partial(session.load, run_dir / choice.value))
+            files = {path.name: path for path in session.checkpoints()}
+            if event.client is not None and choice.value in files:  # a user, and not update
+                session.post(partial(session.load, files[choice.value]))
 
         shown = session.player.checkpoint
+        offered = tuple(path.name for path in session.checkpoints())
 
         def update() -> None:
-            nonlocal shown
+            nonlocal shown, offered
             names = tuple(path.name for path in session.checkpoints())
-            if names and names != tuple(choice.options):
-                choice.options = names
+            if names and names != offered:
+                choice.options = offered = names
             acting = session.player.checkpoint
             if acting != shown and acting is not None and acting.name in names:
                 shown, choice.value = acting, acting.name
 
         choice.on_update(chosen)
-        follow.on_update(lambda _: setattr(session, "follows", follow.value))
+        follow.on_update(lambda _: setattr(session, "follows", bool(follow.value)))
         self._updates.append(update)
 
     def _add_plots(self, session: PolicySession) -> None:
@@ -203,7 +207,7 @@ class Panels:
             )
 
         def chosen(event: Any) -> None:
-            if event.client is not None:
+            if event.client is not None and slider.value in range(session.num_frames):
                 session.post(partial(session.go_to, slider.value))
 
         shown = session.frame

@@ -1,12 +1,19 @@
 """A viewer in the browser: a web server that shows a `ViewerSession` with viser."""
 
+import contextlib
+import http
+import ipaddress
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import viser
+import websockets.asyncio.server
 from mjviser import ViserMujocoScene
 
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
@@ -29,11 +36,12 @@ class WebViewer:
             port: Where to listen; the next free one if it is taken.
         """
         self._session = session
-        self._server = viser.ViserServer(host=host, port=port, verbose=False)
+        self._server = serve_page(host, port)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
         self.address = f"http://{socket.gethostname() if host == '0.0.0.0' else host}:{self._server.get_port()}"
         """URL of the page."""
+        self._problem = ""
         self._redraw = threading.Event()
         self._redraw.set()
         kinematics, num_worlds = session.kinematics, len(session.qpos())
@@ -56,7 +64,7 @@ class WebViewer:
                 before = now
                 if now - drawn >= _FRAME_S and self._redraw.is_set():
                     self._redraw.clear()
-                    self._draw()
+                    self._try_to_draw()
                     drawn = now
                 if now - refreshed >= _PANELS_S:
                     self._panels.refresh()
@@ -69,8 +77,19 @@ class WebViewer:
         size = 0.08 * self._session.kinematics.size_m
         return self._server.scene.add_frame(f"/command {name}", axes_length=size, axes_radius=size / 12)
 
+    def _try_to_draw(self) -> None:
+        try:
+            self._draw()
+        except Exception as error:  # a visitor may set any option of the scene to any value, and then another one
+            problem = f"the viewer cannot draw this: {type(error).__name__}: {error}"
+            if problem != self._problem:
+                print(problem, file=sys.stderr, flush=True)  # noqa: T201
+            self._problem = problem
+
     def _draw(self) -> None:
         session = self._session
+        if not 0 <= self._scene.env_idx < len(self._offsets):  # a page that is not ours may send any number
+            self._scene.env_idx = session.selected
         world = self._scene.env_idx
         if world != session.selected:
             session.select(world)
@@ -83,6 +102,71 @@ class WebViewer:
         for name, pose in session.commanded_poses().items():
             self._poses[name].position, self._poses[name].wxyz = origin + pose[:3], pose[3:7]
         self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=session.qvel(), ctrl=session.ctrl())
+
+
+def serve_page(host: str, port: int) -> viser.ViserServer:
+    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser.
+
+    Args:
+        host: Address to listen on.
+        port: Where to listen; the next free one if it is taken.
+    """
+    with _checking_requests(host):
+        return viser.ViserServer(host=host, port=port, verbose=False)
+
+
+@contextlib.contextmanager
+def _checking_requests(host: str) -> Iterator[None]:
+    """Have the server that viser starts in a with block check every request; viser itself takes no such option."""
+    serve = websockets.asyncio.server.serve
+
+    def serve_checked(*args: Any, process_request: Any = None, **options: Any) -> Any:
+        def check(connection: Any, request: Any) -> Any:
+            if find_stranger(host, request.headers.get_all("Host"), request.headers.get_all("Origin")):
+                return connection.respond(http.HTTPStatus.FORBIDDEN, "open the viewer by its own address\n")
+            return None if process_request is None else process_request(connection, request)
+
+        return serve(*args, process_request=check, **options)
+
+    websockets.asyncio.server.serve = serve_checked  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        websockets.asyncio.server.serve = serve  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
+    """Return whether a request is not one of the viewer's own page.
+
+    A page of another site has another origin. A name of another site that leads here is none of this machine's.
+
+    Args:
+        host: Address at which the viewer listens.
+        hosts: Values of the header Host.
+        origins: Values of the header Origin; none without a browser.
+    """
+    if len(hosts) != 1 or len(origins) > 1:
+        return True
+    try:
+        name = urlsplit(f"//{hosts[0]}").hostname or ""
+        if origins and urlsplit(origins[0]).netloc.lower() != hosts[0].lower():
+            return True
+    except ValueError:
+        return True
+    if name in ("localhost", host.lower()):
+        return False
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return _is_loopback(host) or name not in (socket.gethostname().lower(), socket.getfqdn().lower())
+    return _is_loopback(host) and not address.is_loopback
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _spread(num_worlds: int, distance_m: float) -> np.ndarray:

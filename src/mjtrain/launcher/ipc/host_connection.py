@@ -29,7 +29,7 @@ _MAX_BEFORE = 1 << 20
 class HostConnection:
     """One end of the connection. Only `send` may be called from any thread."""
 
-    def __init__(self, read: int, write: int, *, skips_noise: bool = False) -> None:
+    def __init__(self, read: int, write: int, *, skips_noise: bool = False, max_body: int | None = None) -> None:
         """Take over two descriptors: one to read from, another to write to.
 
         From now on a thread sends heartbeats. It does nothing with files, which may take any time.
@@ -39,10 +39,11 @@ class HostConnection:
             write: To write to.
             skips_noise: Whether something else may come before the first message, as where a start file of
                 a shell prints something.
+            max_body: Most bytes beside a message that arrives; None for any number.
         """
         self._skips_noise, self._before = skips_noise, b""
         self._read, self._write = read, write
-        self._reader = MessageReader()
+        self._reader = MessageReader(max_body=max_body)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending = 0

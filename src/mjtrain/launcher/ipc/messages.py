@@ -31,8 +31,11 @@ From the torchrunx agent to the supervisor:
 Between the nodes of a job that something else has started, before the coordinator takes over:
 
     who           nonce                     from node 0, to a node that has connected
-    hello         node_rank, host, proof,   the node's place, proof that it knows the job's token, and what it wants
-                  node
+    hello         node_rank, host, nonce,   the node's place, and proof that it knows the job's token
+                  proof
+    proof         proof                     from node 0: that it knows the token too
+    node          num_ranks, request,       what the node wants
+                  packages
     welcome       refused                   from node 0: whether the node is accepted
     choice        …                         from node 0: what the job has agreed on, or the error
     over                                    from node 0: the job is not started again
@@ -78,6 +81,9 @@ from typing import Any
 
 SOCKET_NAME = "launcher.sock"
 
+MAX_LINE = 1 << 24
+"""Most bytes of a line: the environment of a host, or what a job asks for."""
+
 
 @contextlib.contextmanager
 def _short_path(folder: Path) -> Iterator[str]:
@@ -113,22 +119,72 @@ def encode_message(kind: str, body: bytes, fields: dict[str, Any]) -> bytes:
 
 
 class MessageReader:
-    """Cuts a stream into messages."""
+    """Cuts a stream into messages. Anything may arrive: what is not a message, or is too large, is a ValueError."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_line: int = MAX_LINE, max_body: int | None = None) -> None:
+        """Begin with an empty stream.
+
+        Args:
+            max_line: Most bytes of a line.
+            max_body: Most bytes beside it; None for any number, from a process that this user has started.
+        """
+        self._max_line, self._max_body = max_line, max_body
         self._buffer = bytearray()
+        self._message: dict[str, Any] | None = None  # its body has not arrived yet
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of another message has arrived."""
+        return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Take in what came; yield each whole message with the bytes beside it."""
+        """Take in what came; yield each whole message with the bytes beside it.
+
+        Raises:
+            ValueError: What came is not a message, or is larger than allowed.
+        """
         self._buffer += data
-        while (end := self._buffer.find(b"\n")) >= 0:
-            message = json.loads(self._buffer[:end])
-            stop = end + 1 + message.get("num_bytes", 0)
-            if len(self._buffer) < stop:
+        while self._message is not None or self._cut_line():
+            assert self._message is not None
+            num_bytes = self._message["num_bytes"]
+            if len(self._buffer) < num_bytes:
                 return
-            body = bytes(self._buffer[end + 1 : stop])
-            del self._buffer[:stop]
+            message, body = self._message, bytes(self._buffer[:num_bytes])
+            self._message = None
+            del self._buffer[:num_bytes]
             yield message, body
+
+    def _cut_line(self) -> bool:
+        """Take the next line off the stream, if all of it is here."""
+        end = self._buffer.find(b"\n", 0, self._max_line + 1)
+        if end < 0:
+            if len(self._buffer) > self._max_line:
+                raise ValueError(f"a line of more than {self._max_line} bytes")
+            return False
+        try:
+            message = json.loads(self._buffer[:end])
+        except RecursionError as error:
+            raise ValueError("a line that is nested too deeply") from error
+        if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+            raise ValueError("a line that is not a message")
+        num_bytes = message.setdefault("num_bytes", 0)
+        if type(num_bytes) is not int or num_bytes < 0 or (self._max_body is not None and num_bytes > self._max_body):
+            raise ValueError(f"a message with num_bytes {num_bytes!r}")
+        del self._buffer[: end + 1]
+        self._message = message
+        return True
+
+
+def read_field(message: dict[str, Any], name: str, kind: type) -> Any:
+    """Return a field of a message that must be of one type.
+
+    Raises:
+        ValueError: It is missing, or of another type.
+    """
+    value = message.get(name)
+    if type(value) is not kind:
+        raise ValueError(f"{message['kind']} with {name} {value!r}")
+    return value
 
 
 class Sender:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -45,6 +46,14 @@ def choose_gloo_interface(peer: str) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
+def names_this_machine(host: str) -> bool:
+    """Whether a name or address is one at which only this machine can be reached, whoever reads it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def is_local(address: str) -> bool:
     """Whether an address means nothing on other hosts: loopback, or "all addresses of this host"."""
     return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")
@@ -55,7 +64,8 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
 
     Args:
         host: Name or address; all addresses are taken where it stands for something in front of this host, or where
-            this host takes its own name for a loopback address, as Debian writes it, and others are to come.
+            this host takes its own name for a loopback address, as Debian writes it, and others are to come. They are
+            not for an address such as 127.0.0.1, at which others cannot come.
         port: TCP port.
         for_others: Whether other hosts are to come.
 
@@ -64,7 +74,7 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
     """
     try:
         address = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0]
-        if for_others and is_local(str(address)):
+        if for_others and is_local(str(address)) and not names_this_machine(host):
             address = ""
         try:
             return socket.create_server((str(address), port), backlog=socket.SOMAXCONN)

@@ -133,6 +133,11 @@ class RankServer:
         connection.setblocking(True)
         reader, state = MessageReader(), None
 
+        def hang_up() -> None:
+            self._loop.unwatch(connection)
+            connection.close()
+            self._listener.on_hang_up(state)
+
         def receive() -> None:
             nonlocal state
             try:
@@ -140,11 +145,14 @@ class RankServer:
             except OSError:
                 data = b""
             if not data:
-                self._loop.unwatch(connection)
-                connection.close()
-                self._listener.on_hang_up(state)
+                hang_up()
                 return
-            for message, body in reader.feed(data):
+            try:
+                messages = list(reader.feed(data))
+            except ValueError:  # the rank's memory or its descriptors are damaged; it counts as gone
+                messages = []
+                hang_up()
+            for message, body in messages:
                 if message["kind"] == "hello":
                     state = self._welcome(connection, message)
                 self._listener.on_message(state, message, body)

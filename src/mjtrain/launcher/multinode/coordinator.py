@@ -8,6 +8,8 @@ from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, read_result
 from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.messages import read_field
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.multinode.transport import HostHandle
 
@@ -114,7 +116,7 @@ class Coordinator:
         try:
             for message, body in host.connection.receive():
                 self._on_message(index, message, body)
-        except (ValueError, KeyError, TypeError):  # the other end is not one of ours
+        except ValueError:  # the other end is not one of ours
             host.connection.lost = True
         if host.connection.lost:
             self._loop.unwatch(host.connection)
@@ -125,16 +127,19 @@ class Coordinator:
         host, kind = self._hosts[index], message["kind"]
         if kind == "output":
             if not self._console.congested:  # the files on its host have it all
-                self._console.write("stderr" if message["stream"] == "stderr" else "stdout", body)
-        elif kind == "port":
-            self._port = message["port"]
+                self._console.write("stderr" if message.get("stream") == "stderr" else "stdout", body)
+        elif kind == "port" and index == 0:
+            self._port = read_field(message, "port", int)
         elif kind == "begun":
             self._begun.add(index)
             self._begun_s = time.monotonic()
         elif kind == "signalled" and self._stop_signal is None:
-            self._stop(message["signum"])
+            signum = read_field(message, "signum", int)
+            if signum not in STOP_SIGNALS:
+                raise ValueError(f"no signal that asks for a stop: {signum}")
+            self._stop(signum)
         elif kind == "injected":
-            self._injected.append(message["fault"])
+            self._injected.append(read_field(message, "fault", str))
         elif kind == "result":
             result = self._results[index] = read_result(message, body, trusted=host.trusted)
             if result.failure is not None:

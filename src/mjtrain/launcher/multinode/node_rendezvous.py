@@ -1,15 +1,14 @@
 """A job whose nodes something else has started, with a launcher on each: node 0 listens, and the others connect to it.
 
 Node 0 listens at the master's address and is the launcher of the whole job, as if it had reached the other nodes by
-ssh. What arrives from the network is JSON and never unpickled. The other nodes prove that they know the variable
-MJTRAIN_JOB_TOKEN, if node 0 has one.
+ssh. What arrives from the network is JSON and never unpickled. Node 0 and the others prove to each other that they
+know the variable MJTRAIN_JOB_TOKEN.
 """
 
 import contextlib
-import hmac
 import os
 import select
-import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,22 +19,20 @@ from typing import Any
 from mjtrain.launcher.base import Choice, Choose, LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.launcher.ipc.messages import MessageReader, encode_message
 from mjtrain.launcher.ipc.network import connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.multinode.handshake import Caller, Callers, introduce
 from mjtrain.launcher.multinode.node_agent import run_part
 from mjtrain.launcher.multinode.run import run_and_watch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
-from mjtrain.launcher.planning.external import ExternalNode
+from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.launcher.planning.places import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import installed_packages
 
-TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
-
-_HANDSHAKE_S = 10.0
+_FLUSH_S = 10.0
 _RETRY_S = 0.5
 
 _RETURN_S = 10.0
@@ -43,6 +40,9 @@ _RETURN_S = 10.0
 
 _LATECOMER_S = 1.0
 """Time to look for nodes that wait to be taken in again: longer than one of them waits between two attempts."""
+
+_MAX_BODY = 1 << 28
+"""Most bytes beside a message of another node: what its first rank returned."""
 
 
 class NodeRendezvousServer:
@@ -66,12 +66,18 @@ class NodeRendezvousServer:
         self._external = external
         self._mine = describe_node(num_ranks, request)
         self._timeout_s = timeout_s
-        self._server = listen_at(external.master_addr, external.master_port, for_others=True)
+        server = listen_at(external.master_addr, external.master_port, for_others=True)
+        self._callers = Callers(server, external.num_nodes)
+        self._refused: dict[int, str] = {}  # by node, how it differs
         self._clients: dict[int, HostHandle] = {}
         self._address = ""  # at which the other nodes reach this one
         self._closed = False
         self._choice: Choice | None = None
-        self._await_clients(range(1, external.num_nodes), timeout_s)
+        try:
+            self._await_clients(range(1, external.num_nodes), timeout_s)
+        except BaseException:
+            self._callers.close()
+            raise
 
     def agree(self, choose: Choose) -> Choice:
         """Choose for all nodes, and tell them."""
@@ -107,9 +113,11 @@ class NodeRendezvousServer:
 
     def _find_returned(self, lost: Sequence[int]) -> list[int]:
         """Accept the nodes that wait to be taken in again, and return them."""
-        deadline_s = time.monotonic() + _RETURN_S
-        while time.monotonic() < deadline_s and self._accept_latecomer(_LATECOMER_S):
-            pass
+        begin_s = time.monotonic()
+        deadline_s = begin_s + _LATECOMER_S
+        while (left_s := min(deadline_s, begin_s + _RETURN_S) - time.monotonic()) > 0:
+            if self._accept(left_s):
+                deadline_s = time.monotonic() + _LATECOMER_S
         return self._connected(lost)
 
     def _look_for(self, lost: Sequence[int], _: Callable[[], bool]) -> bool:
@@ -117,7 +125,10 @@ class NodeRendezvousServer:
 
         They wait for the next start of the job, which may take until a checkpoint is due.
         """
-        self._accept_latecomer(0.0)
+        self._accept(0.0)
+        deadline_s = time.monotonic() + _RETRY_S
+        while self._callers.busy and (left_s := deadline_s - time.monotonic()) > 0:
+            self._accept(left_s)
         for node in self._connected(lost):
             connection = self._clients[node].connection
             connection.beat()
@@ -128,16 +139,11 @@ class NodeRendezvousServer:
                     connection.lost = True
         return bool(self._connected(lost))
 
-    def _accept_latecomer(self, wait_s: float) -> bool:
-        """Accept one node that connects within so many seconds; tell whether anything did."""
-        if not select.select([self._server], [], [], wait_s)[0]:
-            return False
-        with contextlib.suppress(RequestError):  # it was started with another command, and told so
-            self._accept()
-        return True
-
     def _connected(self, nodes: Sequence[int]) -> list[int]:
-        return [node for node in nodes if node in self._clients and not self._clients[node].connection.lost]
+        return [node for node in nodes if not self._is_vacant(node)]
+
+    def _is_vacant(self, node: int) -> bool:
+        return node not in self._clients or self._clients[node].connection.lost
 
     def close(self) -> None:
         """Tell the other nodes that the job will not be started again."""
@@ -146,9 +152,9 @@ class NodeRendezvousServer:
         self._closed = True
         self._tell("over")
         for client in self._clients.values():
-            client.connection.flush(_HANDSHAKE_S)
+            client.connection.flush(_FLUSH_S)
             client.close()
-        self._server.close()
+        self._callers.close()
 
     def _await_clients(self, nodes: Sequence[int], timeout_s: float) -> list[HostHandle]:
         """Wait until some of the other nodes are connected (again), and return them in this order."""
@@ -159,44 +165,67 @@ class NodeRendezvousServer:
             if left_s <= 0:
                 some = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
                 flag = " (--connect-timeout-s)" if timeout_s == self._timeout_s else ""
+                why = "".join(f"; {self._refused[rank]}" for rank in missing if rank in self._refused)
                 raise ConnectionError(
                     f"{some} of {self._external.num_nodes} did not connect to {self._external.master_addr}:"
-                    f"{self._external.master_port} within {timeout_s:g} s{flag}"
+                    f"{self._external.master_port} within {timeout_s:g} s{flag}{why}"
                 )
-            if select.select([self._server], [], [], min(left_s, 1.0))[0]:
-                self._accept()
+            self._accept(min(left_s, 1.0))
         return [self._clients[rank] for rank in nodes]
 
     def _tell(self, kind: str, **fields: Any) -> None:
         for client in self._clients.values():
             client.connection.send(kind, **fields)
 
-    def _accept(self) -> None:
-        """Accept a connection, if it comes from one of the nodes and that node has the same request."""
-        connection, _ = self._server.accept()
-        with connection:
-            connection.settimeout(_HANDSHAKE_S)
-            nonce = os.urandom(16).hex()
+    def _accept(self, wait_s: float) -> bool:
+        """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands.
+
+        Returns:
+            Whether a node was taken in.
+
+        Raises:
+            RequestError: A node has another request or other packages, before the job has agreed on anything.
+        """
+        taken_in = False
+        for caller in self._callers.turn(wait_s, self._is_vacant):
             try:
-                connection.sendall(encode_message("challenge", b"", {"nonce": nonce}))
-                hello = _receive(connection)
-                rank = int(hello["node_rank"])
-                known = hmac.compare_digest(str(hello["proof"]), prove(nonce)) and 0 < rank < self._external.num_nodes
-            except (OSError, ValueError, KeyError, TypeError):
-                return  # a port scan, or some other program
-            if not known or (rank in self._clients and not self._clients[rank].connection.lost):
-                return
-            difference = find_difference(self._mine, hello["node"])
-            reply = {} if difference is None else {"refused": f"node {rank} {difference}"}
-            connection.sendall(encode_message("welcome", b"", reply))
-            if difference is not None:
-                raise RequestError(f"node {rank} on host {hello['host']} {difference}")
-            self._address = connection.getsockname()[0]
-            connection.setblocking(True)
-            host_connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
-        self._clients[rank] = HostHandle(host=hello["host"], connection=host_connection, trusted=False)
+                taken_in = self._take_in(caller) or taken_in
+            finally:
+                caller.close()
+        return taken_in
+
+    def _take_in(self, caller: Caller) -> bool:
+        """Welcome or refuse a node; return whether it is connected."""
+        rank = caller.node_rank
+        if not self._is_vacant(rank):  # two have called at the same time
+            return False
+        difference = find_difference(self._mine, caller.node)
+        if difference is not None:
+            return self._refuse(caller, f"node {rank} on host {caller.host} {difference}")
+        try:
+            caller.tell("welcome")
+            self._address = caller.connection.getsockname()[0]
+            caller.connection.setblocking(True)
+            read, write = os.dup(caller.connection.fileno()), os.dup(caller.connection.fileno())
+        except OSError:  # it has ended meanwhile, and may call again
+            return False
+        connection = HostConnection(read, write, max_body=_MAX_BODY)
+        self._clients[rank] = HostHandle(host=caller.host, connection=connection, trusted=False)
+        self._refused.pop(rank, None)
         if self._choice is not None:  # it was started again; the others have heard it
-            host_connection.send("choice", **self._choice)
+            connection.send("choice", **self._choice)
+        return True
+
+    def _refuse(self, caller: Caller, difference: str) -> bool:
+        """Tell a node how it differs. A job that has agreed waits for a node that does not; another one ends."""
+        with contextlib.suppress(OSError):
+            caller.tell("welcome", refused=difference)
+        if self._choice is None:
+            raise RequestError(difference)
+        if self._refused.get(caller.node_rank) != difference:
+            print(f"refused {difference}", file=sys.stderr, flush=True)  # noqa: T201
+        self._refused[caller.node_rank] = difference
+        return False
 
 
 class NodeRendezvousClient:
@@ -215,13 +244,8 @@ class NodeRendezvousClient:
             with connect_to(
                 external.master_addr, external.master_port, left_s, what="node 0 of this job"
             ) as connection:
-                connection.settimeout(_HANDSHAKE_S)
                 try:
-                    nonce = _receive(connection)["nonce"]
-                    hello = {"node_rank": external.node_rank, "host": socket.gethostname(), "proof": prove(nonce)}
-                    node = describe_node(num_ranks, request)
-                    connection.sendall(encode_message("hello", b"", {**hello, "node": node}))
-                    reply = _receive(connection, then_more=True)
+                    reply = introduce(connection, external.node_rank, describe_node(num_ranks, request))
                     connection.setblocking(True)
                     self._connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
                     break
@@ -294,16 +318,15 @@ class NodeRendezvousClient:
             self._connection.beat()
             if not select.select([self._connection], [], [], 0.5)[0]:
                 continue
-            for message, _ in self._connection.receive():
+            try:
+                messages = self._connection.receive()
+            except ValueError as error:
+                raise ConnectionError(f"{self._server} sends what is not a message") from error
+            for message, _ in messages:
                 if message["kind"] in kinds:
                     return message
         how = "closed its connection" if self._connection.lost else f"sent nothing for {self._timeout_s:g} s"
         raise ConnectionError(f"{self._server} {how}")
-
-
-def prove(nonce: str) -> str:
-    """Prove that this process knows the job's token, without revealing it."""
-    return hmac.digest(os.environ.get(TOKEN_VARIABLE, "").encode(), nonce.encode(), "sha256").hex()
 
 
 def describe_node(num_ranks: int, request: str) -> dict[str, Any]:
@@ -324,20 +347,3 @@ def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
         first = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
         return f"asks for {first[0].strip()} and node 0 for {first[1].strip()}: give every node the same command"
     return None
-
-
-def _receive(connection: socket.socket, *, then_more: bool = False) -> dict[str, Any]:
-    """Read one message of the handshake.
-
-    Args:
-        connection: To the other end.
-        then_more: Whether messages may follow that somebody else will read.
-    """
-    reader = MessageReader()
-    while seen := connection.recv(1 << 16, socket.MSG_PEEK):
-        first = seen.find(b"\n") + 1
-        for message, _ in reader.feed(connection.recv(first if then_more and first else len(seen))):
-            if not isinstance(message, dict):
-                raise ValueError("not a message")
-            return message
-    raise ConnectionError("the connection was closed")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mjtrain.launcher.ipc.network import names_this_machine
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import JOB_VARIABLE
 
@@ -66,6 +67,9 @@ def expand_tasks(text: str) -> tuple[int, ...]:
     return tuple(counts)
 
 
+TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
+"""A secret of the job, with which its nodes prove to each other that they belong to it."""
+
 _NODE_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _STEP_VARIABLES = (
@@ -119,6 +123,13 @@ class ExternalNode:
     master_addr: str
     """Name or address of node 0."""
     master_port: int
+    has_token: bool = False
+    """Whether MJTRAIN_JOB_TOKEN is set."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines may reach the port of node 0, without a token that tells the nodes from others."""
+        return not self.has_token and not names_this_machine(self.master_addr)
 
 
 def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode | None:
@@ -242,7 +253,15 @@ def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     port = _read(environ, "MASTER_PORT")
     if num_nodes == 1:
         return None
-    return ExternalNode(node_rank=node_rank, num_nodes=num_nodes, master_addr=environ["MASTER_ADDR"], master_port=port)
+    if environ.get(TOKEN_VARIABLE, "-").strip() == "":
+        raise RequestError(f"{TOKEN_VARIABLE} is empty: set it to the same secret on every node, or unset it")
+    return ExternalNode(
+        node_rank=node_rank,
+        num_nodes=num_nodes,
+        master_addr=environ["MASTER_ADDR"],
+        master_port=port,
+        has_token=TOKEN_VARIABLE in environ,
+    )
 
 
 def _require(environ: Mapping[str, str], names: tuple[str, ...], why: str) -> None:

@@ -8,7 +8,13 @@ from typing import get_args
 from mjtrain.config import Backend, LaunchConfig
 from mjtrain.launcher.faults.checks import find_launch_problems
 from mjtrain.launcher.faults.fault import Fault, parse_faults
-from mjtrain.launcher.planning.external import ExternalRank, expand_hosts, resolve_external
+from mjtrain.launcher.planning.external import (
+    TOKEN_VARIABLE,
+    ExternalNode,
+    ExternalRank,
+    expand_hosts,
+    resolve_external,
+)
 from mjtrain.launcher.planning.placement import (
     plan_external_rank,
     plan_hosts,
@@ -57,6 +63,11 @@ def resolve_plan(
     check_seed("--seed", config.seed, plan.world_size)
     if not isinstance(external, ExternalRank):
         _check_least(config, plan)
+    if isinstance(external, ExternalNode) and external.is_open and not config.no_job_token:
+        raise RequestError(
+            f"{TOKEN_VARIABLE} is not set: anyone who reaches {external.master_addr}:{external.master_port} could join "
+            "this job; set it to the same secret on every node (openssl rand -hex 32), or give --no-job-token"
+        )
     return replace(plan, faults=_resolve_faults(config, plan))
 
 

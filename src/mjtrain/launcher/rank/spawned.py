@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
@@ -132,8 +133,8 @@ class SupervisorClient:
         self.sender.send(
             "interrupted" if interrupted else "failed",
             pickled,
-            traceback=text,
-            summary=f"{type(error).__name__}: {error}",
+            traceback=shorten(text),
+            summary=shorten(f"{type(error).__name__}: {error}"),
             phase=heartbeat.current.phase,
             retry=not isinstance(error, RequestError),
             complaint=is_complaint(error),

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mjtrain.launcher.ipc.network import is_local, list_interfaces
+from mjtrain.launcher.ipc.network import is_local, list_interfaces, names_this_machine
 from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok
 
@@ -44,7 +44,7 @@ def check_port(question: Question) -> list[Finding]:
         advice = "set MASTER_ADDR to a name or address of the first host that every host can resolve"
         return [failure("port", f"{name}:{port}: the name does not resolve", advice)]
     try:
-        _listen("" if is_local(address) else address, port)
+        _listen("" if is_local(address) and not names_this_machine(name) else address, port)
     except OSError as error:
         advice = "set MASTER_PORT to a free port on every host, or end the program that holds this one"
         holder = f", held by {_find_holder(port)}" if error.errno == errno.EADDRINUSE else ""

@@ -1,5 +1,6 @@
 """What the ranks measure together: collectives, links and clocks. Every rank must call each of these."""
 
+import json
 import os
 import time
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime.rank import RankContext
 
 LARGE_BYTES = 4 << 20
@@ -84,13 +86,16 @@ def read_clock() -> float:
     return time.time()
 
 
-def gather(value: Any) -> list[Any]:
-    """Return the value of every rank, by rank."""
-    if not dist.is_initialized():
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
+def gather(context: RankContext, value: Any) -> list[Any]:
+    """Return the value of every rank, by rank; it travels as JSON, and nothing is unpickled.
+
+    Raises:
+        ValueError: What a rank sent is not JSON.
+    """
+    collectives = Collectives(context.device)
+    sent = collectives.gather_bytes(json.dumps(value).encode(), context)
+    everything = json.dumps([json.loads(one) for one in sent]).encode() if context.is_main else b""
+    return json.loads(collectives.broadcast_bytes(everything, context))
 
 
 def describe_rank(context: RankContext, host: str) -> dict[str, Any]:

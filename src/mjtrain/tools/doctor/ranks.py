@@ -44,19 +44,19 @@ def check_ranks(context: RankContext, task: RankTask) -> dict[str, Any]:
     from mjtrain.tools.doctor import measure  # imports torch
 
     heartbeat.beat("describe", warming_up=True)
-    ranks = measure.gather(measure.describe_rank(context, socket.gethostname()))
-    found: dict[str, Any] = {"ranks": ranks, "reports": measure.gather(task.report)}
+    ranks = measure.gather(context, measure.describe_rank(context, socket.gethostname()))
+    found: dict[str, Any] = {"ranks": ranks, "reports": measure.gather(context, task.report)}
     if not context.is_distributed:
         return found
     heartbeat.beat("all-reduce", warming_up=True)
-    found["all_reduce"] = measure.gather(measure.measure_all_reduce(context))
+    found["all_reduce"] = measure.gather(context, measure.measure_all_reduce(context))
     heartbeat.beat("links", warming_up=True)
     peers = [rank["rank"] for rank in ranks if rank["local_rank"] == 0 and rank["node_rank"] != 0]
     found["links"] = measure.measure_links(context, peers)
     heartbeat.beat("clocks", warming_up=True)
-    found["clocks"] = measure.gather(measure.read_clock())
+    found["clocks"] = measure.gather(context, measure.read_clock())
     heartbeat.beat("log root", warming_up=True)
-    if peers and all(measure.gather(task.can_write)):
+    if peers and all(measure.gather(context, task.can_write)):
         found["seen"] = _look_at_shared_folder(context, task, ranks)
     return found
 
@@ -66,7 +66,7 @@ def _look_at_shared_folder(context: RankContext, task: RankTask, ranks: list[dic
     from mjtrain.tools.doctor import measure
 
     mine = (uuid.uuid4().hex, str(nearest_existing(Path(task.log_root))))
-    session, place = measure.gather(mine)[0]  # the others look where rank 0 would write
+    session, place = measure.gather(context, mine)[0]  # the others look where rank 0 would write
     folder = Path(place)
     own = folder / f"{PREFIX}{session}-{context.node_rank}"
     nodes = {rank["node_rank"] for rank in ranks}
@@ -74,13 +74,13 @@ def _look_at_shared_folder(context: RankContext, task: RankTask, ranks: list[dic
         if context.local_rank == 0:
             with contextlib.suppress(OSError):  # the others do not see it then
                 own.touch()
-        measure.gather(None)
+        measure.gather(context, None)
         deadline_s = time.monotonic() + _VISIBLE_S
         seen: list[int] = []
         while len(seen) < len(nodes) and time.monotonic() < deadline_s:
             seen = _list_nodes(folder, session)
             time.sleep(0.1)
-        return measure.gather(seen)  # nobody deletes before all have looked
+        return measure.gather(context, seen)  # nobody deletes before all have looked
     finally:
         if context.local_rank == 0:
             with contextlib.suppress(OSError):

@@ -1,0 +1,270 @@
+"""The handshake between node 0 and the other nodes of a job, before either uses what the other says.
+
+    who {nonce}         ->                                           from node 0
+                        <-   hello {node_rank, host, nonce, proof}
+    proof {proof}       ->
+                        <-   node {num_ranks, request, packages}
+    welcome {refused}   ->
+
+Each end proves that it knows the job's token. Node 0 tells others nothing, and a node describes itself only after node
+0's proof. Anyone may reach node 0's port: whatever arrives there is bounded in size and in time, and ends nothing but
+its own connection.
+"""
+
+import contextlib
+import hmac
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mjtrain.launcher.ipc.messages import MAX_LINE, MessageReader, encode_message
+from mjtrain.launcher.planning.external import TOKEN_VARIABLE
+
+HANDSHAKE_S = 10.0
+"""Time for a whole handshake."""
+
+_MAX_PENDING = 64
+"""Handshakes at the same time. When one more connects, the oldest is given up: an honest node needs milliseconds."""
+
+_MAX_HELLO = 4096
+
+_NONCE_CHARS = 32
+
+
+class Caller:
+    """Whoever has connected to node 0."""
+
+    def __init__(self, connection: socket.socket, num_nodes: int) -> None:
+        """Ask who it is.
+
+        Raises:
+            OSError: The connection is gone.
+        """
+        self.connection = connection
+        self.deadline_s = time.monotonic() + HANDSHAKE_S
+        self.node_rank = 0
+        """The node that it has proved to be; 0 before."""
+        self.host = ""
+        self.node: dict[str, Any] = {}
+        """What it wants."""
+        self._num_nodes = num_nodes
+        self._nonce = os.urandom(_NONCE_CHARS // 2).hex()
+        self._reader = MessageReader(_MAX_HELLO, max_body=0)
+        self.tell("who", nonce=self._nonce)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Send a message, which fits into the buffer of a connection that is read at the other end.
+
+        Raises:
+            OSError: The connection is gone, or is not read.
+        """
+        data = encode_message(kind, b"", fields)
+        if self.connection.send(data) != len(data):
+            raise ConnectionError("the other end does not read")
+
+    def hear(self, is_vacant: Callable[[int], bool]) -> bool:
+        """Take in what has arrived.
+
+        Args:
+            is_vacant: Tells whether a node is not connected.
+
+        Returns:
+            Whether the caller has proved to be a node, and said what it wants.
+
+        Raises:
+            Exception: It is not one of the nodes.
+        """
+        data = self.connection.recv(1 << 16)
+        if not data:
+            raise ConnectionError("the connection was closed")
+        messages = list(self._reader.feed(data))
+        if not messages:
+            return False
+        ((message, _),) = messages
+        if self._reader.has_rest:
+            raise ValueError("a node waits for the answer")
+        if self.node_rank == 0:
+            self._take_hello(message, is_vacant)
+            return False
+        self._take_node(message)
+        return True
+
+    def _take_hello(self, message: dict[str, Any], is_vacant: Callable[[int], bool]) -> None:
+        rank, host, nonce, proof = (message[name] for name in ("node_rank", "host", "nonce", "proof"))
+        if type(rank) is not int or not 0 < rank < self._num_nodes:
+            raise ValueError("not a node")
+        if not all(isinstance(text, str) for text in (host, nonce, proof)) or len(nonce) != _NONCE_CHARS:
+            raise ValueError("not a hello")
+        nonces = (self._nonce, nonce)
+        if not hmac.compare_digest(proof.encode(), prove("node", rank, nonces).encode()) or not is_vacant(rank):
+            raise ValueError("not one of the nodes")
+        self.tell("proof", proof=prove("node 0", rank, nonces))
+        self.node_rank, self.host = rank, _printable(host[:255])
+        self._reader = MessageReader(MAX_LINE, max_body=0)
+
+    def _take_node(self, message: dict[str, Any]) -> None:
+        node = {name: message[name] for name in ("num_ranks", "request", "packages")}
+        fits = (
+            type(node["num_ranks"]) is int and isinstance(node["request"], str) and isinstance(node["packages"], dict)
+        )
+        if not fits:
+            raise ValueError("not a description of a node")
+        self.node = node
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(OSError):
+            self.connection.close()
+
+
+class Callers:
+    """All handshakes of node 0 in progress. None of them is waited for."""
+
+    def __init__(self, server: socket.socket, num_nodes: int) -> None:
+        """Prepare to accept.
+
+        Args:
+            server: Where node 0 listens; closed with `close`.
+            num_nodes: Nodes of the job.
+        """
+        self._server = server
+        self._num_nodes = num_nodes
+        self._pending: list[Caller] = []
+        self._selector = selectors.DefaultSelector()
+        server.setblocking(False)
+        self._selector.register(server, selectors.EVENT_READ)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a handshake is in progress."""
+        return bool(self._pending)
+
+    def turn(self, wait_s: float, is_vacant: Callable[[int], bool]) -> list[Caller]:
+        """Wait until something arrives, so many seconds at most, and take it in.
+
+        Args:
+            wait_s: How long to wait, in seconds.
+            is_vacant: Tells whether a node is not connected.
+
+        Returns:
+            The nodes whose handshake lacks only the welcome; the caller closes their connections.
+        """
+        now_s = time.monotonic()
+        first_s = min((caller.deadline_s for caller in self._pending), default=now_s + wait_s)
+        ready = self._selector.select(max(0.0, min(wait_s, first_s - now_s)))
+        known = []
+        for key, _ in ready:
+            caller = key.data
+            if caller is None or caller not in self._pending:
+                continue
+            try:
+                if caller.hear(is_vacant):
+                    self._forget(caller)
+                    known.append(caller)
+            except Exception:  # a port scan, or any other program: nothing that it sends may end the job
+                self._give_up(caller)
+        if any(key.data is None for key, _ in ready):
+            self._accept()
+        for caller in [caller for caller in self._pending if time.monotonic() > caller.deadline_s]:
+            self._give_up(caller)
+        return known
+
+    def close(self) -> None:
+        """Give up all handshakes, and listen no longer."""
+        for caller in list(self._pending):
+            self._give_up(caller)
+        self._selector.close()
+        self._server.close()
+
+    def _accept(self) -> None:
+        for _ in range(_MAX_PENDING):
+            try:
+                connection, _ = self._server.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # it has hung up already, or this process has no descriptors left for a moment
+                time.sleep(0.02)
+                return
+            connection.setblocking(False)
+            try:
+                caller = Caller(connection, self._num_nodes)
+            except OSError:
+                connection.close()
+                continue
+            if len(self._pending) >= _MAX_PENDING:
+                strangers = [other for other in self._pending if other.node_rank == 0]
+                self._give_up((strangers or self._pending)[0])
+            self._pending.append(caller)
+            self._selector.register(connection, selectors.EVENT_READ, caller)
+
+    def _forget(self, caller: Caller) -> None:
+        self._pending.remove(caller)
+        self._selector.unregister(caller.connection)
+
+    def _give_up(self, caller: Caller) -> None:
+        self._forget(caller)
+        caller.close()
+
+
+def introduce(connection: socket.socket, node_rank: int, node: dict[str, Any]) -> dict[str, Any]:
+    """Do a node's part of the handshake.
+
+    Args:
+        connection: To node 0; its time limit is changed.
+        node_rank: This node.
+        node: What it wants.
+
+    Returns:
+        The welcome, which may be a refusal. What node 0 sends after it is left to be read.
+
+    Raises:
+        OSError: Node 0 rejects this node, or does not answer in time.
+        KeyError, ValueError: The other end is not node 0 of this job.
+    """
+    deadline_s = time.monotonic() + HANDSHAKE_S
+    theirs, mine = str(receive(connection, deadline_s)["nonce"]), os.urandom(_NONCE_CHARS // 2).hex()
+    nonces = (theirs, mine)
+    hello = {"node_rank": node_rank, "host": socket.gethostname(), "nonce": mine}
+    connection.sendall(encode_message("hello", b"", {**hello, "proof": prove("node", node_rank, nonces)}))
+    proof = str(receive(connection, deadline_s)["proof"])
+    if not hmac.compare_digest(proof.encode(), prove("node 0", node_rank, nonces).encode()):
+        raise ValueError("it does not know the token")
+    connection.sendall(encode_message("node", b"", node))
+    return receive(connection, deadline_s)
+
+
+def receive(connection: socket.socket, deadline_s: float) -> dict[str, Any]:
+    """Read one message of node 0, and nothing after it.
+
+    Raises:
+        OSError: It does not arrive in time, or the connection is closed.
+        ValueError: It is not a message.
+    """
+    reader = MessageReader(MAX_LINE, max_body=0)
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        connection.settimeout(left_s)
+        seen = connection.recv(1 << 16, socket.MSG_PEEK)
+        if not seen:
+            raise ConnectionError("the connection was closed")
+        for message, _ in reader.feed(connection.recv(seen.find(b"\n") + 1 or len(seen))):
+            return message
+    raise TimeoutError("no answer in time")
+
+
+def prove(role: str, node_rank: int, nonces: tuple[str, str]) -> str:
+    """Prove that this process knows the job's token, without revealing it.
+
+    Args:
+        role: Which end proves it, so that neither can send back what the other has sent.
+        node_rank: The node that talks to node 0.
+        nonces: Random texts, of node 0 and of that node.
+    """
+    text = "\n".join(("mjtrain", role, str(node_rank), *nonces))
+    return hmac.digest(os.environ.get(TOKEN_VARIABLE, "").encode(), text.encode(), "sha256").hex()
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
