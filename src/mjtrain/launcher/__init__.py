@@ -15,6 +15,7 @@ from mjtrain.launcher.planning.external import ExternalRank, add_local_world_siz
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_gpus
 from mjtrain.runtime.processes import ancestor_commands
@@ -80,7 +81,7 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
 def make_plan(config: LaunchConfig, *, hosts: tuple[Host, ...] = ()) -> LaunchPlan:
     """Resolve a launch against this machine and the hosts that `find_hosts` found, see `resolve_plan`."""
     num_gpus = 0 if config.gpu_ids is None or hosts else count_gpus()
-    return resolve_plan(config, _read_environ(), num_gpus, num_cores=len(os.sched_getaffinity(0)), hosts=hosts)
+    return resolve_plan(config, _read_environ(), num_gpus, num_cores=count_cores(), hosts=hosts)
 
 
 def _read_environ() -> dict[str, str]:

@@ -21,6 +21,7 @@ from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
 
@@ -70,7 +71,7 @@ def describe_host(message: dict[str, Any]) -> dict[str, Any]:
         "writable": folder is None or is_writable(Path(folder)),
         "num_gpus": count_gpus() if message["count_gpus"] else 0,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "num_cores": len(os.sched_getaffinity(0)),
+        "num_cores": count_cores(),
         "interfaces": list_interfaces(),
         "connection": os.environ.get("SSH_CONNECTION", "").split(),
         "resolved": {name: _resolve(name) for name in message["names"]},
