@@ -53,6 +53,19 @@ def test_the_seed_repeats_a_function() -> None:
     assert first == again != mjtrain.launch(draw, launch=LaunchConfig(gpu_ids=None, seed=4))
 
 
+def test_sigusr2_asks_for_a_stop_as_other_signals_do() -> None:
+    """Submitit and LSF send it before they end a job."""
+
+    def save_when_asked(context: RankContext) -> None:
+        assert not mjtrain.stop_requested()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert mjtrain.stop_requested()
+
+    with pytest.raises(SystemExit) as caught:
+        mjtrain.launch(save_when_asked, launch=CPU)
+    assert caught.value.code == 128 + signal.SIGUSR2
+
+
 def test_the_callers_thread_count_comes_back() -> None:
     before = torch.get_num_threads()
     mjtrain.launch(lambda context: None, launch=LaunchConfig(gpu_ids=None, num_threads=before + 1))

@@ -68,11 +68,11 @@ class LaunchConfig:
     floor. None: always --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
-    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
+    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2."""
 
     requeue_on_signal: bool = False
-    """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It
-    then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""
+    """In a Slurm job: when SIGTERM, SIGUSR1 or SIGUSR2 (sbatch --signal) stops the run, queue the job again after
+    saving. It then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""
 
     max_restarts: int = 0
     """How many times to start again from the last valid checkpoint after a failure. With more than 0, one rank gets

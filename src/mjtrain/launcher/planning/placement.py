@@ -202,7 +202,7 @@ def plan_external_rank(
     usable = usable_in_process(visible)
     gpu = external.local_rank
     if on_gpu and gpu >= len(usable):
-        if len(visible) > 1 or external.source != "srun":
+        if len(visible) > 1 or external.source not in ("srun", "jsrun"):
             there = "is 1 visible GPU" if len(usable) == 1 else f"are {len(usable)} visible GPUs"
             raise RequestError(
                 f"{here}, the {external.local_world_size} ranks on this host need a GPU each, and there {there} per "

@@ -60,7 +60,7 @@ class _Inbox:
 
 def main() -> None:
     """Upload until the input ends."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)  # the rank decides when uploading ends
     settings = json.loads(sys.stdin.readline())
     inbox = _Inbox()
