@@ -1,5 +1,6 @@
 """Start a function on every rank of a job, from this process or as one process of an external job."""
 
+import inspect
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -47,10 +48,11 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         What rank 0 returned; in a job that torchrun or srun has started, what this rank returned.
 
     Raises:
-        RequestError: The launch cannot be met on this machine.
+        RequestError: The launch cannot be met on this machine, or fn returns before it has run.
         Exception: The first exception raised by any rank.
         RankFailedError: A rank ended without an exception.
     """
+    _check_function(fn)
     config = launch or LaunchConfig()
     plan = make_plan(config, hosts=find_hosts(config))
     if problems := list(find_function_problems(plan.faults)):
@@ -58,6 +60,16 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     if plan.rejoin_at_save:
         raise RequestError("--rejoin-at-save: is for trainings, which say when they have saved; leave it out")
     return run_plan(plan, fn, *args, rendezvous=rendezvous(plan))
+
+
+def _check_function(fn: Callable[..., Any]) -> None:
+    """Refuse a function whose call only makes a coroutine or a generator, which nobody would run."""
+    for function in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - an object may have an async __call__
+        name = getattr(fn, "__name__", type(fn).__name__)
+        if inspect.iscoroutinefunction(function):
+            raise RequestError(f"launch: {name} is a coroutine function; give one that calls asyncio.run({name}(...))")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise RequestError(f"launch: {name} is a generator function; give one that returns a value")
 
 
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:

@@ -22,7 +22,7 @@ from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.runtime.cgroups import count_cores
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
 
 _FLUSH_S = 5.0
@@ -108,7 +108,7 @@ def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | 
         result = run_host_job(job, folder, os.environ, host=host, connection=connection)
     except Exception as error:
         if not isinstance(error, RequestError):
-            error = RuntimeError(f"{type(error).__name__}: {error}")
+            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
         result = RunResult(failure=Failure(summary=str(error), host=host, may_pass=False))
         send_result(connection, result)
     connection.send("gone")
