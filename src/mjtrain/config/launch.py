@@ -39,8 +39,8 @@ class LaunchConfig:
     """Number of CPU ranks, synchronised over gloo; not for GPUs. Default: 1."""
 
     num_threads: int | None = None
-    """CPU threads of each rank, for native physics, cameras and torch. Default: the usable cores of this host divided
-    by the ranks on it."""
+    """CPU threads of each rank, for native physics, cameras and torch. Default: the usable cores of this host, or the
+    CPU limit of its container if that is lower, divided by the ranks on it."""
 
     seed: int = 0
     """Seed of the run; every rank uses seed + rank."""
