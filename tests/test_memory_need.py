@@ -143,7 +143,7 @@ def test_a_cgroup_limits_what_is_free(tmp_path: Path, monkeypatch: pytest.Monkey
     outer.mkdir()
     (outer / "memory.max").write_text("max\n")
     (outer / "memory.current").write_text("1\n")
-    monkeypatch.setattr(machine, "_memory_cgroups", lambda: iter([tmp_path, outer, tmp_path / "missing"]))
+    monkeypatch.setattr(machine, "find_cgroups", lambda _: iter([tmp_path, outer, tmp_path / "missing"]))
     assert machine.available_memory() == 60_000_000
 
 

@@ -3,6 +3,11 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+if os.getpid() == 1:  # before the imports that take seconds
+    from mjtrain.runtime.first_process import obey_signals_as_process_1
+
+    obey_signals_as_process_1()
+
 # Threads of torch that wait for each other sleep. By default they spin, which holds up whatever they wait for on a
 # machine with other work. OpenMP reads this when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

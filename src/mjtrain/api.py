@@ -1,7 +1,6 @@
 """What Python programs call: train, make environments, play, export, and load a policy."""
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -19,6 +18,7 @@ from mjtrain.runs.search import recorded_task
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext, check_seed
@@ -184,7 +184,7 @@ def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_thr
         raise RequestError(f"num_envs {size}: must be at least 1")
     config = replace(config, run=replace(config.run, num_envs=size))
     check_seed("seed", seed)
-    threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
+    threads = count_cores() if num_threads is None else num_threads
     return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
 
 

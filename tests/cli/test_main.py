@@ -1,5 +1,7 @@
 """The one entry, and what bash completes."""
 
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.cli.command import run_command
 from mjtrain.cli.main import COMMANDS, main
 from support.machine import patience
 
@@ -24,6 +27,35 @@ def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -
         assert "usage: " in capsys.readouterr().out
         main([name, "--version"])
         assert capsys.readouterr().out == f"mjtrain {version('mjtrain')}\n"
+
+
+@pytest.mark.parametrize(("num_lines", "status"), [(1, None), (100_000, 128 + signal.SIGPIPE)])
+def test_a_reader_that_has_enough_is_no_error(
+    num_lines: int, status: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `mjtrain runs | head`: no traceback, and nothing that Python complains about when it ends."""
+    read, write = os.pipe()
+    os.close(read)
+    code = None
+    with open(write, "w") as stdout:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stdout", stdout)
+        try:
+            run_command("runs", lambda _: stdout.writelines(["a run\n"] * num_lines), [])
+        except SystemExit as stop:
+            code = stop.code
+    monkeypatch.undo()
+    assert (code, capsys.readouterr().err) == (status, "")
+
+
+def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def load(_: list[str]) -> None:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    with pytest.raises(SystemExit, match="1"):
+        run_command("train", load, [])
+    said = capsys.readouterr().err
+    assert said.startswith("train: libtorch_cpu.so: failed to map segment from shared object: `ulimit -v` limits")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.process

@@ -31,7 +31,7 @@ def test_two_nodes_are_one_job(launcher: str, tmp_path: Path, no_gpu: None) -> N
     command = ["bash", str(SCRIPT), *SMALL, *cpu, "--log-root", str(tmp_path)]
     nodes = [subprocess.Popen(command, cwd=tmp_path, env=environ | {"RANK": str(node)}) for node in range(2)]
     assert [node.wait(patience(60)) for node in nodes] == [0, 0]
-    (run_dir,) = tmp_path.glob("*/*_pai-dlc")
+    (run_dir,) = tmp_path.glob("*/*_pai-dlc-127.0.0.1")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in rows if "iteration" in row]
     assert [row["iteration"] for row in rows] == [1, 2]

@@ -14,9 +14,18 @@ import pytest
 import yaml
 
 from mjtrain.cli.train import main
+from mjtrain.config import LaunchConfig, RunConfig
 from mjtrain.runs.storage import find_stored_iteration
-from support.machine import free_port, patience
-from support.templates import DEPLOY, arguments_of_train, find_commands, load_container_args, render_osmo
+from support.machine import free_port, patience, wait_until
+from support.templates import (
+    DEPLOY,
+    arguments_of_train,
+    find_commands,
+    load_container_args,
+    load_job_specs,
+    load_kind,
+    render_osmo,
+)
 from support.tiers import PACKAGES, SOURCES
 
 BIN = Path(sys.executable).parent
@@ -63,15 +72,14 @@ def run_apart(package: str, *command: str) -> str:
 @pytest.mark.supports("template", start="Kubernetes", hosts="2")
 def test_kubernetes_takes_its_files() -> None:
     said = run_apart("kubernetes-validate", "kubernetes-validate", "--strict", str(DEPLOY / "kubernetes" / "job.yaml"))
-    assert said.count("passed for resource") == 2
+    assert said.count("passed for resource") == 3
 
 
 TRAINJOB = """
 import sys, yaml
-from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob as TrainJob
+from kubeflow_trainer_api import models
 
-given = yaml.safe_load(open(sys.argv[1]))
-taken = TrainJob.from_dict(given).to_dict()
+KINDS = {"TrainJob": models.TrainerV1alpha1TrainJob, "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime}
 
 def compare(given, taken, path):
     if isinstance(given, dict):
@@ -85,7 +93,10 @@ def compare(given, taken, path):
     else:
         assert given == taken, path
 
-compare(given, taken, "")
+for given in yaml.safe_load_all(open(sys.argv[1])):
+    if given["kind"] in KINDS:
+        compare(given, KINDS.pop(given["kind"]).from_dict(given).to_dict(), "")
+assert not KINDS
 """
 
 
@@ -129,13 +140,12 @@ def test_osmo_renders_a_master_and_workers(num_nodes: int) -> None:
     for index, task in enumerate(group["tasks"]):
         (script,) = [file["contents"] for file in task["files"] if file["path"] == task["args"][0]]
         (command,) = find_commands(script, {})
-        assert f"--nnodes={num_nodes}" in command
-        assert f"--node_rank={index}" in command
-        assert "--nproc_per_node=4" in command
-        assert "--master_addr=<host:master>" in command
+        assert f"export RANK={index} WORLD_SIZE={num_nodes} MASTER_ADDR=<host:master> MASTER_PORT=5555" in script
+        assert command[:4] == ["train", "Quadruped-Velocity-Flat", "--gpu-ids", "all"]
         assert command[-3:] == ["s3://my-bucket/mjtrain/<workflow_id>", "--resume", "auto"]
         assert ("tensorboard --logdir" in script) == (index == 0)
-        assert set(task["exitActions"]) == {"COMPLETE", "RESCHEDULE"}
+        assert task["exitActions"] == {"COMPLETE": "0", "FAIL": "2", "RESCHEDULE": "1,3-255"}
+        assert "--bind_all" not in script
 
 
 @pytest.mark.supports("template", start="OSMO", hosts="2")
@@ -143,7 +153,9 @@ def test_osmo_trains_and_goes_on_after_a_reschedule(tmp_path: Path, no_gpu: None
     """Two nodes on this machine run the scripts that OSMO would give them; then both start again, elsewhere."""
     url = f"file://{tmp_path}/stored"
     for life, iterations in (("first", 2), ("second", 4)):
-        train_args = f"--num-envs 4 --num-threads 1 --max-iterations {iterations} --logger none"
+        train_args = (
+            f"--gpu-ids None --num-workers 1 --num-envs 4 --num-threads 1 --max-iterations {iterations} --logger none"
+        )
         tokens = {"host:master": "127.0.0.1", "workflow_id": "one", "output": str(tmp_path / life / "output")}
         workflow = render_osmo(
             tokens, num_gpu=1, storage_url=url, task="Cartpole-Balance", train_args=train_args
@@ -177,7 +189,7 @@ def list_commands() -> dict[str, list[str]]:
     for task in render_osmo({})["workflow"]["groups"][0]["tasks"]:
         (commands[f"osmo {task['name']}"],) = find_commands(task["files"][0]["contents"], {})
     for path in sorted((DEPLOY / "slurm").glob("train*.sbatch")):
-        (commands[path.name],) = find_commands(path.read_text(), {"SLURM_JOB_ID": "42"})
+        (commands[path.name],) = find_commands(path.read_text(), {"SLURM_JOB_ID": "42", "SLURM_CPUS_PER_TASK": "8"})
     return {name: arguments_of_train(command) for name, command in commands.items()}
 
 
@@ -186,8 +198,79 @@ def test_train_takes_the_command(
     name: str, no_gpu: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "42")  # Slurm's template asks to be requeued
-    main([*list_commands()[name], "--dry-run"])
+    main([*list_commands()[name], "--gpu-ids", "None", "--dry-run"])
     assert json.loads(capsys.readouterr().out)["config"]["run"]["resume"] == "auto"
+
+
+@pytest.mark.parametrize("name", list_commands())
+def test_the_next_job_is_another_run(name: str) -> None:
+    """Constant names let the second job resume the first, which is complete, and do nothing."""
+    command = list_commands()[name]
+    names = ("SKYPILOT_TASK_ID", "JOB_UID", "workflow_id", "slurm-42")
+    assert any(part in " ".join(command) for part in names)
+
+
+def run_script(script: str, folder: Path, train: str, **environ: str) -> subprocess.Popen[str]:
+    """Start a script of a template, in which `train` is this one."""
+    (folder / "bin").mkdir()
+    for program, text in (("train", train), ("tensorboard", "exec sleep 60")):
+        path = folder / "bin" / program
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}", **environ}
+    return subprocess.Popen(["bash", "-c", script], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_job_of_pai_dlc_has_a_name_from_its_master(tmp_path: Path) -> None:
+    script = (DEPLOY / "pai-dlc" / "train.sh").read_text()
+    done = run_script(script, tmp_path, 'echo "$@"', MASTER_ADDR="dlc18isgeayd-master-0")
+    assert " --run-name pai-dlc-dlc18isgeayd --resume auto" in done.communicate(timeout=patience(10))[0]
+
+
+@pytest.mark.parametrize("task", [0, 1], ids=["master", "worker"])
+def test_osmo_passes_a_stop_on_and_ends_with_the_status(task: int, tmp_path: Path) -> None:
+    workflow = render_osmo({"output": str(tmp_path)})
+    script = workflow["workflow"]["groups"][0]["tasks"][task]["files"][0]["contents"].replace("<host:master>", "m")
+    train = "trap 'sleep 0.2; touch saved; exit 143' TERM; touch began; while :; do sleep 0.05; done"
+    job = run_script(script.replace("<workflow_id>", "one"), tmp_path, train)
+    wait_until((tmp_path / "began").exists, "train begins")
+    job.terminate()
+    assert job.wait(patience(10)) == 143
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("name", load_job_specs())
+def test_pods_are_what_restricted_clusters_accept(name: str) -> None:
+    """As Pod Security's level "restricted" wants it, with memory to share and time to save, and no typo repeated."""
+    spec = load_job_specs()[name]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["terminationGracePeriodSeconds"] >= LaunchConfig().stop_grace_s + RunConfig().checkpoint_flush_s + 20
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume["emptyDir"] for volume in pod["volumes"]}
+    assert volumes[mounts["/dev/shm"]]["medium"] == "Memory"
+    assert all("sizeLimit" in volume for volume in volumes.values())
+    assert pod["restartPolicy"] == "Never"  # or the policy would be refused
+    stop = spec["podFailurePolicy"]["rules"][0]
+    assert (stop["action"], stop["onExitCodes"]["containerName"]) == ("FailJob", container["name"])
+    assert stop["onExitCodes"]["values"] == [2]
+    command = load_container_args()[name]
+    assert command[:3] == ["tini", "--", "train"]  # process 1 passes signals on and reaps
+
+
+@pytest.mark.parametrize("path", ["kubernetes/job.yaml", "kubeflow/trainjob.yaml"])
+def test_only_pods_of_the_job_reach_its_pods(path: str) -> None:
+    spec = load_kind(path, "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    (rule,) = spec["ingress"]
+    assert rule["from"] == [{"podSelector": spec["podSelector"]}]
+    images = re.findall(r"^ +image: (\S+)", (DEPLOY / path).read_text(), re.MULTILINE)
+    assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)
 
 
 @pytest.mark.proves("deploy/Dockerfile*", *PACKAGES, layout=SOURCES)
@@ -216,7 +299,7 @@ def test_the_dockerfile_builds_what_it_says(tmp_path: Path) -> None:
                 else:
                     into.mkdir(exist_ok=True)
                     shutil.copy(ROOT / source, into)
-        elif name == "RUN" and not rest.startswith("useradd"):
+        elif name == "RUN" and not rest.startswith(("useradd", "apt-get")):
             if rest == "python -m venv .venv":
                 command = f"uv venv -q --seed --python {sys.executable} .venv"
             else:
@@ -231,7 +314,11 @@ def test_the_dockerfile_builds_what_it_says(tmp_path: Path) -> None:
     assert ["--require-hashes -r requirements.lock" in command for command in installed] == [True, False]
     assert "--no-build-isolation" in installed[1]  # or the build backend would come without a hash
     (entrypoint,) = [rest for name, rest in steps if name == "ENTRYPOINT"]
-    assert entrypoint == '["train"]'
+    assert entrypoint == '["tini", "--", "train"]'
+    (user,) = [rest for name, rest in steps if name == "USER"]
+    assert user.isdigit()  # Kubernetes refuses a name where pods must not run as root
+    (packages,) = [rest for name, rest in steps if name == "RUN" and rest.startswith("apt-get")]
+    assert {"libegl1", "tini"} <= set(packages.split())
     train = [str(bin_dir / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--dry-run"]
     train += ["--checkpoint-url", "s3://bucket/run"]
     done = subprocess.run(train, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)

@@ -43,6 +43,30 @@ JAX = {
     "JAX_LOCAL_WORLD_SIZE": "2",
 }
 
+MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-zeta-7@1",
+}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+JSRUN = {
+    "LSB_JOBID": "42",
+    "JSM_NAMESPACE_RANK": "1",
+    "JSM_NAMESPACE_SIZE": "2",
+    "JSM_NAMESPACE_LOCAL_RANK": "0",
+    "JSM_NAMESPACE_LOCAL_SIZE": "1",
+}
+SUBMITIT = {
+    "SUBMITIT_LOCAL_JOB_ID": "4711",
+    "SUBMITIT_LOCAL_NTASKS": "2",
+    "SUBMITIT_LOCAL_GLOBALID": "1",
+    "SUBMITIT_LOCAL_LOCALID": "1",
+}
+KUBEFLOW = {"PET_NODE_RANK": "1", "PET_NNODES": "2", "PET_MASTER_ADDR": "zeta", "PET_MASTER_PORT": "29400"}
+SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "SM_NUM_GPUS": "4"}
+
 # environment -> rank, local_rank, world_size, local_world_size, node_rank, master
 RANKS = [
     ("torchrun", TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
@@ -59,6 +83,16 @@ RANKS = [
         JAX | {"JAX_RANK": "2", "JAX_LOCAL_RANK": "0", "JAX_WORLD_SIZE": "4"},
         (2, 0, 4, 2, 1, "127.0.0.1:5000"),
     ),
+    ("mpirun on two hosts", MPI | {"MASTER_ADDR": "zeta"}, (3, 1, 4, 2, 1, "zeta:29574")),
+    ("mpirun with a port", MPI | {"MASTER_ADDR": "zeta", "MASTER_PORT": "5"}, (3, 1, 4, 2, 1, "zeta:5")),
+    ("mpirun on this host", MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, (3, 1, 4, 4, 0, "127.0.0.1:29574")),
+    ("MPICH's mpiexec", HYDRA | {"MASTER_PORT": "5"}, (1, 1, 2, 2, 0, "127.0.0.1:5")),
+    ("LSF's jsrun", JSRUN | {"MASTER_ADDR": "zeta"}, (1, 0, 2, 1, 1, "zeta:25288")),
+    ("Submitit on this host", SUBMITIT, (1, 1, 2, 2, 0, "127.0.0.1:22759")),
+    ("torchrun below mpirun", MPI | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
+    ("torchrun in SageMaker", SAGEMAKER | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
+    ("torchrun in Kubeflow", KUBEFLOW | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
+    ("srun with MPI's variables", SRUN | HYDRA | {"PMIX_RANK": "2"}, (2, 0, 3, 1, 1, "gpu07:24242")),
     ("torchrun below srun", SRUN | TORCHRUN, (3, 1, 4, 2, 1, "zeta:29500")),
 ]
 
@@ -67,6 +101,13 @@ NONE = [
     ("a batch script", {"SLURM_JOB_ID": "42", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}),
     ("srun of one task", SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}),
     ("skrl's launcher with one rank", JAX | {"JAX_RANK": "0", "JAX_LOCAL_RANK": "0", "JAX_WORLD_SIZE": "1"}),
+    ("srun of one task, with MPI", SRUN | {"SLURM_STEP_NUM_TASKS": "1", "PMI_RANK": "0", "PMI_SIZE": "1"}),
+    ("srun of one task, with PMIx", SRUN | {"SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0"}),
+    ("mpirun of one process", MPI | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}),
+    ("SageMaker with one host", {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"}),
+    ("Kubeflow with one node", KUBEFLOW | {"PET_NODE_RANK": "0", "PET_NNODES": "1"}),
+    ("the script of an LSF job", {"LSB_JOBID": "42", "LSB_HOSTS": "a b", "LSB_DJOB_NUMPROC": "2"}),
+    ("the script of a PBS job", {"PBS_JOBID": "42", "PBS_TASKNUM": "1", "PBS_NODENUM": "0"}),
     ("within one of our own ranks", TORCHRUN | {"MJTRAIN_JOB": "x"}),
 ]
 
@@ -88,6 +129,15 @@ ERRORS = [
     ("half of skrl's launcher", {"JAX_LOCAL_RANK": "0"}, ["JAX_RANK, JAX_WORLD_SIZE"]),
     ("half a node", {"RANK": "0", "WORLD_SIZE": "2"}, ["RANK is set", "MASTER_ADDR, MASTER_PORT are not"]),
     ("a stale address", {"MASTER_ADDR": "zeta"}, ["MASTER_ADDR is set", "RANK, WORLD_SIZE, MASTER_PORT are not"]),
+    ("mpirun without a meeting point", MPI, ["mpirun has started", "rank 3 of 4", "set MASTER_ADDR", "unset OMPI"]),
+    ("mpiexec without a port", HYDRA, ["set MASTER_PORT for", "unset PMI_RANK"]),
+    ("PMI alone", {"PMI_RANK": "1", "PMI_SIZE": "2"}, ["MPI_LOCALRANKID, MPI_LOCALNRANKS are not"]),
+    ("blaunch", {"LSF_PM_TASKID": "2"}, ["LSF_PM_TASKID=2: blaunch", "unset LSF_PM_TASKID"]),
+    ("pbsdsh", {"PBS_TASKNUM": "3"}, ["PBS_TASKNUM=3: pbsdsh", "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"]),
+    ("PMIx alone", {"PMIX_RANK": "1"}, ["PMIX_RANK=1", "as one of several"]),
+    ("elastic Kubeflow", KUBEFLOW | {"PET_NNODES": "1:2"}, ["PET_NNODES=1:2", "number"]),
+    ("SageMaker, not JSON", SAGEMAKER | {"SM_HOSTS": "algo-1"}, ["SM_HOSTS=algo-1", "JSON list"]),
+    ("SageMaker, elsewhere", SAGEMAKER | {"SM_CURRENT_HOST": "x"}, ["SM_CURRENT_HOST=x", "not in SM_HOSTS"]),
     ("half of srun", {k: v for k, v in SRUN.items() if k != "SLURM_NODEID"}, ["SLURM_NODEID is not"]),
 ]
 
@@ -147,6 +197,14 @@ def test_variables_that_number_nodes() -> None:
     assert place == ExternalNode(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
     assert resolve_external(node | {"RANK": "0", "WORLD_SIZE": "1"}) is None
     assert isinstance(resolve_external(node | TORCHRUN), ExternalRank)  # torchrun started on that node
+
+
+@pytest.mark.parametrize(
+    ("environ", "master"), [(KUBEFLOW, ("zeta", 29400)), (SAGEMAKER, ("algo-1", 7777))], ids=["Kubeflow", "SageMaker"]
+)
+def test_launchers_that_start_a_process_per_node(environ: dict[str, str], master: tuple[str, int]) -> None:
+    place = resolve_external(environ)
+    assert place == ExternalNode(node_rank=1, num_nodes=2, master_addr=master[0], master_port=master[1])
 
 
 def test_slurm_lists() -> None:

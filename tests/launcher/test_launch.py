@@ -6,7 +6,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import mjtrain
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
 from support.machine import patience
 
@@ -45,12 +48,54 @@ def test_an_exception_in_this_process_comes_as_it_is() -> None:
         mjtrain.launch(fail, launch=CPU)
 
 
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_exception_without_words_comes_as_it_is(tmp_path: Path) -> None:
+    def fail(context: RankContext) -> None:
+        raise WordlessError
+
+    with pytest.raises(WordlessError) as caught, end_recorded(tmp_path):
+        mjtrain.launch(fail, launch=CPU)
+    assert any("WordlessError: (its __str__ raises ValueError)" in note for note in caught.value.__notes__)
+    assert "WordlessError" in (tmp_path / "metrics.jsonl").read_text()
+
+
+async def walk(context: RankContext) -> int:
+    return 1
+
+
+def count(context: RankContext) -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("fn", [walk, partial(walk), count], ids=["async", "partial", "generator"])
+def test_what_only_makes_a_coroutine_is_refused(fn: Any) -> None:
+    with pytest.raises(RequestError, match=r"is a (coroutine|generator) function; give one that"):
+        mjtrain.launch(fn, launch=CPU)
+
+
 def test_the_seed_repeats_a_function() -> None:
     def draw(context: RankContext) -> float:
         return torch.rand(1).item()
 
     first, again = (mjtrain.launch(draw, launch=LaunchConfig(gpu_ids=None, seed=3)) for _ in range(2))
     assert first == again != mjtrain.launch(draw, launch=LaunchConfig(gpu_ids=None, seed=4))
+
+
+def test_sigusr2_asks_for_a_stop_as_other_signals_do() -> None:
+    """Submitit and LSF send it before they end a job."""
+
+    def save_when_asked(context: RankContext) -> None:
+        assert not mjtrain.stop_requested()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert mjtrain.stop_requested()
+
+    with pytest.raises(SystemExit) as caught:
+        mjtrain.launch(save_when_asked, launch=CPU)
+    assert caught.value.code == 128 + signal.SIGUSR2
 
 
 def test_the_callers_thread_count_comes_back() -> None:

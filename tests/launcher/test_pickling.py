@@ -1,6 +1,8 @@
 import pickle
+import sys
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 
 import cloudpickle
 import pytest
@@ -34,3 +36,13 @@ def test_all_else_travels_as_by_cloudpickle() -> None:
     assert ours["array"] == theirs["array"] == (1.0, 2)
     assert ours["function"] is theirs["function"] is len
     assert ours["class"].size == theirs["class"].size == 3
+
+
+def test_functions_of_a_script_travel_from_a_process_of_multiprocessings_spawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the script is the module __mp_main__, which its ranks do not have."""
+    script = ModuleType("__mp_main__")
+    exec("LEGS = 4\nclass Robot:\n    legs = LEGS\ndef count(): return Robot().legs + LEGS", script.__dict__)
+    monkeypatch.setitem(sys.modules, "__mp_main__", script)
+    data = pickling.dumps(script.count)
+    monkeypatch.setitem(sys.modules, "__mp_main__", pickling)
+    assert pickle.loads(data)() == 8

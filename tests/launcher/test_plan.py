@@ -82,6 +82,8 @@ PLANS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str], dict[str,
     ("joining a step", STEP, {}, 2, ["cuda:1"], {"mode": "join"}),
     ("joining a step, a GPU per task", STEP, {}, 1, ["cuda:0"], {"backend": "nccl"}),
     ("joining a step, cores per task", STEP | {"SLURM_CPUS_PER_TASK": "2"}, {}, 0, ["cpu"], {"threads": 2}),
+    ("joining a step, more cores per task than there are", STEP | {"SLURM_CPUS_PER_TASK": "8"}, {"gpu_ids": None}, 0, ["cpu"], {"threads": 2, "notice": "SLURM_CPUS_PER_TASK=8, but this rank may use 2 cores: srun does not inherit"}),
+    ("joining a step that is not bound to its cores", STEP | {"SLURM_CPUS_PER_TASK": "1"}, {"gpu_ids": None}, 0, ["cpu"], {"threads": 1, "notice": None}),
     ("one rank writes no torchrunx logs", {LOGS: "/v"}, {"gpu_ids": None}, 0, ["cpu"], {"log_dir": None}),
 ]
 

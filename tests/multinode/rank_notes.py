@@ -18,5 +18,6 @@ def note(env: Any) -> None:
         return
     number = next(value for name in NUMBERS if (value := os.environ.get(name)))
     content: dict[str, Any] = {"RANK": int(number), "seed": env.rng.initial_seed(), "host": socket.gethostname()}
+    content["cores"] = len(os.sched_getaffinity(0))
     content["secret"] = os.environ.get("WANDB_API_KEY")
     Path(os.environ["MJTRAIN_TEST_NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))

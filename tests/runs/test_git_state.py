@@ -24,3 +24,17 @@ def test_commit_branch_and_changes(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("2")
     git(tmp_path, "checkout", "-q", "--detach")
     assert read_git_state(tmp_path) == {"commit": commit, "branch": None, "dirty": True}
+
+
+def test_programs_that_the_repository_names_are_not_run(tmp_path: Path) -> None:
+    """Its configuration may be that of somebody else's archive."""
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begin")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    for hook in ("post-index-change", "fsmonitor-watchman"):
+        (tmp_path / ".git" / "hooks" / hook).symlink_to(program)
+    git(tmp_path, "config", "core.fsmonitor", str(program))
+    assert read_git_state(tmp_path) is not None
+    assert not (tmp_path / "ran").exists()

@@ -29,7 +29,7 @@ _READ_ON_IMPORT = re.compile(
 """Variables that Python or a library reads once, at its start: they cannot be changed for a fork."""
 
 
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Those that a command may handle, and that whoever started the tests may ignore."""
 
 

@@ -31,9 +31,11 @@ class Slurm:
             "AuthType=auth/none",
             "CredType=cred/none",
             "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/none",
+            "TaskPlugin=task/affinity",
+            "TaskPluginParam=Threads",
             "JobAcctGatherType=jobacct_gather/none",
-            "SelectType=select/linear",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU",
             "MpiDefault=none",
             "SchedulerParameters=sched_interval=1",
             "ReturnToService=2",
@@ -45,7 +47,7 @@ class Slurm:
             f"SlurmctldLogFile={folder}/ctld.log",
             f"SlurmdLogFile={folder}/slurmd-%n.log",
             *[f"NodeName={node.name} NodeAddr={node.address} {cores}" for node in (zeta, alpha)],
-            f"PartitionName=all Nodes={zeta.name},{alpha.name} Default=YES MaxTime=60 State=UP",
+            f"PartitionName=all Nodes={zeta.name},{alpha.name} Default=YES MaxTime=60 State=UP OverSubscribe=EXCLUSIVE",
         ]
         self.config.write_text("\n".join(settings) + "\n")
         (folder / "state").mkdir()

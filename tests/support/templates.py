@@ -21,11 +21,22 @@ def render_osmo(tokens: dict[str, str], **values: Any) -> dict[str, Any]:
     return yaml.safe_load(environment.from_string(text).render({**defaults, **values}))
 
 
+def load_kind(path: str, kind: str) -> dict[str, Any]:
+    """The object of a kind in a file of several."""
+    (found,) = [one for one in yaml.safe_load_all((DEPLOY / path).read_text()) if one["kind"] == kind]
+    return found
+
+
+def load_job_specs() -> dict[str, dict[str, Any]]:
+    """The specification of the Job of each template for Kubernetes."""
+    (job,) = load_kind("kubeflow/trainjob.yaml", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    return {"kubernetes": load_kind("kubernetes/job.yaml", "Job")["spec"], "kubeflow": job["template"]["spec"]}
+
+
 def load_container_args() -> dict[str, list[str]]:
     """The commands that the container templates run, as lists."""
-    job = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "job.yaml").read_text()))[1]
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    trainer = yaml.safe_load((DEPLOY / "kubeflow" / "trainjob.yaml").read_text())["spec"]["trainer"]
+    container = load_kind("kubernetes/job.yaml", "Job")["spec"]["template"]["spec"]["containers"][0]
+    trainer = load_kind("kubeflow/trainjob.yaml", "TrainJob")["spec"]["trainer"]
     return {
         "kubernetes": [*container["command"], *container["args"]],
         "kubeflow": [*trainer["command"], *trainer["args"]],
@@ -37,7 +48,11 @@ def find_commands(script: str, variables: dict[str, str]) -> list[list[str]]:
     script = script.replace("\\\n", " ")
     filled = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), script)
     lines = [line.strip() for line in filled.splitlines() if not line.strip().startswith("#")]
-    return [shlex.split(line) for line in lines if re.search(r"mjtrain\.cli\.train|(^|[ /])train [A-Z]", line)]
+    return [
+        shlex.split(line.removesuffix("&"))
+        for line in lines
+        if re.search(r'mjtrain\.cli\.train|(^|[ /])train "?[A-Z]', line)
+    ]
 
 
 def arguments_of_train(command: list[str]) -> list[str]:

@@ -3,6 +3,9 @@
 import atexit
 import errno
 import gc
+import os
+import re
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -28,7 +31,7 @@ def run_command(
 
     Raises:
         SystemExit: With status 1 if the command failed while running, 2 if the request was wrong, and 128 plus the
-            number of the signal if a signal stopped it.
+            number of the signal if a signal stopped it. SIGPIPE counts, if the reader of standard output has ended.
     """
     open_missing_streams()
     atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
@@ -55,6 +58,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         print(f"{name}: stopped by SIGINT", file=sys.stderr)
         sys.exit(130)
     except SystemExit as stop:
+        _can_be_read()  # or Python would complain at its end
         if isinstance(stop.code, int) and stop.code > 128:
             print(f"{name}: stopped by {signal.Signals(stop.code - 128).name}", file=sys.stderr)
         elif isinstance(stop.code, str):
@@ -62,10 +66,33 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
             sys.exit(1)
         raise
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and not _can_be_read():
+            sys.exit(128 + signal.SIGPIPE)
+        if isinstance(error, ImportError) and re.search("failed to map segment|cannot allocate memory", str(error)):
+            cause = f"{name}: {error}: `ulimit -v` limits the address space, or memory is full"
+            print(" ".join(cause.split()), file=sys.stderr)
+            sys.exit(1)
         from mjtrain.launcher.failure import final_message
 
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
+    _can_be_read()  # or Python would complain at its end
+
+
+def _can_be_read() -> bool:
+    """Whether standard output still has a reader, unlike in `mjtrain runs | head`; if not, drop what is buffered."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file, as in tests and notebooks
+        return True
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return True
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    return False
 
 
 def split_task(argv: Sequence[str], prog: str) -> tuple[str, list[str], list[str]]:

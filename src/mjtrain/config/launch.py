@@ -39,8 +39,8 @@ class LaunchConfig:
     """Number of CPU ranks, synchronised over gloo; not for GPUs. Default: 1."""
 
     num_threads: int | None = None
-    """CPU threads of each rank, for native physics, cameras and torch. Default: the usable cores of this host divided
-    by the ranks on it."""
+    """CPU threads of each rank, for native physics, cameras and torch. Default: the usable cores of this host, or the
+    CPU limit of its container if that is lower, divided by the ranks on it."""
 
     seed: int = 0
     """Seed of the run; every rank uses seed + rank."""
@@ -73,7 +73,7 @@ class LaunchConfig:
     --heartbeat-timeout-s."""
 
     stop_grace_s: float = 60.0
-    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP or SIGUSR1."""
+    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2."""
 
     start_timeout_s: float = field(default=300.0, metadata=RARE)
     """Seconds that ranks with their own processes have to begin; --heartbeat-timeout-s if that is more."""
@@ -86,8 +86,8 @@ class LaunchConfig:
     """In a job on several hosts: seconds without a message after which a host counts as lost."""
 
     requeue_on_signal: bool = False
-    """In a Slurm job: when SIGTERM or SIGUSR1 (sbatch --signal) stops the run, queue the job again after saving. It
-    then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""
+    """In a Slurm job: when SIGTERM, SIGUSR1 or SIGUSR2 (sbatch --signal) stops the run, queue the job again after
+    saving. It then resumes the same run: implies --resume auto, and --run-name slurm-JOB if no name is given."""
 
     max_restarts: int = 0
     """How many times to start again from the last valid checkpoint after a failure. With more than 0, one rank gets

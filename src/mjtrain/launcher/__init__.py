@@ -1,5 +1,6 @@
 """Start a function on every rank of a job, from this process or as one process of an external job."""
 
+import inspect
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +17,7 @@ from mjtrain.launcher.planning.external import ExternalRank, add_local_world_siz
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_gpus
 from mjtrain.runtime.processes import ancestor_commands
@@ -48,10 +50,11 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         What rank 0 returned; in a job that torchrun or srun has started, what this rank returned.
 
     Raises:
-        RequestError: The launch cannot be met on this machine.
+        RequestError: The launch cannot be met on this machine, or fn returns before it has run.
         Exception: The first exception raised by any rank.
         RankFailedError: A rank ended without an exception.
     """
+    _check_function(fn)
     config = launch or LaunchConfig()
     plan = make_plan(config, hosts=find_hosts(config))
     if problems := list(find_function_problems(plan.faults)):
@@ -59,6 +62,16 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     if plan.rejoin_at_save:
         raise RequestError("--rejoin-at-save: is for trainings, which say when they have saved; leave it out")
     return run_plan(plan, fn, *args, rendezvous=rendezvous(plan))
+
+
+def _check_function(fn: Callable[..., Any]) -> None:
+    """Refuse a function whose call only makes a coroutine or a generator, which nobody would run."""
+    for function in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - an object may have an async __call__
+        name = getattr(fn, "__name__", type(fn).__name__)
+        if inspect.iscoroutinefunction(function):
+            raise RequestError(f"launch: {name} is a coroutine function; give one that calls asyncio.run({name}(...))")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise RequestError(f"launch: {name} is a generator function; give one that returns a value")
 
 
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
@@ -82,7 +95,7 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
 def make_plan(config: LaunchConfig, *, hosts: tuple[Host, ...] = ()) -> LaunchPlan:
     """Resolve a launch against this machine and the hosts that `find_hosts` found, see `resolve_plan`."""
     num_gpus = 0 if config.gpu_ids is None or hosts else count_gpus()
-    return resolve_plan(config, _read_environ(), num_gpus, num_cores=len(os.sched_getaffinity(0)), hosts=hosts)
+    return resolve_plan(config, _read_environ(), num_gpus, num_cores=count_cores(), hosts=hosts)
 
 
 def _read_environ() -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.runtime.errors import INJECTED
+from mjtrain.runtime.errors import INJECTED, message_of
 
 RULE = "-" * 100
 
@@ -147,7 +147,7 @@ def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Fai
 
 def summarise(error: BaseException) -> str:
     """Name an exception and the first line of its message."""
-    text = str(error).strip()
+    text = message_of(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 

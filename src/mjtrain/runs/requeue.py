@@ -11,7 +11,7 @@ from mjtrain.config import LaunchConfig, TrainConfig
 from mjtrain.launcher import NotSavedError
 from mjtrain.runtime.errors import RequestError
 
-_REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1}
+_REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2}
 """Statuses of a run that was stopped by what Slurm sends before the end."""
 
 _PATIENCE_S = 60.0
@@ -41,7 +41,7 @@ def resolve_requeue(
 
 @contextmanager
 def requeue_when_stopped(job: str | None) -> Iterator[None]:
-    """Queue a Slurm job again if SIGTERM or SIGUSR1 stops the run of a with block, whether or not it has saved.
+    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, whether or not it has saved.
 
     Args:
         job: Its number; None does nothing.

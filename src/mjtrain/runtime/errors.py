@@ -29,6 +29,14 @@ class RequestError(ValueError):
         return error
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, even of one whose `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"(its __str__ raises {type(second).__name__})"
+
+
 def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str:
     """Return the end of a message about an unknown word: a semicolon, and what may have been meant.
 

@@ -3,10 +3,11 @@
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
+
+from mjtrain.runtime.cgroups import find_cgroups
 
 PACKAGES = (
     "mjtrain",
@@ -55,7 +56,7 @@ def available_memory() -> int:
     """Return how many bytes of RAM programs may still take, here and within the limits of this process's cgroups."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     free = [int(found[1]) * 1024] if found else [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for folder in _memory_cgroups():
+    for folder in find_cgroups("memory"):
         limit, used = (_read_number(folder, names) for names in (_LIMIT_FILES, _USAGE_FILES))
         if limit is not None and used is not None:
             free.append(limit - used + _read_cache(folder))
@@ -64,16 +65,6 @@ def available_memory() -> int:
 
 _LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
 _USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
-
-
-def _memory_cgroups() -> Iterator[Path]:
-    """Yield this process's cgroups that may limit memory, of either version, and those around them."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, name = line.split(":", 2)
-        if controllers == "" or "memory" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
-            own = root / name.lstrip("/")
-            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
 
 
 def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:

@@ -1,12 +1,15 @@
-"""Warp, started without a word."""
+"""Warp, started without a word, and with a folder for its kernels that can be written."""
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from mjtrain.runtime.deferred_imports import DeferredImport, defer_import, forget_import
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.standard_streams import flush_standard_streams
 
 
@@ -46,10 +49,17 @@ def start_warp(*, on_cpu: bool) -> None:
 
     Args:
         on_cpu: Whether only the CPU will be used; then nothing is said of GPUs.
+
+    Raises:
+        RequestError: No folder can be written in which Warp would keep its kernels.
     """
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING
+    if wp.config.kernel_cache_dir is None:
+        folder, replaced = choose_kernel_cache()
+        if replaced:
+            wp.config.kernel_cache_dir = str(folder)
     if not on_cpu:
         wp.init()
         return
@@ -63,3 +73,39 @@ def start_warp(*, on_cpu: bool) -> None:
         os.dup2(stderr, 2)
         os.close(nowhere)
         os.close(stderr)
+
+
+def choose_kernel_cache() -> tuple[Path, bool]:
+    """Choose where Warp keeps compiled kernels: its usual folder or, if that cannot be written, a temporary one.
+
+    Returns:
+        The folder, and whether it replaces the usual one.
+
+    Raises:
+        RequestError: Neither can be written.
+    """
+    asked = os.environ.get("WARP_CACHE_PATH")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - as Warp reads it
+    usual = Path(asked or Path(home) / "warp")
+    if _can_hold_files(usual):
+        return usual, False
+    if asked:
+        raise RequestError(f"WARP_CACHE_PATH={asked}: cannot be written; give a folder for compiled kernels that can")
+    temporary = Path(tempfile.gettempdir()) / f"mjtrain-warp-{os.getuid()}"
+    if _can_hold_files(temporary, mode=0o700) and temporary.lstat().st_uid == os.getuid():  # kernels are code
+        return temporary, True
+    raise RequestError(
+        f"{usual}: Warp cannot write its compiled kernels there; set WARP_CACHE_PATH to a folder that can be written"
+    )
+
+
+def _can_hold_files(folder: Path, mode: int = 0o777) -> bool:
+    """Create a folder and, for a moment, a file of a block in it: a full quota shows only then."""
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+            file.flush()
+    except OSError:
+        return False
+    return True

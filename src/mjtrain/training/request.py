@@ -31,6 +31,7 @@ from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runs.trained_run import is_run
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.sim.drawing.backend import drawing_environ
@@ -339,7 +340,7 @@ def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
     """Return usable cores, visible GPUs, versions of packages, and whether the log root can be written."""
     log_root = Path(config.run.log_root).absolute()
     return {
-        "num_cores": len(os.sched_getaffinity(0)),
+        "num_cores": count_cores(),
         "num_visible_gpus": count_gpus(),
         "log_root": str(log_root),
         "log_root_writable": is_writable(log_root),

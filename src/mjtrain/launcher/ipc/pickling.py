@@ -1,11 +1,16 @@
 """Functions and values as bytes for other processes, so that tracebacks there name the file of each line."""
 
 import io
+import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 import cloudpickle
+
+_SPAWNED_MAIN = "__mp_main__"
+"""The module to which the functions of a script belong in a process of multiprocessing's spawn or forkserver. Like
+__main__, no other process can import it."""
 
 
 def dumps(value: Any) -> bytes:
@@ -22,6 +27,9 @@ def dumps(value: Any) -> bytes:
         Bytes for `pickle.loads`, in a process that has mjtrain.
     """
     buffer = io.BytesIO()
+    main = sys.modules.get(_SPAWNED_MAIN)
+    if main is not None and main.__name__ == _SPAWNED_MAIN:
+        cloudpickle.register_pickle_by_value(main)
     _Pickler(buffer).dump(value)
     return buffer.getvalue()
 

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGHUP and SIGUSR1 while a job runs."""
+"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 while a job runs."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopSignals:

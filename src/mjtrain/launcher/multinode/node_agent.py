@@ -21,7 +21,8 @@ from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.cgroups import count_cores
+from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
 
 _FLUSH_S = 5.0
@@ -70,7 +71,7 @@ def describe_host(message: dict[str, Any]) -> dict[str, Any]:
         "writable": folder is None or is_writable(Path(folder)),
         "num_gpus": count_gpus() if message["count_gpus"] else 0,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "num_cores": len(os.sched_getaffinity(0)),
+        "num_cores": count_cores(),
         "interfaces": list_interfaces(),
         "connection": os.environ.get("SSH_CONNECTION", "").split(),
         "resolved": {name: _resolve(name) for name in message["names"]},
@@ -107,7 +108,7 @@ def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | 
         result = run_host_job(job, folder, os.environ, host=host, connection=connection)
     except Exception as error:
         if not isinstance(error, RequestError):
-            error = RuntimeError(f"{type(error).__name__}: {error}")
+            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
         result = RunResult(failure=Failure(summary=str(error), host=host, may_pass=False))
         send_result(connection, result)
     connection.send("gone")

@@ -106,8 +106,9 @@ def open_handle(
     """
     python = [sys.executable, "-P", "-m", module]
     if transport == "srun":
-        # A step of its own on that host, beside others of this job.
-        step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--export=ALL", "--unbuffered"]
+        # A separate step on that host, beside others of this job. srun would bind its one task to one core.
+        step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--cpu-bind=none"]
+        step += ["--export=ALL", "--unbuffered"]
         command = [*step, *python]
     elif is_this_machine(host, ssh_config_file):
         command = python

@@ -1,14 +1,17 @@
 """Whether torchrun, Slurm or another launcher has started this job, and which place this process has in it; pure.
 
-torchrun, srun and skrl's launcher for JAX start one process per rank. Kubeflow's PyTorchJob and PAI-DLC start one
-process per node and set RANK and WORLD_SIZE to number the nodes; without LOCAL_RANK they are never taken for ranks.
+torchrun, srun, mpirun, Submitit and skrl's launcher for JAX start one process per rank. Kubeflow, PAI-DLC and SageMaker
+start one process per node. RANK and WORLD_SIZE without LOCAL_RANK number nodes, and are never taken for ranks. What
+starts several processes and does not say enough for one job is refused: each of them would be a run of its own.
 
 skrl's launcher sets no variable for the number of ranks of a host. `add_local_world_size` takes it from the command
 that it was started with.
 """
 
 import argparse
+import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,12 +92,69 @@ _FIRST_PORT, _NUM_PORTS = 20000, 10000
 """Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExternalRank:
-    """This process is one rank of a job that torchrun, srun or skrl's launcher for JAX has started."""
+@dataclass(frozen=True)
+class _RankLauncher:
+    """How a launcher that starts one process per rank describes a rank, by names of variables."""
 
     source: str
-    """Who started it: torchrun, srun or skrl.utils.distributed.jax."""
+    rank: str
+    world_size: str
+    local_rank: str
+    local_world_size: str
+    job: str = ""
+    """Variable that all ranks of a job share and no other job has; a port is derived from it."""
+
+
+_RANK_LAUNCHERS = (
+    _RankLauncher(
+        "mpirun",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "PMIX_NAMESPACE",
+    ),
+    _RankLauncher(
+        "jsrun",
+        "JSM_NAMESPACE_RANK",
+        "JSM_NAMESPACE_SIZE",
+        "JSM_NAMESPACE_LOCAL_RANK",
+        "JSM_NAMESPACE_LOCAL_SIZE",
+        "LSB_JOBID",
+    ),
+    _RankLauncher(
+        "mpirun_rsh",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+    ),
+    _RankLauncher("mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    _RankLauncher(
+        "Submitit",
+        "SUBMITIT_LOCAL_GLOBALID",
+        "SUBMITIT_LOCAL_NTASKS",
+        "SUBMITIT_LOCAL_LOCALID",
+        "SUBMITIT_LOCAL_NTASKS",
+        "SUBMITIT_LOCAL_JOB_ID",
+    ),
+)
+
+_TASK_VARIABLES = {"PMIX_RANK": "an MPI launcher", "LSF_PM_TASKID": "blaunch", "PALS_RANKID": "PALS"}
+"""Variables that number the processes of one command, and say nothing that would make a job of them."""
+
+_KUBEFLOW_VARIABLES = ("PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+_SAGEMAKER_VARIABLES = ("SM_CURRENT_HOST", "SM_HOSTS")
+_SAGEMAKER_PORT = 7777
+"""The port that SageMaker's own launchers use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalRank:
+    """This process is one rank of a job that something like torchrun, srun or mpirun has started."""
+
+    source: str
+    """Who started it, for instance torchrun, srun, mpirun or skrl.utils.distributed.jax."""
 
     rank: int
     local_rank: int
@@ -149,8 +209,16 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
         return _read_step(environ)
     if "JAX_LOCAL_RANK" in environ:
         return _read_jax(environ)
+    for launcher in _RANK_LAUNCHERS:
+        if launcher.rank in environ:
+            return _read_launched(environ, launcher)
     if any(name in environ for name in _NODE_VARIABLES):
         return _read_node(environ)
+    if "PET_NODE_RANK" in environ:
+        return _read_kubeflow(environ)
+    if "SM_HOSTS" in environ:
+        return _read_sagemaker(environ)
+    _refuse_unnumbered(environ)
     return None
 
 
@@ -193,6 +261,83 @@ def _read_step(environ: Mapping[str, str]) -> ExternalRank:
         master_addr=environ.get("MASTER_ADDR") or expand_hosts(environ["SLURM_STEP_NODELIST"])[0],
         master_port=_read(environ, "MASTER_PORT") if environ.get("MASTER_PORT") else port,
     )
+
+
+def _read_launched(environ: Mapping[str, str], launcher: _RankLauncher) -> ExternalRank | None:
+    """Read the place of a rank that one of `_RANK_LAUNCHERS` has started; None if it has started this rank only."""
+    names = (launcher.rank, launcher.world_size)
+    _require(environ, names, f"{launcher.rank} is set, as in one process of {launcher.source}")
+    rank, world_size = _read_place(environ, *names)
+    if world_size == 1:
+        return None
+    local_names = (launcher.local_rank, launcher.local_world_size)
+    _require(environ, (*names, *local_names), f"{launcher.rank} is set, as in one process of {launcher.source}")
+    local_rank, local_world_size = _read_place(environ, *local_names)
+    address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    job = environ.get(launcher.job)
+    if not address and local_world_size == world_size:
+        address = "127.0.0.1"
+    missing = [] if address else ["MASTER_ADDR"]
+    missing += [] if port or job else ["MASTER_PORT"]
+    if missing or not address:
+        raise RequestError(
+            f"{launcher.source} has started this process as rank {rank} of {world_size}, and does not say where the "
+            f"ranks meet: set {' and '.join(missing)} for all of them, to the host of rank 0 and a free port there; "
+            f"or unset {launcher.rank} to train on this machine alone"
+        )
+    return ExternalRank(
+        source=launcher.source,
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node_rank=rank // local_world_size,
+        master_addr=address,
+        master_port=_read(environ, "MASTER_PORT") if port else _FIRST_PORT + zlib.crc32(str(job).encode()) % _NUM_PORTS,
+    )
+
+
+def _read_kubeflow(environ: Mapping[str, str]) -> ExternalNode | None:
+    _require(environ, _KUBEFLOW_VARIABLES, "PET_NODE_RANK is set, as in one node of Kubeflow's job")
+    node_rank, num_nodes = _read_place(environ, "PET_NODE_RANK", "PET_NNODES")
+    port = _read(environ, "PET_MASTER_PORT")
+    if num_nodes == 1:
+        return None
+    address = environ["PET_MASTER_ADDR"]
+    return ExternalNode(node_rank=node_rank, num_nodes=num_nodes, master_addr=address, master_port=port)
+
+
+def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
+    _require(environ, _SAGEMAKER_VARIABLES, "SM_HOSTS is set, as in one host of a SageMaker job")
+    try:
+        hosts = json.loads(environ["SM_HOSTS"])
+    except ValueError:
+        hosts = None
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise RequestError(f"SM_HOSTS={environ['SM_HOSTS']}: must be a JSON list of host names")
+    current = environ["SM_CURRENT_HOST"]
+    if current not in hosts:
+        raise RequestError(f"SM_CURRENT_HOST={current}: is not in SM_HOSTS, which is {environ['SM_HOSTS']}")
+    if len(hosts) == 1:
+        return None
+    return ExternalNode(
+        node_rank=hosts.index(current), num_nodes=len(hosts), master_addr=hosts[0], master_port=_SAGEMAKER_PORT
+    )
+
+
+def _refuse_unnumbered(environ: Mapping[str, str]) -> None:
+    """Refuse to be one of several processes that would each be a run of their own, with the same seed."""
+    found = {name: source for name, source in _TASK_VARIABLES.items() if name in environ}
+    if "SLURM_STEP_NUM_TASKS" in environ:
+        found.pop("PMIX_RANK", None)  # srun has said above that it started one process
+    if environ.get("PBS_TASKNUM", "1") not in ("", "1"):  # 1 is the job's own script
+        found["PBS_TASKNUM"] = "pbsdsh"
+    for name, source in found.items():
+        raise RequestError(
+            f"{name}={environ[name]}: {source} has started this process as one of several, and does not say how many "
+            f"there are; set {', '.join(_NODE_VARIABLES)} on each node, with one process per node, or unset {name} to "
+            "train on this machine alone"
+        )
 
 
 def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:

@@ -1,7 +1,7 @@
 """Which ranks run where, and on which devices; pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -199,15 +199,14 @@ def plan_external_rank(
     usable = usable_in_process(visible)
     gpu = external.local_rank
     if on_gpu and gpu >= len(usable):
-        if len(visible) > 1 or external.source != "srun":
+        if len(visible) > 1 or external.source not in ("srun", "jsrun"):
             there = "is 1 visible GPU" if len(usable) == 1 else f"are {len(usable)} visible GPUs"
             raise RequestError(
                 f"{here}, the {external.local_world_size} ranks on this host need a GPU each, and there {there} per "
                 "process: start fewer ranks per host, or use --gpu-ids None to train on the CPU"
             )
         gpu = 0  # as with srun --gpus-per-task 1: each task sees its own GPU only
-    # srun gives each task cores of its own where it was asked to.
-    own_cores = "SLURM_CPUS_PER_TASK" in environ and external.source == "srun"
+    num_threads, notices = _share_cores(environ, external, num_cores)
     rank = _make_rank(
         config,
         rank=external.rank,
@@ -216,15 +215,33 @@ def plan_external_rank(
         local_world_size=external.local_world_size,
         node_rank=external.node_rank,
         device=f"cuda:{gpu}" if on_gpu else "cpu",
-        num_threads=config.num_threads or max(1, num_cores // (1 if own_cores else external.local_world_size)),
+        num_threads=config.num_threads or num_threads,
     )
-    return _make_plan(
+    plan = _make_plan(
         config,
         (usable[gpu],) if on_gpu else (),
         mode="join",
         ranks=(rank,),
         external=external,
         environ=_interface_environ(config.interface),
+    )
+    return replace(plan, notices=(*plan.notices, *notices))
+
+
+def _share_cores(environ: Mapping[str, str], external: ExternalRank, num_cores: int) -> tuple[int, tuple[str, ...]]:
+    """Return the threads of a rank that something else has started, and lines about them for the user."""
+    asked = environ.get("SLURM_CPUS_PER_TASK", "")
+    if external.source != "srun" or not asked.isdecimal():
+        return max(1, num_cores // external.local_world_size), ()
+    # Either srun has bound this task to its own cores, or all tasks of the host share all cores of the job.
+    bound = num_cores < int(asked) * external.local_world_size
+    num_threads = num_cores if bound else max(1, min(int(asked), num_cores // external.local_world_size))
+    if num_cores >= int(asked):
+        return num_threads, ()
+    cores = "1 core" if num_cores == 1 else f"{num_cores} cores"
+    return num_threads, (
+        f"warning: SLURM_CPUS_PER_TASK={asked}, but this rank may use {cores}: srun does not inherit --cpus-per-task "
+        f"from sbatch; give srun --cpus-per-task={asked}",
     )
 
 

@@ -7,7 +7,8 @@ import time
 import numpy as np
 import warp as wp
 
-from mjtrain.runtime.warp_start import start_warp
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.warp_start import choose_kernel_cache, start_warp
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Judge, Question, failure, ok, skipped, warning
 
@@ -23,9 +24,26 @@ def add_index(values: wp.array(dtype=wp.float32)):  # pyright: ignore[reportInva
 
 def check_kernels(question: Question) -> list[Finding]:
     """Try every device that a run would use."""
+    return [check_kernel_cache(on_cpu=question.gpu_ids is None), *_try_devices(question)]
+
+
+def check_kernel_cache(*, on_cpu: bool) -> Finding:
+    """Look at the folder in which a run keeps its compiled kernels."""
+    advice = "set WARP_CACHE_PATH to a folder that can be written and lasts, such as a volume"
+    try:
+        folder, replaced = choose_kernel_cache()
+    except RequestError as error:
+        return _judge("cpu" if on_cpu else "cuda")("kernel cache", str(error), advice)
+    if replaced:
+        return warning("kernel cache", f"the usual folder cannot be written; {folder} is used instead", advice)
+    return ok("kernel cache", str(folder))
+
+
+def _try_devices(question: Question) -> list[Finding]:
     on_cpu = question.gpu_ids is None
     with tempfile.TemporaryDirectory(prefix="mjtrain-doctor-") as folder:
         wp.config.kernel_cache_dir = folder  # so that something has to be compiled, and nothing stays
+        tempfile.tempdir = folder  # of this process, which ends after the check: Warp's precompiled header goes there
         start_warp(on_cpu=on_cpu)
         devices = [] if on_cpu else [device.alias for device in wp.get_cuda_devices()]
         if isinstance(question.gpu_ids, list):

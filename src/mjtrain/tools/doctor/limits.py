@@ -2,61 +2,14 @@
 
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.runtime.cgroups import cpu_quota, max_tasks
 from mjtrain.runtime.machine import available_memory, format_bytes
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
-
-
-def find_cgroups(controller: str) -> Iterator[Path]:
-    """Yield this process's cgroups that may limit something, and those around them, the innermost first.
-
-    Args:
-        controller: Such as "cpu", "memory" or "pids".
-    """
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers == "" or controller in controllers.split(","):
-            root = Path("/sys/fs/cgroup") / (controller if controllers else "")
-            own = root / name.lstrip("/")
-            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
-
-
-def cpu_quota() -> float | None:
-    """Return how many cores' worth of time the cgroups allow; None for no limit."""
-    found = []
-    for folder in find_cgroups("cpu"):
-        words = _read(folder / "cpu.max").split()  # version 2: quota and period, in microseconds
-        if not words:
-            words = [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
-            found.append(int(words[0]) / int(words[1]))
-    return min(found, default=None)
-
-
-def max_tasks() -> int | None:
-    """Return how many more processes and threads the cgroups allow; None for no limit."""
-    found = []
-    for folder in find_cgroups("pids"):
-        limit, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
-        if limit.isdigit() and used.isdigit():
-            found.append(int(limit) - int(used))
-    return min(found, default=None)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
 
 RANK_BYTES = 1 << 30
 """Memory that a small training takes on a rank, libraries included."""
@@ -161,7 +114,7 @@ def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: i
     if num_ranks > has:
         advice = f"start at most {max(1, int(has))} ranks here: --num-workers {max(1, int(has))}"
         return warning("cores", f"{words}; for {num_ranks} ranks", advice)
-    threads = num_ranks * (num_threads or max(1, usable // num_ranks))
+    threads = num_ranks * (num_threads or max(1, int(has) // num_ranks))
     if threads > has + 0.5:
         good = max(1, int(has / num_ranks))
         return warning(

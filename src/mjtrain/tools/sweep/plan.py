@@ -1,6 +1,7 @@
 """A sweep, checked: everything that is known before anything is written or started."""
 
 import os
+import random
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
@@ -163,7 +165,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     gpus = _find_gpus(options.gpus_per_trial)
     gpus_per_trial = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
     slots = resolve_slots(
-        cores=sorted(os.sched_getaffinity(0)),
+        cores=_choose_cores(),
         gpus=gpus,
         num_trials=options.num_trials,
         jobs=options.jobs,
@@ -242,6 +244,15 @@ def _check_flags(options: SweepOptions) -> None:
 
 def _names(train_flags: Sequence[str]) -> set[str]:
     return {normalise_flag(word.partition("=")[0]) for word in train_flags if word.startswith("--")}
+
+
+def _choose_cores() -> list[int]:
+    """Choose the cores of all trials: those of this process, at random as many as a quota of CPU time allows.
+
+    At random, so that two containers on one machine do not choose the same ones.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    return sorted(random.SystemRandom().sample(cores, min(len(cores), count_cores())))
 
 
 def _find_gpus(gpus_per_trial: int | None) -> tuple[str, ...]:
