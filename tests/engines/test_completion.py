@@ -570,7 +570,7 @@ def scene(tmp_path: Path) -> Path:
     ],
 )  # fmt: skip
 def test_a_keyframe_sets_the_height_of_one_free_joint(
-    changes: dict[str, str], keyframe: dict[str, str], raised: str, tmp_path: Path
+    changes: dict[str, str], keyframe: dict[str, Any], raised: str, tmp_path: Path
 ) -> None:
     text = SCENE
     for before, after in changes.items():

@@ -92,18 +92,20 @@ def task(robot: RobotConfig, action: ActionTerm | None = None) -> EnvConfig:
 
 def torque_of(rows: dict[str, dict[str, Any]], ctrl: dict[str, float], position: float, velocity: float) -> float:
     """The formula of docs/deploy-a-policy.md for one joint; rows and controls by the name of the control."""
-    total = 0.0
+    total, limits = 0.0, None
     for actuator in dict.fromkeys(name.partition(":")[0] for name in rows):
         own = {name: row for name, row in rows.items() if name.partition(":")[0] == actuator}
         row = next(iter(own.values()))
         assert row["formula"] == "linear"
-        driven = sum(
-            each["gain"] * np.clip(ctrl[name], *(each["control_range"] or (-np.inf, np.inf)))
-            for name, each in own.items()
-        )
+        driven = sum(each["gain"] * limit(ctrl[name], each["control_range"]) for name, each in own.items())
         torque = driven + row["bias"] - row["kp"] * position - row["kd"] * velocity
-        total += np.clip(torque, *(row["torque_range"] or (-np.inf, np.inf)))
-    return float(np.clip(total, *(row["joint_torque_range"] or (-np.inf, np.inf))))
+        total += limit(torque, row["torque_range"])
+        limits = row["joint_torque_range"]
+    return limit(total, limits)
+
+
+def limit(value: float, bounds: list[float] | None) -> float:
+    return value if bounds is None else min(max(value, bounds[0]), bounds[1])
 
 
 def torque_in_mujoco(path: Path, ctrl: list[float], position: float, velocity: float) -> float:

@@ -12,6 +12,7 @@ import pytest
 import viser
 import websockets.sync.client
 from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
 
 import mjtrain
 from mjtrain.evaluation.playing.player import Player
@@ -47,12 +48,11 @@ def test_only_the_viewers_own_page_is_answered(server: viser.ViserServer) -> Non
 
 def test_a_page_of_another_site_opens_no_connection(server: viser.ViserServer) -> None:
     port = server.get_port()
-    connect = partial(
-        websockets.sync.client.connect, f"ws://127.0.0.1:{port}", subprotocols=[f"viser-v{viser.__version__}"]
-    )
+    protocol = Subprotocol(f"viser-v{viser.__version__}")
+    connect = partial(websockets.sync.client.connect, f"ws://127.0.0.1:{port}", subprotocols=[protocol])
     with pytest.raises(InvalidStatus, match="403"):
-        connect(origin="http://evil.example")
-    with connect(origin=f"http://127.0.0.1:{port}") as connection:
+        connect(origin=Origin("http://evil.example"))
+    with connect(origin=Origin(f"http://127.0.0.1:{port}")) as connection:
         assert connection.recv(timeout=patience(10.0))
 
 
@@ -107,7 +107,7 @@ def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
         for world in (-1, 99, 10**9):
             viewer._scene.env_idx = world
             wait_until(lambda: 0 <= viewer._scene.env_idx < 2, "a world that exists is selected")
-        viewer._scene.show_only_selected = "x"
+        viewer._scene.show_only_selected = "x"  # pyright: ignore[reportAttributeAccessIssue]
         assert session.speed == 1.0
         send(next(handle for handle in handles if handle.label == "Speed"), "2x")
         assert session.speed == 2.0

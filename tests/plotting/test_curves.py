@@ -75,6 +75,8 @@ def test_a_legend_of_long_settings_covers_nothing(num_metrics: int) -> None:
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert legend.y0 >= 0
     for axes in shown:
-        assert axes.get_tightbbox().y0 >= legend.y1
-        assert axes.get_tightbbox().x0 >= 0
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.y0 >= legend.y1
+        assert box.x0 >= 0
         assert axes.get_window_extent().width > 0.5 * figure.bbox.width / min(num_metrics, 3)

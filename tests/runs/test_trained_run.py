@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,13 +73,14 @@ def test_what_cannot_be_played_is_named(log_root: Path, cartpole_run: Path, tmp_
     empty.mkdir()
     truncated = tmp_path / "model_1.pt"
     truncated.write_bytes((cartpole_run / "model_40.pt").read_bytes()[:2000])
-    for arguments, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"run": str(cartpole_run)}, "is a run of task Cartpole-Balance, and this is Arm-Reach"),
         ({"checkpoint": str(cartpole_run / "model_40.pt")}, "is a run of task Cartpole-Balance, and this is Arm-Reach"),
         ({"run": str(empty)}, "there is no checkpoint in it"),
         ({"run": str(tmp_path / "gone")}, "no such run directory"),
         ({"log_root": str(log_root)}, "no run of Arm-Reach below .* has a valid checkpoint"),
-    ):
+    )
+    for arguments, message in cases:
         with pytest.raises(RequestError, match=message):
             find_trained_run("Arm-Reach", **arguments)
     run = find_trained_run("Cartpole-Balance", checkpoint=str(truncated))
