@@ -26,8 +26,11 @@ _GROUPS = (GROUP, "mjtrain.learners")
 _OWN = re.compile(r"mjtrain\.(mdp|learning)(\.|$)|rsl_rl(\.|$)")
 """Modules with what mjtrain's own configs name. Elsewhere it has functions that write files or run programs."""
 
-_NOWHERE = re.compile(r"__main__:|<locals>|<lambda>|mjtrain_task_\w+:")
+_WITHOUT_NAME = re.compile(r"__main__:|<locals>|<lambda>")
 """In names of functions that no other process can import by them."""
+
+_TASK_FILE = re.compile(r"mjtrain_task_\w+:")
+"""In names of functions of a task's file, which comes with the task."""
 
 _named: set[str] = set()
 """What trainings of this process have used, for a user whose home cannot be written."""
@@ -77,6 +80,8 @@ class Trust:
             ValueError: It cannot be imported.
         """
         spec = str(spec)
+        if not self.everything and _WITHOUT_NAME.search(spec):  # to trust the run would not help
+            raise ValueError(f"{name} is {spec}, which cannot be imported by its name")
         if not self.everything and self._is_known(spec.partition(":")[0]):
             found = import_function(spec, name)
             if self._is_known(getattr(found, "__module__", None) or ""):  # not what such a module has imported
@@ -140,7 +145,11 @@ def remember(task: str | None, env: AnyEnvConfig, agent: AgentConfig) -> None:
     specs += [env.label] if isinstance(env, GymnasiumConfig) and _is_code(env.label) else []
     specs += [to_plain(function) for function in collect_functions(env).values()]
     specs += [spec for _, spec in _find_classes(to_plain(agent))]
-    wanted = [spec for spec in specs if not _is_provided(spec.partition(":")[0]) and not _NOWHERE.search(spec)]
+    wanted = [
+        spec
+        for spec in specs
+        if not _is_provided(spec.partition(":")[0]) and not (_WITHOUT_NAME.search(spec) or _TASK_FILE.search(spec))
+    ]
     if not wanted:
         return
     new = [spec for spec in dict.fromkeys(wanted) if spec not in _read_named() and spec.isprintable()]
