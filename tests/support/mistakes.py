@@ -370,7 +370,7 @@ MISTAKES = (
         robot={'range="-2 2"': 'range="-2 3"'},
         says=(
             "--env.robot.mirror: the robot is not its own mirror image (plane x): the range of joint rail is not the "
-            "image of its partner's",
+            "image of its partner's: it is -2 3, and the image is -3 2",
         ),
     ),
     Mistake(

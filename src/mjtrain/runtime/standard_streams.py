@@ -57,7 +57,11 @@ def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
         if type(stream) is not io.TextIOWrapper:  # it belongs to a notebook or a test
             continue
         flush_standard_streams()
-        before[name], files[name] = stream, _LenientFile(stream.fileno(), "w", closefd=False)
+        try:
+            descriptor = stream.fileno()
+        except OSError:  # it is in memory
+            continue
+        before[name], files[name] = stream, _LenientFile(descriptor, "w", closefd=False)
         lenient = io.TextIOWrapper(
             io.BufferedWriter(files[name]),
             encoding=stream.encoding,
