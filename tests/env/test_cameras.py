@@ -225,7 +225,7 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
         (
             observation(camera, camera="front").replace(scale=float("inf")),
             {"streams": ("depth",)},
-            "--env.observations.image.0.scale inf: must be finite",
+            "--env.observations.image.0.scale inf: must be other than 0 and finite",
         ),
         (
             observation(camera, camera="front").replace(clip=(1.0, 0.0)),

@@ -88,23 +88,13 @@ GAIT: Any = {"frequency_hz": 2.0, "duty": 0.5, "command": "velocity"}
         ),
         (
             gait.feet_slide,
-            {"contact_sensors": FEET, "velocity_sensors": ("base_velocity",)},
+            {"contact_sensors": FEET, "velocity_sensors": ("FR_foot_velocity",)},
             "contact_sensors is for 2 feet, and velocity_sensors for 1; give one for each",
         ),
         (
             targets.joint_distance,
             {"command": "velocity", "joints": (".*_hip",)},
             "command velocity is for 3 joints, and joints for 4",
-        ),
-        (
-            velocity.track_ang_vel_z,
-            {"command": "velocity", "sensor": "FL_foot_contact", "tolerance": 0.3},
-            "track_ang_vel_z() cannot use its parameters together: command has 3 columns; sensor has 1 columns",
-        ),
-        (
-            gait.foot_heights,
-            {"sensors": FEET},
-            "foot_heights() cannot use its parameters together: sensors has 2 columns",
         ),
     ],
 )

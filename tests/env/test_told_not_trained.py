@@ -227,7 +227,7 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
     "an event that reads a command": (
         WALKER,
         added("events", "own", reset_event(reads_command)),
-        r"--env\.events\.own: command velocity is drawn after the events that begin an episode",
+        r"--env\.events\.own: command velocity is not drawn yet: in each env step, commands are drawn after",
     ),
     "a reset below the ground": (
         WALKER,

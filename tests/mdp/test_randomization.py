@@ -157,24 +157,24 @@ def test_an_unknown_part_is_the_users_error() -> None:
         (
             randomization.mass,
             {"bodies": (".*",), "factor": (-0.2, 1.0)},
-            r"factor \(-0.2, 1\): both bounds must be above 0",
+            r"params\.factor -0.2 1: each must be more than 0",
         ),
         (
             randomization.inertia,
             {"bodies": (".*",), "factor": (0.0, 1.0)},
-            r"factor \(0, 1\): both bounds must be above 0",
+            r"params\.factor 0 1: each must be more than 0",
         ),
         (
             randomization.damping,
             {"joints": ("FL_hip",), "factor": (-1, 1)},
-            r"factor \(-1, 1\): both bounds must not be n",
+            r"params\.factor -1 1: each must be at least 0",
         ),
     ],
 )
 def test_bounds_that_are_not_physical_are_refused(term: Callable[..., None], params: dict, message: str) -> None:
     config = load_task("Quadruped-Velocity-Flat").env
     event = EventTerm(func=term, mode="reset", params=params)
-    with pytest.raises(RequestError, match=rf"^--env\.events\.change: {message}"):
+    with pytest.raises(RequestError, match=rf"^--env\.events\.change\.{message}"):
         check_task(replace(config, events={"change": event}))
 
 

@@ -93,7 +93,10 @@ Bounds = Annotated[tuple[float, float], Range(ordered=True)]
 """The lower and the upper bound of a uniform draw."""
 
 Factors = Annotated[tuple[float, float], Range(ordered=True, above=0)]
-"""The same of a factor."""
+"""The same of a factor of something that is never zero, such as a mass."""
+
+Shares = Annotated[tuple[float, float], Range(ordered=True, least=0)]
+"""The same of a factor that may be zero, such as that of damping."""
 
 LINEAR_VELOCITY = Reads(
     what="a linear velocity in the frame of the body", types=("velocimeter",), relative_types=("framelinvel",)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import Bounds, Factors, Range
+from mjtrain.config.limits import Bounds, Factors, Range, Shares
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
-from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) 
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
-    _check_bounds("factor", factor, is_zero_allowed=False)
     rows = env.engine.layout.rows("body", bodies)
     factors = uniform(env, factor, len(rows))
     _scale(env, worlds, "body_mass", rows, factors)
@@ -46,7 +44,6 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factor
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
-    _check_bounds("factor", factor, is_zero_allowed=False)
     rows = env.engine.layout.rows("body", bodies)
     _scale(env, worlds, "body_inertia", rows, uniform(env, factor, len(rows))[..., None])
     _refresh(env, worlds, "body_inertia")
@@ -83,14 +80,13 @@ def friction(
         geoms: Regular expressions over geoms.
         sliding: Bounds of the coefficient.
     """
-    _check_bounds("sliding", sliding)
     rows = env.engine.layout.rows("geom", geoms)
     values = _nominal(env, "geom_friction")[rows].repeat(env.num_envs, 1, 1)
     values[..., 0] = uniform(env, sliding, 1)
     _write(env, worlds, "geom_friction", rows, values)
 
 
-def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
+def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Shares) -> None:
     """Scale the armature of joints.
 
     Args:
@@ -103,7 +99,7 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Facto
     _refresh(env, worlds, "dof_armature")
 
 
-def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factors) -> None:
+def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Shares) -> None:
     """Scale the damping of joints.
 
     Args:
@@ -115,7 +111,7 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Factor
     _scale_dofs(env, worlds, "dof_damping", joints, factor)
 
 
-def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: Factors) -> None:
+def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: Shares) -> None:
     """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
@@ -124,7 +120,6 @@ def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], fact
         actuators: Regular expressions over actuators.
         factor: Bounds of the factor, drawn for each actuator.
     """
-    _check_bounds("factor", factor)
     rows = env.engine.layout.rows("actuator", actuators)
     factors = uniform(env, factor, len(rows))[..., None]
     _scale(env, worlds, "actuator_gainprm", rows, factors)
@@ -144,13 +139,6 @@ def gravity(env: Env, worlds: Worlds, *, offset: Bounds) -> None:
     values.copy_(torch.where(worlds.mask[:, None], changed.to(values.dtype), values))
 
 
-def _check_bounds(name: str, bounds: tuple[float, float], *, is_zero_allowed: bool = True) -> None:
-    """Raise a RequestError if a factor or coefficient can be negative, or zero where that is not physical either."""
-    if min(bounds) < 0 or (min(bounds) == 0 and not is_zero_allowed):
-        least = "must not be negative" if is_zero_allowed else "must be above 0"
-        raise RequestError(f"{name} ({bounds[0]:g}, {bounds[1]:g}): both bounds {least}")
-
-
 def _nominal(env: Env, field: str) -> torch.Tensor:
     """Return a field of the compiled model, without the axis of worlds."""
     return env.engine.layout.nominal[field]
@@ -162,7 +150,6 @@ def _scale(env: Env, worlds: Worlds, field: str, rows: torch.Tensor, factors: to
 
 def _scale_dofs(env: Env, worlds: Worlds, field: str, joints: tuple[str, ...], factor: tuple[float, float]) -> None:
     """Scale a field of degrees of freedom by a factor drawn for each of them."""
-    _check_bounds("factor", factor)
     rows = env.engine.layout.rows("dof", joints)
     _scale(env, worlds, field, rows, uniform(env, factor, len(rows)))
 
