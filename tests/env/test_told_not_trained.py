@@ -30,6 +30,7 @@ from mjtrain.mdp import (
     curriculum,
     events,
     observation,
+    observations,
     randomization,
     reset_event,
     reward,
@@ -558,3 +559,47 @@ def test_what_flies_needs_no_ground() -> None:
         events={"pose": reset_event(events.reset_root_state_uniform, joint="root")},
     )
     assert check_task(config).warnings == ()
+
+
+INPUTS = """
+<mujoco>
+  <worldbody>
+    <body><joint name="rail" type="slide" axis="1 0 0" damping="0.1"/><geom type="box" size=".1 .1 .1"/></body>
+    <body pos="0 1 0"><joint name="turn" axis="0 0 1" damping="0.1"/><geom type="box" size=".2 .1 .1"/></body>
+  </worldbody>
+  <actuator>
+    <pid name="servo" joint="turn" kp="5" kv="1" input="pos vel ff"/>
+    <motor name="push" joint="rail" ctrlrange="-1 1"/>
+  </actuator>
+</mujoco>
+"""
+
+
+def load_inputs() -> Any:
+    return mujoco.MjSpec.from_string(INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("actuators", "scale", "says"),
+    [
+        ((".*",), 1.0, ()),
+        (("servo:vel", "push"), 1.0, ()),
+        (("push",), 1e-4, ("--env.actions.all.scale 0.0001: actions ask push for",)),
+        (("servo:pos", "push"), 1e-4, ("--env.actions.all.scale 0.0001: actions ask push for",)),
+    ],
+)
+def test_actuators_with_several_controls_are_judged_by_theirs(
+    actuators: tuple[str, ...], scale: float, says: tuple[str, ...]
+) -> None:
+    config = replace(
+        CART,
+        robot=replace(CART.robot, file="", spec=load_inputs, keyframes={}),
+        actions={"all": next(iter(CART.actions.values())).replace(actuators=actuators, scale=scale)},
+        observations={"actor": {"place": observation(observations.joint_positions, joints=(".*",))}},
+        rewards={"alive": reward(rewards.is_alive, 1.0)},
+        terminations={"time_out": truncation(terminations.time_out)},
+        events={},
+    )
+    warnings = check_task(config).warnings
+    assert len(warnings) == len(says)
+    assert all(line.startswith(start) for line, start in zip(warnings, says, strict=True))

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.sim.robots.layout import match_names
+from mjtrain.sim.robots.layout import match_names, place_controls
 
 NUM_STARTS = 8
 """Starts of every world that are looked at before all of them are said to be wrong; starts are random."""
@@ -284,7 +284,7 @@ class Plausibility:
             index = model.actuator(row["actuator"]).id
             if model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_NONE and not model.actuator_gainprm[index].any():
                 yield f"--env.robot: actuator {row['actuator']} has a gain of 0, and moves nothing"
-            elif not model.actuator_gear[index].any():
+            elif not model.actuator_gear[model.actuator_outadr[index]].any():
                 yield f"--env.robot: actuator {row['actuator']} has a gear of 0, and moves nothing"
             elif model.actuator_forcelimited[index] and not model.actuator_forcerange[index].any():
                 yield f"--env.robot: the force range of actuator {row['actuator']} is 0, and it moves nothing"
@@ -294,12 +294,12 @@ class Plausibility:
     def _find_doubtful_scale(self, name: str, is_relative: bool) -> Iterator[str]:
         """Compare what the actions of a term ask for with the control ranges of its actuators."""
         model, term = self._model, self._config.actions[name]
-        driven = self._driven(name)
-        for row in self._action_table:
-            index = model.actuator(row["actuator"]).id
-            if row["actuator"] not in driven or not model.actuator_ctrllimited[index]:
+        columns = place_controls(model)
+        for row in self._driven(name):
+            column = columns[_control_of(row)].start
+            if not model.actuator_ctrllimited[column]:
                 continue
-            low, high = model.actuator_ctrlrange[index]
+            low, high = model.actuator_ctrlrange[column]
             ends = [row["offset"] + term.scale * bound for bound in term.clip]
             asked = f"actions ask {row['actuator']} for {min(ends):.4g} to {max(ends):.4g}"
             allowed = f"its control range is {low:.4g} to {high:.4g}"
@@ -313,17 +313,19 @@ class Plausibility:
                 yield f"--env.actions.{name}.scale {term.scale:g}: {allowed}, so that nearly every action is at its end"
                 return
 
-    def _driven(self, name: str) -> list[str]:
-        """Return the actuators of an action term."""
-        names = [row["actuator"] for row in self._action_table]
-        return match_names(self._config.actions[name].actuators, names, "actuator")
+    def _driven(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of the action table that are of an action term."""
+        blocks = place_controls(self._model)
+        hits = match_names(self._config.actions[name].actuators, blocks, "actuator with a control")
+        columns = {column for hit in hits for column in range(blocks[hit].start, blocks[hit].stop)}
+        return [row for row in self._action_table if blocks[_control_of(row)].start in columns]
 
     def _find_mixed_actions(self) -> Iterator[str]:
         """Find action terms that drive new servos, and with the same scale motors of the file that were left."""
         model = self._model
         for name in self._config.actions:
             kinds: dict[bool, list[str]] = {}
-            for actuator in self._driven(name):
+            for actuator in dict.fromkeys(row["actuator"] for row in self._driven(name)):
                 is_servo = model.actuator_biastype[model.actuator(actuator).id] != mujoco.mjtBias.mjBIAS_NONE
                 kinds.setdefault(bool(is_servo), []).append(actuator)
             if len(kinds) > 1 and self._config.robot.actuators:  # a file may have set the control ranges accordingly
@@ -344,10 +346,10 @@ class Plausibility:
         mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
         found: dict[str, list[str]] = {}
         driven = {row["actuator"] for row in self._action_table}
-        for index in range(model.nu):
+        for index in range(model.nactuator):
             joint = int(model.actuator_trnid[index, 0])
             on_joint = model.actuator_trntype[index] in _ON_JOINT and model.jnt_type[joint] in _ONE_COLUMN
-            gear = model.actuator_gear[index, 0] ** 2
+            gear = model.actuator_gear[model.actuator_outadr[index], 0] ** 2
             kp, kv = -model.actuator_biasprm[index, 1] * gear, -model.actuator_biasprm[index, 2] * gear
             if not on_joint or kp <= 0 or model.actuator(index).name not in driven:
                 continue
@@ -372,3 +374,8 @@ class Plausibility:
                 f"--env.robot, gains of {', '.join(actuators[:3])}{', …' if len(actuators) > 3 else ''}: {doubt}; "
                 "gains are in N m/rad and N m s/rad (or N/m and N s/m)"
             )
+
+
+def _control_of(row: dict[str, Any]) -> str:
+    """Return the name in `Layout.controls` of the control that a row of the action table sets."""
+    return f"{row['actuator']}:{row['input']}" if "input" in row else row["actuator"]
