@@ -226,7 +226,9 @@ def test_a_failure_keeps_its_traceback_and_ends_with_status_1(tmp_path: Path) ->
 def test_no_logger_leaves_metrics_jsonl_only(tmp_path: Path) -> None:
     run("train", "Cartpole-Balance", "--num-envs", "4", "--max-iterations", "2", "--logger", "none", cwd=tmp_path)
     run_dir = only_run_below(tmp_path)
-    assert sorted(path.name for path in run_dir.iterdir()) == ["metrics.jsonl", "model_2.pt", "params", "robot"]
+    assert sorted(path.name for path in run_dir.iterdir()) == [
+        ".lock", "code", "metrics.jsonl", "model_2.pt", "params", "robot",
+    ]  # fmt: skip
 
 
 def test_train_from_python(tmp_path: Path) -> None:
