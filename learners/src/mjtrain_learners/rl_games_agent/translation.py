@@ -64,7 +64,7 @@ time-outs, what is written where; and layers are as --agent has them, so that a 
 
 
 def has_central_value(agent: AgentConfig, settings: Mapping[str, Any]) -> bool:
-    """Return whether the critic is what rl_games calls a central value: a network with an optimiser of its own.
+    """Return whether the critic is what rl_games calls a central value: a network with a separate optimiser.
 
     It is unless actor and critic are alike and read the same, or if the settings have something for it.
     """
@@ -249,11 +249,11 @@ def find_notes(agent: AgentConfig, settings: Mapping[str, Any]) -> Iterator[str]
     if has_central_value(agent, settings):
         if algorithm.value_loss_coef != PpoConfig().value_loss_coef:
             yield (
-                "rl_games' critic has an optimiser of its own: "
+                "rl_games' critic has a separate optimiser: "
                 f"--agent.algorithm.value-loss-coef {algorithm.value_loss_coef:g} does not count"
             )
         if algorithm.schedule == "adaptive":
             yield (
-                "rl_games' critic has an optimiser of its own: "
+                "rl_games' critic has a separate optimiser: "
                 "--agent.algorithm.schedule adaptive counts for the actor only"
             )

@@ -2,7 +2,7 @@
 
 torchrun, srun, mpirun, Submitit and skrl's launcher for JAX start one process per rank. Kubeflow, PAI-DLC and SageMaker
 start one process per node. RANK and WORLD_SIZE without LOCAL_RANK number nodes, and are never taken for ranks. What
-starts several processes and does not say enough for one job is refused: each of them would be a run of its own.
+starts several processes and does not say enough for one job is refused: each of them would be a separate run.
 
 skrl's launcher sets no variable for the number of ranks of a host. `add_local_world_size` takes it from the command
 that it was started with.

@@ -125,6 +125,9 @@ CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "nor
 """What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
 
 
+_BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SensorKind:
     """What a sensor measures."""
@@ -140,6 +143,9 @@ class SensorKind:
 
     num: int = 1
     """Type contact: number of contacts that are reported side by side."""
+
+    is_relative: bool = False
+    """Whether it measures in the frame of a reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,7 +406,9 @@ def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
             data=tuple(name for bit, name in enumerate(CONTACT_WIDTHS) if reported & 1 << bit),
             num=int(num),
         )
-    return SensorKind(type=kind)
+    reference, reference_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
+    is_world = reference < 0 or (reference == 0 and reference_type in _BODIES)
+    return SensorKind(type=kind, is_relative=bool(reference_type) and not is_world)
 
 
 def _describe_nameless(model: mujoco.MjModel, index: int) -> str:

@@ -22,7 +22,6 @@ _HIGH_M, _VERY_HIGH_M = 0.2, 0.5
 
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers.
 _ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
-_BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
 _ONE_COLUMN = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
 _TIES = (mujoco.mjtEq.mjEQ_CONNECT.value, mujoco.mjtEq.mjEQ_WELD.value)
 
@@ -41,15 +40,6 @@ class Starts:
     def last(self) -> np.ndarray:
         """Poses in which episodes began at the last reset. Shape (num_envs, nq), or (1, nq) without reset events."""
         return list(self.after.values())[-1] if self.after else self.default[None]
-
-
-def sensor_kind(model: mujoco.MjModel, name: str) -> tuple[str, bool]:
-    """Return the name of a sensor's MJCF element, and whether it measures in the frame of a reference."""
-    row = model.sensor(name).id
-    kind = mujoco.mjtSensor(model.sensor_type[row]).name.removeprefix("mjSENS_").lower()
-    kind = "jointactuatorfrc" if kind == "jointactfrc" else kind
-    reference, of_body = int(model.sensor_refid[row]), model.sensor_reftype[row] in _BODIES
-    return kind, bool(model.sensor_reftype[row]) and reference >= 0 and not (of_body and reference == 0)
 
 
 class Plausibility:

@@ -13,7 +13,7 @@ from mjtrain.env.robot_names import matched_names
 from mjtrain.env.term_check import PLURALS, list_functions, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
 from mjtrain.sim.engines.native import NativeEngine
-from mjtrain.sim.robots.plausibility import sensor_kind
+from mjtrain.sim.robots.layout import SensorKind
 
 
 def _of(module: ModuleType, *names: str) -> set[Callable[..., Any]]:
@@ -69,16 +69,19 @@ def find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tu
                 for limit in getattr(read_annotation(term.func, parameters[name]), "__metadata__", ())
                 if isinstance(limit, Reads)
             ]
+            if not needs:
+                continue
             is_pattern = name.rsplit("_", 1)[-1] in PLURALS
             sensors = matched_names("sensor", value, engine.layout) if is_pattern else [value]
             for sensor in sensors:
-                problem = _find_sensor_problem(*sensor_kind(engine.model, sensor), needs[0]) if needs else None
+                problem = _find_sensor_problem(engine.layout.sensor_kinds[sensor], needs[0])
                 if problem is not None:
                     yield term.name, f"--env.{term.name}.params.{name} {sensor}: {problem} for {term.func.__name__}()"
                     break
 
 
-def _find_sensor_problem(kind: str, is_relative: bool, needs: Reads) -> str | None:
+def _find_sensor_problem(sensor: SensorKind, needs: Reads) -> str | None:
+    kind, is_relative = sensor.type, sensor.is_relative
     if kind in _ANY or kind in (needs.relative_types if is_relative else needs.types):
         return None
     wanted = [*needs.types, *(f"{name} with a reference" for name in needs.relative_types if name not in needs.types)]
