@@ -18,7 +18,7 @@ from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.summary import summarise
 from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success
-from mjtrain.runs.trained_run import TrainedRun, untrained
+from mjtrain.runs.trained_run import TrainedRun, make_untrained_run
 from mjtrain.runtime.errors import RequestError
 
 
@@ -28,10 +28,10 @@ def make_player(run: TrainedRun, *, num_envs: int, seed: int = 5) -> Player:
 
 
 def test_every_world_plays_as_many_whole_episodes() -> None:
-    player = make_player(untrained("Cartpole-Balance"), num_envs=6)
+    player = make_player(make_untrained_run("Cartpole-Balance"), num_envs=6)
     episodes = play_episodes(player, 3)
 
-    twin = make_player(untrained("Cartpole-Balance"), num_envs=6)
+    twin = make_player(make_untrained_run("Cartpole-Balance"), num_envs=6)
     env = twin.env
     env.reset(torch.ones(6, dtype=torch.bool))
     returns, lengths = torch.zeros(6), torch.zeros(6)
@@ -61,7 +61,7 @@ def test_every_world_plays_as_many_whole_episodes() -> None:
 
 
 def test_errors_count_when_they_have_settled() -> None:
-    run = untrained("Arm-Reach")
+    run = make_untrained_run("Arm-Reach")
     (episode, *_) = play_episodes(make_player(run, num_envs=2), 1)
     assert episode.length == 300
     twin = make_player(run, num_envs=2)
@@ -86,7 +86,7 @@ def in_step(env: Env, *, first: int, last: int) -> torch.Tensor:
 @pytest.mark.parametrize("unfinished", [False, True])
 def test_successes_are_those_of_each_episode(unfinished: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """What a term measures that is true in certain steps follows from the length of an episode."""
-    run = untrained("Cartpole-Balance")
+    run = make_untrained_run("Cartpole-Balance")
     terms = {
         "early": success(in_step, first=1, last=45),
         "late": success(in_step, first=40, last=44).replace(measure="ever"),
@@ -152,7 +152,7 @@ def break_one(env: Env, worlds: Any) -> None:
     ],
 )
 def test_other_ends_have_names(change: Callable[[Any], Any], causes: dict[tuple[str, ...], int]) -> None:
-    run = untrained("Cartpole-Balance")
+    run = make_untrained_run("Cartpole-Balance")
     run = replace(run, env=change(replace(run.env, episode_length_s=0.4)))
     player = Player(mjtrain.RankContext(), run, num_envs=4, policy="zero")
     found = [episode.causes for episode in play_episodes(player, 1)]

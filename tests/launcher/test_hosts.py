@@ -49,7 +49,7 @@ def test_a_process_that_died_is_the_cause_and_not_the_complaint_about_it() -> No
     assert pick_cause([complaint, death]) is death
     assert pick_cause([complaint, Failure(summary="later")]) is complaint
     own = Failure(summary="the arm fell off", rank=1)
-    assert pick_cause([Failure(summary="all ranks wait for others", rank=0, clear=False), own]) is own
+    assert pick_cause([Failure(summary="all ranks wait for others", rank=0, is_attributed=False), own]) is own
 
 
 def test_which_variables_travel() -> None:

@@ -13,10 +13,11 @@ import sys, time
 import mjtrain
 from mjtrain.evaluation.playing.native_viewer import run_native_viewer
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.runs.trained_run import untrained
+from mjtrain.runs.trained_run import make_untrained_run
 from mjtrain.evaluation.playing.viewer_session import PolicySession
 
-session = PolicySession(Player(mjtrain.RankContext(), untrained("Cartpole-Balance"), num_envs=2, policy="zero"))
+run = make_untrained_run("Cartpole-Balance")
+session = PolicySession(Player(mjtrain.RankContext(), run, num_envs=2, policy="zero"))
 deadline = time.monotonic() + float(sys.argv[1])
 run_native_viewer(session, stop=lambda: session.num_steps >= 30 or time.monotonic() > deadline)
 print("steps", session.num_steps, flush=True)

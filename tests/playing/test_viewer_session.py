@@ -5,14 +5,14 @@ import pytest
 import mjtrain
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import PolicySession
-from mjtrain.runs.trained_run import untrained
+from mjtrain.runs.trained_run import make_untrained_run
 
 
 @pytest.mark.parametrize(
     ("task", "command"), [("Arm-Reach", "pose"), ("Arm-Lift-Cube", "place"), ("Hand-Reorient-Cube", "goal")]
 )
 def test_commanded_places_and_orientations_are_poses(task: str, command: str) -> None:
-    session = PolicySession(Player(mjtrain.RankContext(), untrained(task), num_envs=2, policy="zero"))
+    session = PolicySession(Player(mjtrain.RankContext(), make_untrained_run(task), num_envs=2, policy="zero"))
     env = session.player.env
     session.select(1)
     session.step()

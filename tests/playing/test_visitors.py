@@ -18,7 +18,7 @@ import mjtrain
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import Clock, PolicySession
 from mjtrain.evaluation.playing.web_viewer import WebViewer, find_stranger, serve_page
-from mjtrain.runs.trained_run import untrained
+from mjtrain.runs.trained_run import make_untrained_run
 from support.machine import patience, wait_until
 
 
@@ -88,7 +88,7 @@ def test_a_clock_survives_a_time_that_is_not_finite(value: float) -> None:
 def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
     """As a page that is not mjtrain's may send them; what is not offered is not taken."""
     session = PolicySession(
-        Player(mjtrain.RankContext(), untrained("Quadruped-Velocity-Flat"), num_envs=2, policy="zero")
+        Player(mjtrain.RankContext(), make_untrained_run("Quadruped-Velocity-Flat"), num_envs=2, policy="zero")
     )
     asked: list[Path] = []
     session.checkpoints = lambda: [Path("/run/model_1.pt")]  # pyright: ignore[reportAttributeAccessIssue]

@@ -12,7 +12,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import ModelConfig
 from mjtrain.runs.checkpoint import list_checkpoints
-from mjtrain.runs.run_dir import leaving_no_trace
+from mjtrain.runs.run_dir import removing_on_refusal
 from mjtrain.runtime.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
@@ -137,7 +137,7 @@ def test_a_run_that_two_processes_refuse_leaves_no_folder(run_dir: Path, tmp_pat
 def test_what_others_put_into_a_run_meanwhile_stays(tmp_path: Path) -> None:
     """A refusal can take minutes on several hosts; an export or a video may be written to the run meanwhile."""
     (tmp_path / "torchrunx" / "first").mkdir(parents=True)
-    with pytest.raises(RequestError), leaving_no_trace(tmp_path, (), "now"):  # noqa: PT012
+    with pytest.raises(RequestError), removing_on_refusal(tmp_path, (), "now"):  # noqa: PT012
         (tmp_path / "export").mkdir()
         (tmp_path / "export" / "policy.onnx").write_text("exported meanwhile")
         (tmp_path / "torchrunx" / "second").mkdir()

@@ -25,7 +25,7 @@ from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.term_result import call_term
 from mjtrain.env.terminations import Curriculum, Rewards, Terminations
-from mjtrain.env.undisturbed import without_trace
+from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
 
@@ -482,7 +482,7 @@ class Env:
 
     def _observe_ends(self) -> dict[str, torch.Tensor]:
         """Return the observations by group of a step that ends episodes, before the next ones begin."""
-        with without_trace(self._core, self._observations, self.cameras):
+        with preserving_state(self._core, self._observations, self.cameras):
             return self._observe(torch.zeros_like(self.terminated))
 
     def _update_contact_times(self) -> None:

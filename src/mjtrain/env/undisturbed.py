@@ -74,7 +74,7 @@ def _list_containers(space: dict[str, Any]) -> list[Any]:
 
 
 @contextmanager
-def without_trace(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
+def preserving_state(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
     """Undo at the end of the block what observing draws and remembers, so that the worlds go on as without it.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.base import Choice, Choose, LaunchRequest, OnRestart, Rendezvous
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.faults.checks import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
@@ -118,7 +118,7 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
     """
     external = plan.external
     if external is None:
-        return Alone()
+        return SoleLauncher()
     if isinstance(external, ExternalRank):
         from mjtrain.launcher.rank.rank_rendezvous import RankRendezvous
 
@@ -170,14 +170,14 @@ def run_plan(
         return rendezvous.run(request)
 
 
-class Alone:
+class SoleLauncher:
     """Rendezvous of a job that this process launches by itself."""
 
     leads = True
 
-    def agree(self, choose: Choose) -> Choice:
+    def agree(self, decide: Decide) -> Decision:
         """Return what is chosen here."""
-        return choose(None)
+        return decide(None)
 
     def run(self, request: LaunchRequest) -> Any:
         """Run the whole job."""

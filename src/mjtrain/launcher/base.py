@@ -10,10 +10,10 @@ from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.membership import Change
 from mjtrain.launcher.planning.plan import LaunchPlan
 
-Choice = dict[str, Any]
+Decision = dict[str, Any]
 """What a job has agreed on: plain values."""
 
-Choose = Callable[[Choice | None], Choice]
+Decide = Callable[[Decision | None], Decision]
 """Takes what the job agreed on before something else restarted it (None the first time), and returns its choice."""
 
 OnRestart = Callable[[Failure | None, int, float, Change], None]
@@ -58,16 +58,16 @@ class Rendezvous(Protocol):
         """Whether this process decides for the job."""
         ...
 
-    def agree(self, choose: Choose, /) -> Choice:
+    def agree(self, decide: Decide, /) -> Decision:
         """Return what the leader chooses. Every process of the job must call this.
 
         Args:
-            choose: Called by the leader only.
+            decide: Called by the leader only.
 
         Raises:
             RequestError: The leader found that the request is wrong.
-            ConnectionError: The leader could not choose, or is gone.
-            Exception: On the leader, what choose raised.
+            ConnectionError: The leader could not decide, or is gone.
+            Exception: On the leader, what `decide` raised.
         """
         ...
 

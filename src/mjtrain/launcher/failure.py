@@ -72,10 +72,10 @@ class Failure:
     host_lost: bool = False
     """Whether the host itself is gone, or the connection to it."""
 
-    clear: bool = True
-    """Whether it is clear that the rank is the cause; not where all wait for each other, or where it misses another."""
+    is_attributed: bool = True
+    """Whether the rank is known to be the cause; not where all wait for each other, or where it misses another."""
 
-    may_pass: bool = True
+    is_transient: bool = True
     """Whether a restart can help; not after a wrong request."""
 
     files: tuple[Path, ...] = ()

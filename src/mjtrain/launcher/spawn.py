@@ -89,12 +89,12 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
             continue
         if failure is None:
             return unpickle_value(result)
-        restarting = restarts < plan.max_restarts and failure.may_pass and result.stop_signal is None
+        restarting = restarts < plan.max_restarts and failure.is_transient and result.stop_signal is None
         left = await_gone(result.left, plan.end_timeout_s if restarting else 0.0)
         if left:
             note = f"processes {left} of this job are still in the kernel, which ends them when their storage responds"
             failure = replace(failure, summary=f"{failure.summary} ({note})")
-        if request.crash_dir is not None and failure.may_pass:
+        if request.crash_dir is not None and failure.is_transient:
             failure = write_crash_file(request.crash_dir, failure)
         if not restarting or left:
             raise failure.to_error() from None
@@ -102,7 +102,7 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
         before, progress = progress, request.saved_progress()
         try:
             returned = find_returned(membership.lost) if membership.lost else ()
-            culprit = failure.rank if failure.clear else None
+            culprit = failure.rank if failure.is_attributed else None
             change = membership.after_failure(culprit, result.lost_nodes, progress, returned)
         except TooFewLeftError as error:
             raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None

@@ -74,7 +74,7 @@ class Elsewhere:
     """What brings it; follows `pip install`."""
 
 
-ELSEWHERE = tuple(
+SEPARATELY_INSTALLED = tuple(
     Elsewhere(name=name, install=f"mjtrain-learners[{extra}]")
     for name, extra in (("skrl", "skrl"), ("skrl_sac", "skrl"), ("skrl_jax", "skrl-jax"), ("rl_games", "rl-games"))
 )

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
-from mjtrain.learning.library import ELSEWHERE, GROUP, Library
+from mjtrain.learning.library import GROUP, SEPARATELY_INSTALLED, Library
 from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.runtime.rank import RankContext
 
@@ -42,10 +42,10 @@ def find_library(name: str) -> Library:
 
 def _advise(name: str, registered: list[str]) -> str:
     """Say what to do about a learner that is not registered."""
-    for known in ELSEWHERE:
+    for known in SEPARATELY_INSTALLED:
         if known.name == name:
             return f'is not installed; pip install "{known.install}"'
-    hint = suggest(name, [*registered, *(known.name for known in ELSEWHERE)], "")
+    hint = suggest(name, [*registered, *(known.name for known in SEPARATELY_INSTALLED)], "")
     return f"there is no such learner{hint} (installed: {', '.join(registered)})"
 
 

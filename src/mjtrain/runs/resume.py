@@ -9,7 +9,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
 from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import experiment_dir, leaving_no_trace, make_run_dir, name_run_dir, read_params
+from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params, removing_on_refusal
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
 from mjtrain.runs.storage import (
     StorageError,
@@ -149,7 +149,7 @@ def _check_vacant(config: TrainConfig) -> list[str]:
 def _download(config: TrainConfig, url: str) -> FoundRun:
     """Download a stored run's newest checkpoint into a new run directory."""
     found = _make(config)
-    with leaving_no_trace(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
+    with removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'there is no checkpoint'}")

@@ -160,7 +160,7 @@ def _compare(name: str, before: Any, now: Any) -> list[str]:
 
 
 @contextmanager
-def leaving_no_trace(
+def removing_on_refusal(
     run_dir: Path, made: tuple[Path, ...], started: str, errors: tuple[type[Exception], ...] = (RequestError,)
 ) -> Iterator[None]:
     """Remove the logs that a with block has put into a run directory, if the request is refused before training begins.

@@ -34,7 +34,7 @@ def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
         _kept[record["started"]] = functions
 
 
-def find_kept_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
+def find_saved_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
     """Return the kept functions of a run by their paths in the config; empty if there are none.
 
     Args:
@@ -200,12 +200,12 @@ def find_replayed_run(task: str, dump: str, *, trust: bool = False) -> TrainedRu
     if is_run(task):
         return _open_run_dir(Path(task).absolute(), None, None, trust=trust)
     if not is_run(run_dir):
-        return untrained(task)
+        return make_untrained_run(task)
     rule = Trust(run_dir=run_dir, task=resolve_task_name(task), is_named=True, everything=trust)
     return _read_run(rule, load_task(task))
 
 
-def untrained(task: str) -> TrainedRun:
+def make_untrained_run(task: str) -> TrainedRun:
     """Return a task as it is now, without a run.
 
     Raises:
@@ -234,7 +234,7 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
     theirs = recorded_task(record)
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
-    functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_kept_functions(record)}
+    functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_saved_functions(record)}
     try:
         env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions, load=trust.load)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))

@@ -17,7 +17,7 @@ from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint,
 from mjtrain.runs.claim import Claim, check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
-from mjtrain.runs.run_dir import leaving_no_trace, list_changes
+from mjtrain.runs.run_dir import list_changes, removing_on_refusal
 from mjtrain.runs.sources import list_code, list_code_changes, list_data_changes
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
@@ -47,7 +47,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    with claim_run_dir(found.run_dir) as claim, leaving_no_trace(found.run_dir, found.made, started):
+    with claim_run_dir(found.run_dir) as claim, removing_on_refusal(found.run_dir, found.made, started):
         run = _make_run(request, found, previous, started, claim)
         if run.restarted:
             _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")

@@ -10,7 +10,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
-from mjtrain.launcher.faults import expose
+from mjtrain.launcher.faults import register_targets
 from mjtrain.learning.learner import Learner
 from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
@@ -30,7 +30,7 @@ from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine, resolve_engine
-from mjtrain.training.hooks import HOOKS, Session
+from mjtrain.training.hooks import HOOKS, HookContext
 from mjtrain.training.preflight.run_size import fit_to_ranks
 from mjtrain.training.reporting.report import RunReport
 
@@ -77,7 +77,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
-        expose(env, learner, lambda iteration: checkpoint_path(run.run_dir, iteration))
+        register_targets(env, learner, lambda iteration: checkpoint_path(run.run_dir, iteration))
         notices = [*resized, *restore(learner, context, config, run)]
         last_iteration = find_last_iteration(config, learner)
         report = None
@@ -93,8 +93,8 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:
                 report.warn(notice)
-        session = Session(
-            context=context,
+        hook_context = HookContext(
+            rank_context=context,
             config=config,
             run_dir=run.run_dir,
             claim=run.session,
@@ -104,21 +104,21 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             last_iteration=last_iteration,
             report=report,
         )
-        hooks = [stack.enter_context(make_hook(session)) for make_hook in HOOKS]
+        hooks = [stack.enter_context(make_hook(hook_context)) for make_hook in HOOKS]
         for result in learner.iterate(last_iteration):
             metrics = result.metrics
             for hook in hooks:
                 hook.after_iteration(result)
-            if result.is_last or session.is_paused:
+            if result.is_last or hook_context.is_paused:
                 break
-        heartbeat.current.paused = session.is_paused
+        heartbeat.current.paused = hook_context.is_paused
         for hook in hooks:
             hook.finish()
     return TrainResult(
         run_dir=run.run_dir,
         checkpoint=checkpoint_path(run.run_dir, learner.iteration),
         metrics=metrics,
-        ended_by=session.ended_by,
+        ended_by=hook_context.ended_by,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
 from mjtrain.env.catalog import CUSTOM
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, untrained
+from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, make_untrained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import resolve_engine
@@ -22,7 +22,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     if config.replay is not None:
         run = find_replayed_run(task, config.replay, trust=config.trust_run)
     elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
-        run = untrained(task)
+        run = make_untrained_run(task)
     else:
         run = find_trained_run(
             task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root, trust=config.trust_run

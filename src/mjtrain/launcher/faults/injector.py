@@ -35,7 +35,7 @@ def make_heartbeat(
     return Injector(due, context, run_dir, announce) if due else Heartbeat()
 
 
-def expose(env: Any, learner: Learner, checkpoint: Callable[[int], Path]) -> None:
+def register_targets(env: Any, learner: Learner, checkpoint: Callable[[int], Path]) -> None:
     """Show the parts of a training to the faults that change them, see `Place`."""
     if isinstance(heartbeat.current, Injector):
         place = heartbeat.current.place

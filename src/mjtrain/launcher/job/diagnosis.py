@@ -143,8 +143,8 @@ class Diagnosis:
                 detail=report["traceback"] + hint,
                 phase=report["phase"],
                 pickled_error=first.pickled_error,
-                may_pass=report["retry"],
-                clear=not report["complaint"],
+                is_transient=report["retry"],
+                is_attributed=not report["complaint"],
             )
         if spawner_exit_code is not None and not self._states:
             how, _, _ = describe_exit(spawner_exit_code)
@@ -176,8 +176,10 @@ class Diagnosis:
         stack = self._read_stack(culprit) or "(no Python stack available)"
         others = f" (so do ranks {[state.rank for state in hang.culprits[1:]]})" if hang.culprits[1:] else ""
         summary = f"hangs: {hang.reason}{others} (last known phase: {culprit.phase})"
-        clear = len(hang.culprits) == 1 and not hang.all_wait
-        return self._blame(culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}", clear=clear)
+        is_attributed = len(hang.culprits) == 1 and not hang.all_wait
+        return self._blame(
+            culprit, summary=summary, phase="", detail=f"Its Python stack:\n{stack}", is_attributed=is_attributed
+        )
 
     def explain_start(self, summary: str) -> Failure:
         """Blame the processes that start the ranks, with the end of their log.

@@ -33,7 +33,7 @@ LEAVE_GRACE_S = 5.0
 
 _SPAWNER = "mjtrain.launcher.job.spawner"
 
-_END = Failure(summary="the job was ended", may_pass=False)
+_END = Failure(summary="the job was ended", is_transient=False)
 
 
 class Supervisor:

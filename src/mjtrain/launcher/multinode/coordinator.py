@@ -224,5 +224,5 @@ def pick_cause(failures: list[Failure]) -> Failure:
     """
     dead = [failure for failure in failures if failure.signal is not None or failure.exit_code is not None]
     lost = [failure for failure in failures if failure.host_lost]
-    clear = [failure for failure in failures if failure.clear]
-    return (dead or lost or clear or failures)[0]
+    attributed = [failure for failure in failures if failure.is_attributed]
+    return (dead or lost or attributed or failures)[0]

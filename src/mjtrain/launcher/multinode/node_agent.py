@@ -109,7 +109,7 @@ def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | 
     except Exception as error:
         if not isinstance(error, RequestError):
             error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
-        result = RunResult(failure=Failure(summary=str(error), host=host, may_pass=False))
+        result = RunResult(failure=Failure(summary=str(error), host=host, is_transient=False))
         send_result(connection, result)
     connection.send("gone")
     connection.flush(_FLUSH_S)

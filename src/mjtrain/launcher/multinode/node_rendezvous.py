@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mjtrain.launcher.base import Choice, Choose, LaunchRequest
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import connect_to, listen_at
@@ -72,17 +72,17 @@ class NodeRendezvousServer:
         self._clients: dict[int, HostHandle] = {}
         self._address = ""  # at which the other nodes reach this one
         self._closed = False
-        self._choice: Choice | None = None
+        self._choice: Decision | None = None
         try:
             self._await_clients(range(1, external.num_nodes), timeout_s)
         except BaseException:
             self._callers.close()
             raise
 
-    def agree(self, choose: Choose) -> Choice:
+    def agree(self, decide: Decide) -> Decision:
         """Choose for all nodes, and tell them."""
         try:
-            choice = choose(None)  # nothing is left of a job that something else started before
+            choice = decide(None)  # nothing is left of a job that something else started before
         except Exception as error:
             self._tell("choice", error=str(error), is_wrong=isinstance(error, RequestError))
             self.close()
@@ -260,7 +260,7 @@ class NodeRendezvousClient:
             self.close()
             raise RequestError(f"{self._server} does not agree: {reply['refused']}")
 
-    def agree(self, _: Choose) -> Choice:
+    def agree(self, _: Decide) -> Decision:
         """Return what node 0 chooses.
 
         Raises:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.launcher.base import Choice, Choose, LaunchRequest
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest
 from mjtrain.launcher.ipc.network import choose_gloo_interface, connect_to, is_local, listen_at
 from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.rank.in_process import run_in_process
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL_S = 0.05
 
-_HEARING_S = 5.0
+_PEER_WAIT_S = 5.0
 """How long rank 0 stays for the other ranks to read why it fails."""
 
 _AGENT_S = 15.0
@@ -74,25 +74,25 @@ class RankRendezvous:
         """Whether this is rank 0."""
         return self._external.rank == 0
 
-    def agree(self, choose: Choose) -> Choice:
+    def agree(self, decide: Decide) -> Decision:
         """Return what rank 0 chooses, plain values; every rank must call it.
 
         Args:
-            choose: Called on rank 0. It gets what these ranks agreed on before torchrun restarted them.
+            decide: Called on rank 0. It gets what these ranks agreed on before torchrun restarted them.
 
         Raises:
             RequestError: The request was wrong, as rank 0 has found.
-            ConnectionError: Rank 0 has failed to choose; the message says why.
+            ConnectionError: Rank 0 has failed to decide; the message says why.
         """
         if self.leads:
             try:
-                choice = choose(self._previous_choice())
+                choice = decide(self._previous_choice())
             except Exception as error:
                 is_wrong = isinstance(error, RequestError)
                 self._store.set("choice", json.dumps({"error": str(error), "is_wrong": is_wrong}))
                 others = [f"heard/{rank}" for rank in range(1, self._external.world_size)]
                 with contextlib.suppress(RuntimeError):  # the store may go with this process; a rank may be gone
-                    self._store.wait(others, timedelta(seconds=_HEARING_S))
+                    self._store.wait(others, timedelta(seconds=_PEER_WAIT_S))
                 raise
             self._memory.set("choice", json.dumps(choice))
             self._store.set("choice", json.dumps(choice))
@@ -130,7 +130,7 @@ class RankRendezvous:
     def close(self) -> None:
         """Do nothing: the store ends with the process that serves it."""
 
-    def _previous_choice(self) -> Choice | None:
+    def _previous_choice(self) -> Decision | None:
         return json.loads(self._memory.get("choice")) if self._memory.check(["choice"]) else None
 
     def _explain_loss(self, error: Exception) -> str:

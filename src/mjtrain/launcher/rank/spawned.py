@@ -32,7 +32,7 @@ RENDEZVOUS_NAME = "rendezvous"
 """File in the job's folder through which the ranks of one host find each other."""
 
 _REPORT_PATIENCE_S = 30.0
-_HEARING_S = 0.5
+_LAST_MESSAGE_WAIT_S = 0.5
 """Time in which a request to stop reaches all ranks of a job."""
 
 
@@ -143,7 +143,7 @@ class SupervisorClient:
         if interrupted:
             from mjtrain.runtime.worker import leave_group
 
-            time.sleep(_HEARING_S)
+            time.sleep(_LAST_MESSAGE_WAIT_S)
             leave_group()
         time.sleep(_REPORT_PATIENCE_S)
         os._exit(1)

@@ -161,7 +161,7 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
     reports = ask_hosts(questions, launch, tell)
     findings = [finding for report in reports for finding in report.findings]
     findings += _compare(reports, tell)
-    if reason := _why_not(request, findings):
+    if reason := _explain_skip(request, findings):
         tell(skipped("ranks", reason))
         return
     try:
@@ -212,7 +212,7 @@ def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFin
         question = replace(_make_question(request, here, expected.world_size), listens_at=_find_port(external))
         report = ask_this_host(question, of_host)
     findings = [] if report is None else report.findings
-    if reason := _why_not(request, findings):
+    if reason := _explain_skip(request, findings):
         of_host(skipped("ranks", reason))
         return False
     task = RankTask(
@@ -269,7 +269,7 @@ def _compare(reports: list[HostReport], tell: OnFinding) -> list[Finding]:
     return found
 
 
-def _why_not(request: DoctorRequest, findings: list[Finding]) -> str:
+def _explain_skip(request: DoctorRequest, findings: list[Finding]) -> str:
     """Say why no ranks are started; empty if they are."""
     if "ranks" in request.skip:
         return "--skip ranks"

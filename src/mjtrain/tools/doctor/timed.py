@@ -45,7 +45,7 @@ class TimedChecks:
         Returns:
             Its findings; a failure if it hangs or crashes.
         """
-        if (reason := _why_not(name, self._question)) is not None:
+        if (reason := _explain_skip(name, self._question)) is not None:
             return [skipped(_label(name), reason)]
         command = [sys.executable, "-P", "-m", "mjtrain.tools.doctor.timed", name, str(os.getpid())]
         with self._lock:
@@ -84,7 +84,7 @@ def _label(name: str) -> str:
     return {"log-root": "log root", "kernels": "warp kernels"}.get(name, name)
 
 
-def _why_not(name: str, question: Question) -> str | None:
+def _explain_skip(name: str, question: Question) -> str | None:
     """Say why a check need not be made; None if it must."""
     if name in question.skip:
         return f"--skip {name}"

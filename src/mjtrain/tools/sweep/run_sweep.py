@@ -25,7 +25,7 @@ from mjtrain.tools.sweep.study import LostTrialError, Study, Trial, read_identit
 JOURNAL = "study.jsonl"
 PICTURE = "sweep.png"
 
-GOES_ON = "rerun the same command to resume the sweep"
+RESUME_HINT = "rerun the same command to resume the sweep"
 
 LOOK_INTERVAL_S = 1.0
 """Time between two looks for a trial to begin, where there was none, in seconds."""
@@ -72,11 +72,11 @@ def run_sweep(plan: SweepPlan) -> SweepResult:
         try:
             sweep.run()
         except DiskFullError as error:
-            raise SweepStoppedError(f"{error}; {GOES_ON} when there is room on the disk of {folder}") from error
+            raise SweepStoppedError(f"{error}; {RESUME_HINT} when there is room on the disk of {folder}") from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise SweepStoppedError(f"{folder}: {error.strerror}; {GOES_ON} when there is room") from error
+            raise SweepStoppedError(f"{folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
         with claims.alone():
             trials = study.results()
             write_summary(plan, trials)
@@ -269,7 +269,7 @@ class _Sweep:
         self._stop_signal = signum
         self._display.tell(
             f"{signal.Signals(signum).name}: {len(self._running)} running trials save and end (again to end them at "
-            f"once); {GOES_ON}"
+            f"once); {RESUME_HINT}"
         )
         for trial in self._running:
             trial.stop()

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-from mjtrain.training.hooks.base import Hook, Session
-from mjtrain.training.hooks.checkpoints import CheckpointHook
-from mjtrain.training.hooks.simple import (
+from mjtrain.training.hooks.after_iteration import (
     BestHook,
     DriftHook,
     NanHook,
@@ -13,33 +11,35 @@ from mjtrain.training.hooks.simple import (
     StopWhenHook,
     WarningHook,
 )
+from mjtrain.training.hooks.base import Hook, HookContext
+from mjtrain.training.hooks.checkpoints import CheckpointHook
 from mjtrain.training.metric_rules import find_ranking
 
-__all__ = ["HOOKS", "Hook", "Session"]
+__all__ = ["HOOKS", "Hook", "HookContext"]
 
 
-def _make_video_hook(session: Session) -> Hook:
-    if session.report is None or not session.config.run.video:
+def _make_video_hook(context: HookContext) -> Hook:
+    if context.report is None or not context.config.run.video:
         return Hook()
     from mjtrain.training.hooks.video import VideoHook  # only where videos are drawn
 
-    return VideoHook(session, session.report)
+    return VideoHook(context, context.report)
 
 
-def _make_evaluation_hook(session: Session) -> Hook:
-    if not session.config.run.eval_interval:
+def _make_evaluation_hook(context: HookContext) -> Hook:
+    if not context.config.run.eval_interval:
         return Hook()
     from mjtrain.training.hooks.evaluation import EvaluationHook  # only where policies are evaluated
 
-    return EvaluationHook(session)
+    return EvaluationHook(context)
 
 
-def _make_best_hook(session: Session) -> Hook:
-    ranking = find_ranking(session.config.run)
-    return Hook() if ranking is None else BestHook(session, ranking)
+def _make_best_hook(context: HookContext) -> Hook:
+    ranking = find_ranking(context.config.run)
+    return Hook() if ranking is None else BestHook(context, ranking)
 
 
-HOOKS: tuple[Callable[[Session], Hook], ...] = (
+HOOKS: tuple[Callable[[HookContext], Hook], ...] = (
     _make_video_hook,
     _make_evaluation_hook,
     StopWhenHook,

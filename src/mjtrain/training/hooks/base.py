@@ -11,10 +11,10 @@ from mjtrain.training.reporting.report import RunReport
 
 
 @dataclass(kw_only=True)
-class Session:
+class HookContext:
     """A training on one rank, as its hooks see it."""
 
-    context: RankContext
+    rank_context: RankContext
     """This rank."""
 
     config: TrainConfig

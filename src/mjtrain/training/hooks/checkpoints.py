@@ -7,7 +7,7 @@ from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, read_best, w
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.runs.storage import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
-from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.metric_rules import find_ranking
 from mjtrain.training.reporting.report import RunReport
 
@@ -23,23 +23,23 @@ class CheckpointHook(Hook):
     A save or an upload that fails is reported and does not end the training, except the last save.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, context: HookContext) -> None:
         """Prepare to save; the checkpoint from which a run was resumed is uploaded first."""
-        run = session.config.run
-        self._session = session
-        self._learner = session.learner
-        self._report = session.report
-        self._run_dir = session.run_dir
-        self._infos = {"task": session.config.task}
-        self._interval = session.config.agent.save_interval
+        run = context.config.run
+        self._context = context
+        self._learner = context.learner
+        self._report = context.report
+        self._run_dir = context.run_dir
+        self._infos = {"task": context.config.task}
+        self._interval = context.config.agent.save_interval
         self._keep = run.keep_checkpoints
         self._ranking = find_ranking(run)
         self._flush_s = run.checkpoint_flush_s
         self._uploader: Uploader | None = None
-        if session.report is not None and run.checkpoint_url is not None:
-            self._uploader = Uploader(run.checkpoint_url, self._keep, session.claim, is_new=session.is_new)
-            if session.learner.iteration > 0:
-                self._uploader.submit(checkpoint_path(self._run_dir, session.learner.iteration))
+        if context.report is not None and run.checkpoint_url is not None:
+            self._uploader = Uploader(run.checkpoint_url, self._keep, context.claim, is_new=context.is_new)
+            if context.learner.iteration > 0:
+                self._uploader.submit(checkpoint_path(self._run_dir, context.learner.iteration))
                 best = read_best(self._run_dir)
                 if best is not None:  # an earlier start may have ended before it was stored
                     self._uploader.submit_best(checkpoint_path(self._run_dir, best.iteration))
@@ -54,7 +54,7 @@ class CheckpointHook(Hook):
             heartbeat.beat("save")
             is_saved = self._save(checkpoint_path(self._run_dir, result.iteration), result)
             if result.hosts_wait and not result.is_last:
-                self._session.is_paused = self._learner.agree(is_saved)
+                self._context.is_paused = self._learner.agree(is_saved)
         if self._uploader is not None:
             self._tell(self._uploader.poll_events())
 
@@ -67,7 +67,7 @@ class CheckpointHook(Hook):
         if self._uploader is None:
             return
         self._tell(self._uploader.flush(self._flush_s))
-        goes_on = heartbeat.current.stop_agreed or self._session.is_paused  # what starts it again uploads it
+        goes_on = heartbeat.current.stop_agreed or self._context.is_paused  # what starts it again uploads it
         if self._uploader.missing is not None and not goes_on:
             raise RuntimeError(self._uploader.missing)
 

@@ -5,7 +5,7 @@ import time
 from mjtrain.evaluation.evaluator import Evaluator
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runtime import heartbeat
-from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.metric_rules import parse_stop_condition
 
 
@@ -15,13 +15,13 @@ class EvaluationHook(Hook):
     A request to stop ends an evaluation, without numbers, and the training.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, context: HookContext) -> None:
         """Build the worlds of the evaluation, on every rank."""
-        self._learner = session.learner
-        self._interval = session.config.run.eval_interval
-        self._last_iteration = session.last_iteration
-        self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
-        self._evaluator = Evaluator(session.context, session.config)
+        self._learner = context.learner
+        self._interval = context.config.run.eval_interval
+        self._last_iteration = context.last_iteration
+        self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
+        self._evaluator = Evaluator(context.rank_context, context.config)
         self._warming_up = True
 
     def __exit__(self, *exc_info: object) -> None:

@@ -12,7 +12,7 @@ from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.drawing.renderer import RenderError, VideoRenderer
 from mjtrain.sim.drawing.video import Video
 from mjtrain.sim.robots.robot import save_model
-from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.reporting.report import RunReport
 
 SIZE = (320, 240)
@@ -29,28 +29,28 @@ class VideoHook(Hook):
     Videos that are not done when a run ends well are waited for; after an error they are not.
     """
 
-    def __init__(self, session: Session, report: RunReport) -> None:
+    def __init__(self, context: HookContext, report: RunReport) -> None:
         """Start the process that draws.
 
         Args:
-            session: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
+            context: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
             report: Takes finished videos, and a warning if videos end early.
 
         Raises:
             RequestError: Nothing can draw or encode here.
         """
-        run = session.config.run
+        run = context.config.run
         self._report = report
-        self._learner = session.learner
-        self._folder = session.run_dir / "videos"
+        self._learner = context.learner
+        self._folder = context.run_dir / "videos"
         self._interval = run.video_interval
         self._gif = run.logger == "tensorboard"
-        assert isinstance(session.env, Env), "the request was refused"
-        self._recorder = make_recorder(session.env, run.video_length_s)
-        environ = drawing_environ(session.context.device, os.environ)
+        assert isinstance(context.env, Env), "the request was refused"
+        self._recorder = make_recorder(context.env, run.video_length_s)
+        environ = drawing_environ(context.rank_context.device, os.environ)
         self._folder.mkdir(exist_ok=True)
         model_file = self._folder / ".model.mjb"
-        save_model(session.env.config, model_file)
+        save_model(context.env.config, model_file)
         self._renderer: VideoRenderer | None = VideoRenderer(model_file, environ)
 
     def __enter__(self) -> "VideoHook":

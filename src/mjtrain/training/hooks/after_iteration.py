@@ -8,7 +8,7 @@ from mjtrain.evaluation.episodes import sum_over_ranks
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runs.best_checkpoint import read_best
 from mjtrain.runtime import heartbeat
-from mjtrain.training.hooks.base import Hook, Session
+from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.hooks.checkpoints import is_save_due
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition
 
@@ -16,10 +16,10 @@ from mjtrain.training.metric_rules import Ranking, parse_stop_condition
 class DriftHook(Hook):
     """Compares the ranks now and then, and before each save: a checkpoint of ranks that differ is never written."""
 
-    def __init__(self, session: Session) -> None:
-        self._interval = session.config.run.drift_check_interval
-        self._save_interval = session.config.agent.save_interval
-        self._learner = session.learner
+    def __init__(self, context: HookContext) -> None:
+        self._interval = context.config.run.drift_check_interval
+        self._save_interval = context.config.agent.save_interval
+        self._learner = context.learner
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare, if it is due; collective.
@@ -42,11 +42,11 @@ class BestHook(Hook):
     Compared are iterations with an evaluation, and those that are saved anyway.
     """
 
-    def __init__(self, session: Session, ranking: Ranking) -> None:
+    def __init__(self, context: HookContext, ranking: Ranking) -> None:
         """Learn how good the best one was before a resumption; every rank must call it."""
         self._ranking = ranking
-        self._save_interval = session.config.agent.save_interval
-        self._best = _read_value(session, ranking)
+        self._save_interval = context.config.agent.save_interval
+        self._best = _read_value(context, ranking)
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare; all ranks have the same metrics, so all of them save."""
@@ -57,24 +57,24 @@ class BestHook(Hook):
             self._best, result.is_best = value, True
 
 
-def _read_value(session: Session, ranking: Ranking) -> float | None:
+def _read_value(context: HookContext, ranking: Ranking) -> float | None:
     """Return the value of the best checkpoint up to here, which only the main rank may be able to read."""
-    best = read_best(session.run_dir) if session.context.is_main else None
-    if best is not None and (best.metric != ranking.metric or best.iteration > session.learner.iteration):
+    best = read_best(context.run_dir) if context.rank_context.is_main else None
+    if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
         best = None  # by another metric, or of iterations that are repeated now
     found = torch.tensor([0.0, 0.0] if best is None else [1.0, best.value], dtype=torch.float64)
-    is_known, value = sum_over_ranks(found.to(session.context.device), session.context).tolist()
+    is_known, value = sum_over_ranks(found.to(context.rank_context.device), context.rank_context).tolist()
     return value if is_known else None
 
 
 class NanHook(Hook):
     """Dumps the worlds that diverged, and ends the training when too many did."""
 
-    def __init__(self, session: Session) -> None:
-        self._env = session.env
-        self._config = session.config.env.nan_guard
-        self._folder = session.run_dir / "nan"
-        self._rank = session.context.rank
+    def __init__(self, context: HookContext) -> None:
+        self._env = context.env
+        self._config = context.config.env.nan_guard
+        self._folder = context.run_dir / "nan"
+        self._rank = context.rank_context.rank
 
     def after_iteration(self, result: IterationResult) -> None:
         """Dump and count.
@@ -95,11 +95,11 @@ _MARGIN = 1.25
 class OverflowHook(Hook):
     """Warns once of each buffer of the engine that was too small, and names the setting that would have fitted."""
 
-    def __init__(self, session: Session) -> None:
-        self._context = session.context
-        self._report = session.report
-        self._device = session.env.device
-        self._buffers = dict(session.env.engine.buffers) if isinstance(session.env, Env) else {}
+    def __init__(self, context: HookContext) -> None:
+        self._context = context.rank_context
+        self._report = context.report
+        self._device = context.env.device
+        self._buffers = dict(context.env.engine.buffers) if isinstance(context.env, Env) else {}
 
     def after_iteration(self, result: IterationResult) -> None:
         """Warn, if it is due; collective when some rank had no room, which all know from the metrics."""
@@ -136,8 +136,8 @@ _ADVICE = {
 class WarningHook(Hook):
     """Says once of each of MuJoCo's warnings in how many worlds it was given."""
 
-    def __init__(self, session: Session) -> None:
-        self._report = session.report
+    def __init__(self, context: HookContext) -> None:
+        self._report = context.report
         self._untold = set(_ADVICE)
 
     def after_iteration(self, result: IterationResult) -> None:
@@ -153,8 +153,8 @@ class WarningHook(Hook):
 class ReportHook(Hook):
     """Hands each iteration's metrics to the report, on the main rank."""
 
-    def __init__(self, session: Session) -> None:
-        self._report = session.report
+    def __init__(self, context: HookContext) -> None:
+        self._report = context.report
 
     def after_iteration(self, result: IterationResult) -> None:
         """Report the metrics, then the videos that were done meanwhile."""
@@ -170,9 +170,9 @@ class ReportHook(Hook):
 class StopWhenHook(Hook):
     """Ends the training with the first iteration that meets a condition of --stop-when."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._conditions = [parse_stop_condition(text) for text in session.config.run.stop_when]
+    def __init__(self, context: HookContext) -> None:
+        self._context = context
+        self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare, unless the training ends here anyway; all ranks have the same metrics, so all of them end."""
@@ -182,10 +182,10 @@ class StopWhenHook(Hook):
             if condition.is_met(result.metrics):
                 result.is_last = True
                 value = result.metrics[condition.metric]
-                self._session.ended_by = f"--stop-when {condition}: {value:g} after {result.iteration} iterations"
+                self._context.ended_by = f"--stop-when {condition}: {value:g} after {result.iteration} iterations"
                 return
 
     def finish(self) -> None:
         """Say why the training ends here."""
-        if self._session.ended_by is not None and self._session.report is not None:
-            self._session.report.tell(f"ends as planned by {self._session.ended_by}")
+        if self._context.ended_by is not None and self._context.report is not None:
+            self._context.report.tell(f"ends as planned by {self._context.ended_by}")
