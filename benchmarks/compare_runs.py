@@ -1,4 +1,4 @@
-"""Whether two runs saw and learned the same: their metrics, but for times, and their last checkpoints.
+"""Whether two runs saw and learned the same: their metrics, except for times, and their last checkpoints.
 
     uv run benchmarks/compare_runs.py logs/a/cartpole_balance/* logs/b/cartpole_balance/*
 

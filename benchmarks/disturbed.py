@@ -107,7 +107,7 @@ class Run:
             os.kill(source.choice(ranks), signal.SIGKILL)
 
     def stop(self) -> None:
-        """Stop it by SIGTERM, and go on."""
+        """Stop it by SIGTERM, and continue."""
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait()
         if status != 128 + signal.SIGTERM:
@@ -115,7 +115,7 @@ class Run:
         self.start()
 
     def lose_host(self) -> None:
-        """Lose all processes and the folder, and go on elsewhere."""
+        """Lose all processes and the folder, and continue elsewhere."""
         while pids := list_processes(self.mark):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ class Run:
 
 
 def disturb(run: Run, kills: int, stops: int, source: random.Random) -> None:
-    """Have everything happen, one after the other, while the run goes on."""
+    """Have everything happen, one after the other, while the run continues."""
     faults = ["kill a rank"] * kills + ["stop"] * stops + ["lose the host"]
     source.shuffle(faults)
     run.start()

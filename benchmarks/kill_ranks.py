@@ -4,7 +4,7 @@
 
 Trains Cartpole-Balance on two ranks with --max-restarts 30, sends SIGKILL to a random rank at random moments, and
 prints what was lost each time. With --min-ranks, a rank that is hit twice at the same place with nothing saved between
-is left out, and the others go on. Ends with status 1 if the run does not finish, if an iteration is missing or there
+is left out, and the others continue. Ends with status 1 if the run does not finish, if an iteration is missing or there
 twice, if more than a save interval was lost, or if a process is left.
 """
 
@@ -51,7 +51,7 @@ def count_iterations(folder: Path) -> int:
 
 
 def count_ranks(folder: Path) -> int | None:
-    """Return with how many ranks the job goes on; None before any was left out."""
+    """Return with how many ranks the job continues; None before any was left out."""
     sizes = [row["world_size"] for row in read_rows(folder) if row.get("event") == "restart" and "world_size" in row]
     return sizes[-1] if sizes else None
 
@@ -106,7 +106,7 @@ def find_problems(folder: Path, num_iterations: int, kills: int, marker: str) ->
     for row in restarts:
         print(f"restart {row['restart']}: from iteration {row['iteration']}, {row['lost']} lost; {row['cause']}")
         for place in row.get("left_out", ()):
-            print(f"  {row['world_size']} ranks go on, without {place}")
+            print(f"  {row['world_size']} ranks continue, without {place}")
         if row["lost"] > SAVE_INTERVAL:
             problems.append(f"restart {row['restart']} lost {row['lost']} iterations")
         if row["iteration"] > saved and row["wait_s"] > 1:

@@ -51,7 +51,7 @@ def train(task: str, seed: int, extra: list[str]) -> tuple[Path, Rows, float]:
 
 
 def read_run(run_dir: Path) -> tuple[int, Rows]:
-    """Return the seed and the metrics of a run that is there already."""
+    """Return the seed and the metrics of a run that already exists."""
     seed = yaml.safe_load((run_dir / "params" / "launch.yaml").read_text())["launch"]["seed"]
     return seed, read_rows(run_dir)
 

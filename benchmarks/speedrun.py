@@ -5,7 +5,7 @@
     uv run benchmarks/speedrun.py --track quadruped-flat --out runs     # keep them, for learning.py --runs
     uv run benchmarks/speedrun.py --track quadruped-flat --flags="--agent.algorithm.desired-kl 0.01"     # no record
 
-The command runs in a process of its own, with no flag but the seed and a checkpoint every 10 iterations. When all seeds
+The command runs in a separate process, with no flag but the seed and a checkpoint every 10 iterations. When all seeds
 are trained, the checkpoints are judged in their order, each over 200 episodes with seeds that the training never saw,
 until one meets all bars of the task in judges.py. What counts is the time stamp of that checkpoint's file; judging does
 not. docs/speedrun.md has the rules and the records. Exits with 1 if a seed has no checkpoint that is good enough.
@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--track", required=True, choices=list(TRACKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="a record has at least 3")
-    parser.add_argument("--flags", default="", help="of train, to see what a setting does; then it is no record")
+    parser.add_argument("--flags", default="", help="of train, to see what a setting does; then it is not a record")
     parser.add_argument("--out", type=Path, help="folder that keeps the run directories")
     arguments = parser.parse_args()
     task = TRACKS[arguments.track]

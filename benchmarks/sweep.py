@@ -7,7 +7,7 @@ random search without pruning, and as `sweep` does by default (tpe, asha), with 
 the trainings, on which depends how many trials reach the threshold. What counts is the env steps of all trials until
 the first one reaches it: of random search the median over random orders of its trials, one after the other; of the
 other what two trials side by side have done. Then shorter trials, two side by side, and one after the other. Each is
-the command sweep, so this program goes on where it was stopped, except for times. On two cores a seed takes a quarter
+the command sweep, so this program continues where it was stopped, except for times. On two cores a seed takes a quarter
 of an hour.
 """
 

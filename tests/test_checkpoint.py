@@ -122,7 +122,7 @@ def test_old_ones_are_pruned(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
-    """In a process of its own, whose files may not grow beyond a limit."""
+    """In a separate process, whose files may not grow beyond a limit."""
     code = (
         "import resource, signal, sys, torch\n"
         "from pathlib import Path\n"

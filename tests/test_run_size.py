@@ -124,6 +124,6 @@ def test_a_job_with_fewer_ranks_has_what_fits() -> None:
     assert (half.run.num_envs, half.run.num_envs_total, half.run.max_iterations, lines) == (32, 64, 10, [])
     three, lines = fit_to_ranks(config, 3)
     assert (three.run.num_envs, three.run.num_envs_total, three.run.max_iterations) == (21, 63, 11)
-    assert lines == ["--num-envs-total 64: cannot be split evenly over 3 ranks; going on with 63"]
+    assert lines == ["--num-envs-total 64: cannot be split evenly over 3 ranks; continuing with 63"]
     per_rank = resolve_run_size(make_train_config("Cartpole-Balance", num_envs=16, max_iterations=5), 4)
     assert fit_to_ranks(per_rank, 3) == (per_rank, [])

@@ -240,7 +240,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_storage_that_never_answers(tmp_path: Path) -> None:
-    """The check is given up after its limit; the command goes on."""
+    """The check is given up after its limit; the command continues."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         environ = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "nobody"}
         flags = ["--checkpoint-url", "s3://bucket/run", "--timeout-s", "4"]

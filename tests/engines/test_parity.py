@@ -67,7 +67,7 @@ def follow(engine: Engine, model: mujoco.MjModel, num_physics_steps: int, decima
     reference = Reference(model, engine)
     state = sensors = 0.0
     for step in range(num_physics_steps // decimation):
-        if step * decimation == num_physics_steps // 2:  # half of the worlds start anew on the way
+        if step * decimation == num_physics_steps // 2:  # half of the worlds start again on the way
             mask = torch.arange(NUM_ENVS) % 2 == 0
             qpos, qvel = random_start(model, engine, rng)
             engine.reset(mask, qpos, qvel)

@@ -21,7 +21,7 @@ def short(task: str, seconds: float = 0.1) -> EnvConfig:
 
 
 def test_they_are_of_the_state_in_which_the_episode_ended() -> None:
-    """A world that goes on observes the same in that step."""
+    """A world that continues observes the same in that step."""
     ends, goes_on = (make_env(short("Cartpole-Balance", seconds)) for seconds in (0.1, 10.0))
     ends.keeps_final_observations = True
     for step, action in enumerate(actions_for(ends, ends.max_episode_steps), start=1):
@@ -38,7 +38,7 @@ def test_they_are_of_the_state_in_which_the_episode_ended() -> None:
 
 @pytest.mark.parametrize("task", ["Quadruped-Velocity-Flat", "Hand-Reorient-Cube", "Cartpole-Balance-Vision"])
 def test_they_change_nothing_else(task: str) -> None:
-    """Noise, delays, histories, what terms remember, and cameras go on as if nobody had looked."""
+    """Noise, delays, histories, what terms remember, and cameras continue as if nobody had looked."""
     one, other = (make_env(short(task), num_envs=2) for _ in range(2))
     one.keeps_final_observations = True
     one.stagger()

@@ -1,4 +1,4 @@
-"""A world that stops being finite starts anew, is counted, and leaves its last seconds behind."""
+"""A world that stops being finite starts again, is counted, and leaves its last seconds behind."""
 
 import re
 from dataclasses import replace

@@ -46,7 +46,7 @@ def test_every_world_plays_as_many_whole_episodes() -> None:
                 expected.append((world, returns[world].item(), lengths[world].item()))
             played[world] += 1
             returns[world] = lengths[world] = 0
-    assert max(played) > 3  # quick worlds went on, unwatched
+    assert max(played) > 3  # quick worlds continued, unwatched
     assert len(episodes) == 18
     assert [episode.length for episode in episodes] == [length for _, _, length in expected]
     assert [episode.reward for episode in episodes] == pytest.approx([reward for _, reward, _ in expected], abs=1e-4)

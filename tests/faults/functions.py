@@ -162,7 +162,7 @@ def save_when_asked(context: mjtrain.RankContext, *_: object) -> str:
 
 
 def _start_grandchild(rank: int) -> None:
-    """Start what a video encoder could be: in the background, in a session of its own, which ignores SIGTERM."""
+    """Start what a video encoder could be: in the background, in a separate session, which ignores SIGTERM."""
     code = (
         "import os, signal, socket, sys, time\n"
         "if os.fork(): os._exit(0)\n"

@@ -1,4 +1,4 @@
-"""Jobs that go on with what is left."""
+"""Jobs that continue with what is left."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Together:
 
 
 def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(jobs: Together, tmp_path: Path) -> None:
-    """The second of three ranks fails twice after a save; two go on as two would that were given that checkpoint."""
+    """The second of three ranks fails twice after a save; two continue as two would that were given that checkpoint."""
     job, ended = jobs["left out"]
     outcome = ended.result()
     assert outcome.status == 0, outcome.stderr
@@ -86,7 +86,7 @@ def test_a_sick_worker_is_left_out_and_the_rest_goes_on_bit_for_bit(jobs: Togeth
     assert "left_out" not in first
     assert (second["iteration"], second["world_size"], second["left_out"]) == (2, 2, [reason])
     assert "the device is lost" in second["cause"]
-    assert f"2 of 3 ranks go on, without {reason}" in outcome.stderr
+    assert f"2 of 3 ranks continue, without {reason}" in outcome.stderr
     assert "environments and random numbers of rank 2 are left out, those of the other ranks continue" in outcome.stdout
     assert yaml.safe_load((run / "params" / "launch.yaml").read_text())["left_out"] == ["worker 1"]
     assert [row["world_size"] for row in read_metrics(run)] == [3, 3, 2, 2, 2]

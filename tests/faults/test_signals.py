@@ -114,7 +114,7 @@ def test_while_a_training_saves(tmp_path: Path, record: Record, signum: signal.S
 
 
 def test_a_signal_to_every_process_is_one_request(tmp_path: Path, record: Record) -> None:
-    """As a scheduler does it. A rank passes its signal on; that of the launcher itself, later, is no second one."""
+    """As a scheduler does it. A rank passes its signal on; that of the launcher itself, later, is not a second one."""
     job = function(tmp_path, "save_when_asked", FAULT_SLOW_SAVE="1")
     job.wait_for("at work")
     for pid in job.processes():

@@ -35,7 +35,7 @@ def read_lines(log_root: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.supports("training", task="VecEnvConfig", start="several ranks on this host")
 def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path) -> None:
-    """Rank 1, whose seed is 6, is killed in its third iteration, and the job goes on from the second."""
+    """Rank 1, whose seed is 6, is killed in its third iteration, and the job continues from the second."""
     file = tmp_path / "kill"
     file.write_text("6")
     flags = ["--num-workers", "2", "--max-restarts", "1", "--seed", "5", "--drift-check-interval", "1"]
@@ -105,7 +105,7 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
 
 
 def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
-    """In a process of its own: OpenGL's libraries and those of PyTorch's compiler clash."""
+    """In a separate process: OpenGL's libraries and those of PyTorch's compiler clash."""
     out = tmp_path / "a.mp4"
     flags = [
         "--policy",

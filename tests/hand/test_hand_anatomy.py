@@ -43,7 +43,7 @@ MASSES = {
     "TH_distal": 0.016,
 }
 
-# mm between the places of two bodies, in the pose of all joints at zero. The same file, but for the palm.
+# mm between the places of two bodies, in the pose of all joints at zero. The same file, except for the palm.
 LENGTHS = {
     **{(f"{finger}_proximal", f"{finger}_middle"): 45.0 for finger in FINGERS},
     **{(f"{finger}_middle", f"{finger}_distal"): 25.0 for finger in FINGERS},

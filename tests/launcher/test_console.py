@@ -32,7 +32,7 @@ def test_a_stream_that_is_no_file_gets_text_and_not_its_descriptor(monkeypatch: 
         monkeypatch.setattr(sys, name, stream)
     console = Console()
     output = RankOutput(0, console, None)
-    assert not any(map(os.isatty, output.write_ends)), "rank 0 gets a pipe, as the cell is no terminal"
+    assert not any(map(os.isatty, output.write_ends)), "rank 0 gets a pipe, as the cell is not a terminal"
     assert len(output.streams) == 2
     os.write(output.write_ends[0], "naïve\n".encode())
     (read,) = [read for read, stream in output.streams.items() if stream == "stdout"]

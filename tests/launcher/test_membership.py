@@ -1,4 +1,4 @@
-"""What a job goes on with after failures: pure decisions, without any process."""
+"""What a job continues with after failures: pure decisions, without any process."""
 
 from dataclasses import replace
 from typing import Any

@@ -86,7 +86,7 @@ def show_iterations(count: int) -> None:
 
 
 def look_until(progress: Progress, enough: Callable[[dict], bool]) -> dict:
-    """Look as often as a rank does, but for the pace."""
+    """Look as often as a rank does, except for the pace."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         seen = progress.look()

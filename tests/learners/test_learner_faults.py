@@ -67,7 +67,7 @@ def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, An
 @pytest.mark.supports("training", learner="{learner}", start="several ranks on this host")
 @pytest.mark.supports("resume", learner="{learner}", start="several ranks on this host")
 def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, tmp_path: Path) -> None:
-    """A signal saves after the iteration; the resumed run loses a rank, and goes on from the checkpoint before that.
+    """A signal saves after the iteration; the resumed run loses a rank, and continues from the checkpoint before that.
 
     What it ends with is the undisturbed run's, bit for bit. Neither job leaves a process behind.
     """

@@ -113,7 +113,7 @@ def test_what_follows_a_truncation_is_the_value_before_it() -> None:
     expected[2:] += config.agent.algorithm.gamma * seen["values"][2:, 0]
     torch.testing.assert_close(seen["returns"][1:], expected[1:])
     assert seen["values"].abs().min() > 0
-    assert seen["returns"][0] > 1.5  # this episode goes on
+    assert seen["returns"][0] > 1.5  # this episode continues
 
 
 def test_two_ranks_learn_what_one_learns_from_all_samples() -> None:

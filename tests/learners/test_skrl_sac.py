@@ -91,7 +91,7 @@ def test_a_memory_of_another_size_begins_empty() -> None:
 
 
 def test_what_follows_a_truncation_is_valued_before_it() -> None:
-    """A terminated episode is not, and one that goes on is valued by what it comes to."""
+    """A terminated episode is not, and one that continues is valued by what it comes to."""
 
     def step(context: RankContext) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
         env, learner = make(context)

@@ -151,7 +151,7 @@ def test_every_world_looks_different_within_the_bounds(name: str, make: Callable
     assert renderer.state_dict().keys() >= TERMS[name][3].keys()
     streams = [(camera, stream) for camera in ("left", "chase") for stream in ("rgb", "depth")]
     same = {pair: torch.equal(env.cameras.images(*pair), plain.cameras.images(*pair)) for pair in streams}
-    assert not same["left", "rgb"] or name == "light_direction", "the lamp is no spot"
+    assert not same["left", "rgb"] or name == "light_direction", "the lamp is not a spot"
     assert same["left", "depth"] is not TERMS[name][2]
     assert same["chase", "depth"] is not (TERMS[name][2] and name != "field_of_view"), "a camera that follows a body"
 

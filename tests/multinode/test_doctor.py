@@ -57,7 +57,7 @@ def other_version(node: Node, package: str, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def own_folder(node: Node, folder: Path) -> Iterator[None]:
-    """Have a host see a folder of its own at a path."""
+    """Have a host see a separate folder at a path."""
     node.run("mount", "-t", "tmpfs", "none", str(folder))
     try:
         yield

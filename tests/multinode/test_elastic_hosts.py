@@ -35,7 +35,7 @@ def wait_for_iterations(job: Job, folder: Path, world_size: int) -> None:
 
 
 def check_recovery(folder: Path, since_s: float) -> dict[str, float]:
-    """Wait until two ranks go on without a host that was lost by SIGKILL, which a closed connection told them.
+    """Wait until two ranks continue without a host that was lost by SIGKILL, which a closed connection told them.
 
     Args:
         folder: Of the job.
@@ -49,13 +49,13 @@ def check_recovery(folder: Path, since_s: float) -> dict[str, float]:
         last = read_rows(folder)[-1]
         return last.get("world_size") == 2 and "event" not in last
 
-    wait_until(goes_on, "two ranks go on")
+    wait_until(goes_on, "two ranks continue")
     went_on_s = time.time()
     first = min(folder.glob("logs/*/*/crash/*.txt"), key=lambda path: path.stat().st_mtime)
     noticed_s, cause = first.stat().st_mtime, first.read_text()
     assert re.search("closed|killed|reset", cause), cause
     assert "no message from this host" not in cause  # it is not its silence that was noticed
-    return {"noticed after, s": noticed_s - since_s, "went on after, s": went_on_s - noticed_s}
+    return {"noticed after, s": noticed_s - since_s, "continued after, s": went_on_s - noticed_s}
 
 
 def check_against_jobs_by_hand(folder: Path, cluster: Cluster, sizes: list[int]) -> None:
@@ -90,18 +90,18 @@ def kill_a_rank(folder: Path, node: Node) -> None:
 
 
 def test_hosts_over_ssh(three_hosts: Cluster, tmp_path: Path) -> None:
-    """A cable is pulled out and two hosts go on; it is plugged in again and three do; then two lose their power."""
+    """A cable is pulled out and two hosts continue; it is plugged in again and three do; then two lose their power."""
     zeta, mike, alpha = three_hosts.nodes
     command = [PYTHON, *TRAIN, TASK, *FLAGS, "--ssh-config-file", str(three_hosts.ssh_config), *ELASTIC]
     command += ["--host-timeout-s", "15"]
     job = start(zeta, tmp_path, *command, "--hostnames", "zeta", "mike", "alpha", MJTRAIN_TEST_SLOW="0.2")
     job.wait_for("iteration 3/")
     alpha.set_link("down")
-    job.wait_for("2 of 3 ranks go on, without host alpha: it is lost", "stderr")
+    job.wait_for("2 of 3 ranks continue, without host alpha: it is lost", "stderr")
     wait_for_iterations(job, tmp_path, 2)
     alpha.set_link("up")
     kill_a_rank(tmp_path, mike)
-    job.wait_for("3 of 3 ranks go on, with host alpha again", "stderr")
+    job.wait_for("3 of 3 ranks continue, with host alpha again", "stderr")
     wait_for_iterations(job, tmp_path, 3)
     alpha.kill_all()
     mike.kill_all()
@@ -134,18 +134,18 @@ def wait_for_connection(job: Job, node: Node) -> None:
 
 
 def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> None:
-    """A node loses its power, and two go on; the scheduler starts it again, and it is taken in."""
+    """A node loses its power, and two continue; the scheduler starts it again, and it is taken in."""
     zeta, _, alpha = three_hosts.nodes
     first, second, third = [start_node(node, index, tmp_path) for index, node in enumerate(three_hosts.nodes)]
     first.wait_for("iteration 3/")
     alpha.kill_all()
-    first.wait_for("2 of 3 ranks go on, without node 2: it is lost", "stderr")
+    first.wait_for("2 of 3 ranks continue, without node 2: it is lost", "stderr")
     wait_for_iterations(first, tmp_path, 2)
     third.finish(since=0.0)
     again = start_node(alpha, 2, tmp_path)
     wait_for_connection(again, alpha)
     kill_a_rank(tmp_path, zeta)
-    first.wait_for("3 of 3 ranks go on, with node 2 again", "stderr")
+    first.wait_for("3 of 3 ranks continue, with node 2 again", "stderr")
     wait_for_iterations(first, tmp_path, 3)
     first.kill(signal.SIGTERM)
     outcomes = [job.finish(since=0.0) for job in (first, second, again)]
@@ -228,7 +228,7 @@ def test_a_host_that_is_back_is_taken_in_at_the_next_save(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """A host loses its power, and the job goes on; it comes back, and nothing else happens: a planned restart.
+    """A host loses its power, and the job continues; it comes back, and nothing else happens: a planned restart.
 
     No restart is left for that by then. What each size did equals, bit for bit, what ranks on one host do.
     """
@@ -237,7 +237,7 @@ def test_a_host_that_is_back_is_taken_in_at_the_next_save(
     first.wait_for("iteration 3/")
     lost_s = time.time()
     alpha.kill_all()
-    first.wait_for(f"2 of 3 ranks go on, without {name}: it is lost", "stderr")
+    first.wait_for(f"2 of 3 ranks continue, without {name}: it is lost", "stderr")
     alpha.set_link("down")
     record_property("recovery", check_recovery(tmp_path, lost_s))
     wait_for_iterations(first, tmp_path, 2)
@@ -246,7 +246,7 @@ def test_a_host_that_is_back_is_taken_in_at_the_next_save(
         others.pop().finish(since=0.0)
         others.append(start_node(alpha, 2, tmp_path, "--max-restarts", "1", "--rejoin-at-save"))
     first.wait_for("as hosts came back (--rejoin-at-save); it is not counted", "stderr")
-    first.wait_for(f"3 of 3 ranks go on, with {name} again", "stderr")
+    first.wait_for(f"3 of 3 ranks continue, with {name} again", "stderr")
     wait_for_iterations(first, tmp_path, 3)
     first.kill(signal.SIGTERM)
     outcomes = [job.finish(since=0.0) for job in (first, *others)]

@@ -39,7 +39,7 @@ def slurm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def write_script(folder: Path, *flags: str, second_way: bool) -> Path:
-    """Take the template as it is, but for the task, the GPUs, and where things are."""
+    """Take the template as it is, except for the task, the GPUs, and where things are."""
     *lines, first, _, _, second = (TEMPLATES / "train.sbatch").read_text().splitlines()
     command = second.removeprefix("# ") if second_way else first
     train = f"{Path(PYTHON).parent}/train {TASK} {' '.join([*FLAGS, *flags])}"
@@ -97,7 +97,7 @@ def test_one_command_for_all_nodes(slurm: Slurm, tmp_path: Path) -> None:
 
 
 def write_sweep_script(folder: Path) -> Path:
-    """Take the template of a sweep as it is, but for the GPUs, how many trials there are, and how long they take."""
+    """Take the template of a sweep as it is, except for the GPUs, how many trials there are, and how long they take."""
     flags = "--num-envs 16 --max-iterations 40 --agent.save-interval 2"
     text = (TEMPLATES / "sweep.sbatch").read_text()
     for mine, theirs in (
@@ -138,10 +138,10 @@ def test_a_sweep_of_an_array_goes_on_when_a_node_is_lost(slurm: Slurm, tmp_path:
     summary = read_sweep(tmp_path)
     assert summary["counts"] == {"complete": 4, "pruned": 0, "failed": 0, "paused": 0, "running": 0}
     said = [log.read_text() for log in logs]
-    lost = set(re.findall(r"trial (\d+) (?:begins|goes on)", said[0])) - set(
+    lost = set(re.findall(r"trial (\d+) (?:begins|continues)", said[0])) - set(
         re.findall(r"trial (\d+) complete", said[0])
     )
-    taken_up = set(re.findall(r"trial (\d+) goes on", said[1]))
+    taken_up = set(re.findall(r"trial (\d+) continues", said[1]))
     assert lost <= taken_up <= lost | set(re.findall(r"trial (\d+) begins", stopped))
 
 

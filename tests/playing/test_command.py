@@ -111,7 +111,7 @@ def test_a_training_that_goes_on_can_be_played(tmp_path: Path, capsys: pytest.Ca
         assert found["iteration"] >= 5
         (metrics,) = tmp_path.glob("*/*/metrics.jsonl")
         before = len(metrics.read_text().splitlines())
-        wait_until(lambda: len(metrics.read_text().splitlines()) >= before + 3, "the training goes on")
+        wait_until(lambda: len(metrics.read_text().splitlines()) >= before + 3, "the training continues")
         assert training.poll() is None
     finally:
         training.terminate()

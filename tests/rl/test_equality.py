@@ -234,5 +234,5 @@ def test_normalisation_of_advantages_is_over_all_ranks_and_with_rsl_rls_own_the_
     (ours, _), (mini_batch, _), (theirs, _) = train(1, *runs)
     _, (mini_batch_of_two, _), (theirs_of_two, _) = train(2, *runs)
     assert relative_difference(mini_batch, mini_batch_of_two) < 1e-10
-    assert relative_difference(theirs, ours) < 1e-14  # in double precision: but for rounding
+    assert relative_difference(theirs, ours) < 1e-14  # in double precision: up to rounding
     assert relative_difference(theirs, theirs_of_two) > 1e-3

@@ -25,7 +25,7 @@ BROKEN = {
     "no UTF-8": b"\xff\xfe\xfa",
     "a number": b"7",
     "no iteration": b'{"a": 1}',
-    "an iteration that is no number": b'{"iteration": "x"}',
+    "an iteration that is not a number": b'{"iteration": "x"}',
     "an iteration that is none": b'{"iteration": null}',
     "half": b"0.5]",
     "an event without a name": b'{"event": 7, "iteration": 1}',

@@ -1,4 +1,4 @@
-"""A run that is taken up again goes on as if it had never stopped."""
+"""A run that is taken up again continues as if it had never stopped."""
 
 import json
 import shutil

@@ -116,7 +116,7 @@ def test_a_copied_run_resumes(elsewhere: tuple[str, Path, Path], capsys: pytest.
     copy = run_dir / "robot" / "own.xml"
     assert f"--env.robot {missing / 'own.xml'}: no such file; using the copy in the run, {copy}" in text
     assert "changed since" not in text  # what the config adds is the same
-    assert "start anew" not in text
+    assert "start again" not in text
     assert (run_dir / "model_3.pt").is_file()
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
 

@@ -37,7 +37,7 @@ def network(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 @pytest.fixture
 def url(network: Proxy) -> str:
-    """A place of its own in S3."""
+    """A separate place in S3."""
     bucket = f"bucket-{next(COUNTER)}"
     boto3.client("s3", endpoint_url=network.url).create_bucket(Bucket=bucket)
     return f"s3://{bucket}/some/prefix"

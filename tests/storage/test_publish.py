@@ -88,7 +88,7 @@ def test_the_robot_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> Non
     assert fetch_checkpoint(any_url, there)[0] == there / "model_4.pt"
     assert (there / "robot" / "assets" / "0123456789ab" / "leg.stl").read_bytes() == mesh.read_bytes()
     assert (there / "robot" / "dog-2.xml").read_text() == "<mujoco model='2'/>"
-    assert (there / "robot" / "dog.xml").read_text() == "<mujoco model='mine'/>"  # what is there already stays
+    assert (there / "robot" / "dog.xml").read_text() == "<mujoco model='mine'/>"  # what already exists stays
     assert not [path for path in there.rglob("*") if path.name.endswith(".partial")]
 
 

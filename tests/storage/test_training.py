@@ -1,4 +1,4 @@
-"""Real trainings with real uploads: what they leave in the storage is what --resume goes on with."""
+"""Real trainings with real uploads: what they leave in the storage is what --resume continues with."""
 
 import io
 import json

@@ -52,8 +52,8 @@ def _namespace(pid: int) -> Path:
 
 
 def _wait_for_namespace(pid: int) -> None:
-    """Wait until a process has a network namespace of its own."""
-    wait_until(lambda: _namespace(pid) != _namespace(os.getpid()), "a network namespace of its own")
+    """Wait until a process has a separate network namespace."""
+    wait_until(lambda: _namespace(pid) != _namespace(os.getpid()), "a separate network namespace")
 
 
 class Node:

@@ -1,4 +1,4 @@
-"""Pictures that MuJoCo's own renderer draws, in a process of its own: `python -m support.mujoco_pictures JOBS`."""
+"""Pictures that MuJoCo's own renderer draws, in a separate process: `python -m support.mujoco_pictures JOBS`."""
 
 import json
 import os

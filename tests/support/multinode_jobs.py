@@ -54,7 +54,7 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 def check_run(
     folder: Path, outcomes: list[Outcome], hosts: list[str], *, iterations: int = 4, any_order: bool = False
 ) -> None:
-    """Every rank trained with a seed of its own, in one run directory; the drift check compared them bit by bit."""
+    """Every rank trained with its own seed, in one run directory; the drift check compared them bit by bit."""
     for outcome in outcomes:
         assert outcome.status == 0, outcome.stderr
     ranks = notes(folder)

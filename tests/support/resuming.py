@@ -22,7 +22,7 @@ def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: 
     """Train four iterations, and again the last two from the checkpoint after the second.
 
     Returns:
-        Metrics of the last two iterations, but for times, of both; and what both have learned and observe in the end.
+        Metrics of the last two iterations, except for times, of both; what both have learned and observe in the end.
     """
     straight = make_runner(context, config)
     metrics = []

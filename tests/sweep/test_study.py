@@ -195,7 +195,7 @@ def test_asha_lets_no_more_than_a_quarter_of_those_that_have_come_go_on(tmp_path
     assert went_on == [3, 7]
     assert study.ready() == [3, 7]  # for whoever finds that nobody runs them
     study.ask().report(22, -1.0)
-    assert study.ready() == [3, 7, 8]  # of all that were to come, the best quarter goes on
+    assert study.ready() == [3, 7, 8]  # of all that were to come, the best quarter continues
 
 
 def test_tpe_learns_from_trials_that_wait(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
     assert 0 < len(read_iterations(run_dir)) < 40
 
     job = sweep(tmp_path, *command, MJTRAIN_TEST_HOLD=str(hold))
-    job.wait_for(" goes on: learning-rate ")
+    job.wait_for(" continues: learning-rate ")
     said = folder / "output" / "trial_0000_seed_0.stderr"
     job.wait_for_file(said)
     wait_until_or_end(job, lambda: "resuming from" in said.read_text(), "the first trial resumes")
@@ -151,11 +151,11 @@ def test_a_trial_that_goes_wrong_is_recorded_and_the_others_go_on(tmp_path: Path
     assert 1 <= len(iterations) < 12
     assert (run_dir / f"model_{iterations[-1]}.pt").exists()
     assert '"how": "stopped", "signal": "SIGTERM"' in (run_dir / "metrics.jsonl").read_text()
-    # The best one waited at the rung until all others had come, and went on from its checkpoint.
+    # The best one waited at the rung until all others had come, and continued from its checkpoint.
     (run,) = trials["fine"]["runs"]
     assert read_iterations(tmp_path / "search" / run) == list(range(1, 13))
     assert f"trial {trials['fine']['number']} paused after iteration 3: curriculum/quality 1 | " in outcome.stdout
-    assert f"trial {trials['fine']['number']} goes on: mode fine\n" in outcome.stdout
+    assert f"trial {trials['fine']['number']} continues: mode fine\n" in outcome.stdout
     assert f"trial {trials['raise']['number']} failed: ValueError: the arm fell off | " in outcome.stdout
 
 
@@ -193,7 +193,7 @@ def test_a_full_disk_stops_the_sweep_and_the_same_command_goes_on(tmp_path: Path
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     outcome = finish(sweep(tmp_path, *command))
     assert outcome.status == 0, outcome.stderr
-    assert "trial 0 goes on: mode " in outcome.stdout
+    assert "trial 0 continues: mode " in outcome.stdout
     summary = read_summary(small_disk)
     assert summary["counts"] == {"complete": 1, "pruned": 0, "failed": 0, "paused": 0, "running": 0}
     (run,) = summary["best"]["runs"]
@@ -224,7 +224,7 @@ def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
     journal.write_text("".join(lines))
     outcome = finish(sweep(tmp_path, *command))
     assert outcome.status == 0, outcome.stderr
-    assert "trial 0 goes on: " in outcome.stdout
+    assert "trial 0 continues: " in outcome.stdout
     assert read_summary(folder)["best"] == best
     begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]
     assert len(set(begun)) == len(begun), "a trial began a second run"
@@ -258,7 +258,7 @@ def test_two_processes_share_a_sweep_and_one_is_killed(tmp_path: Path) -> None:
     hold.unlink()
     outcome = finish(second)
     assert outcome.status == 0, outcome.stderr
-    assert "trial 0 goes on: learning-rate " in outcome.stdout
+    assert "trial 0 continues: learning-rate " in outcome.stdout
     summary = read_summary(folder)
     assert summary["counts"] == {"complete": 3, "pruned": 0, "failed": 0, "paused": 0, "running": 0}
     begun = [path.name.partition("_trial_")[2] for path in folder.glob("runs/*/*")]

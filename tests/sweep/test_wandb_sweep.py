@@ -30,7 +30,7 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
     (tmp_path / "space.yaml").write_text(SEARCH)
     options = ["--space", "space.yaml", "--trials", "9", "--wandb", "sweep.yaml"]
     main(["Cartpole-Balance", *options, "--", "--num-envs", "16", "--max-iterations", "18"])
-    assert capsys.readouterr().out == "wrote sweep.yaml; go on with: wandb sweep sweep.yaml\n"
+    assert capsys.readouterr().out == "wrote sweep.yaml; continue with: wandb sweep sweep.yaml\n"
     config = yaml.safe_load((tmp_path / "sweep.yaml").read_text())
     assert (config["method"], config["run_cap"]) == ("bayes", 9)
     assert config["metric"] == {"name": "eval/return", "goal": "maximize"}

@@ -19,7 +19,7 @@ class Options:
 
     mode: tuple[Literal["weak", "strong", "apart"], ...] = ("weak", "strong")
     """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly. apart: as weak, but each rank is a
-    training of its own, which waits for no other; what the hardware gives to so many at once."""
+    separate training, which waits for no other; what the hardware gives to this many at once."""
 
     num_envs: int = 4096
     """Environments, per rank or, with strong, of the whole job."""

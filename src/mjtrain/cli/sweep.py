@@ -45,7 +45,7 @@ class Options:
     flag."""
 
     pruner: Literal["asha", "median", "none"] = "asha"
-    """Which trials end early. asha: each pauses after --min-iterations, and only the best quarter go on, from their
+    """Which trials end early. asha: each pauses after --min-iterations, and only the best quarter continues, from their
     checkpoints, when that is known. median: those below the median of the others, at any iteration after
     --min-iterations."""
 
@@ -57,7 +57,7 @@ class Options:
     first one."""
 
     jobs: int | None = None
-    """Trials side by side. Default: one per GPU; without GPUs, as many as the cores allow, at most 8."""
+    """Trials side by side. Default: one per GPU; without GPUs, what the cores allow, at most 8."""
 
     cores_per_trial: int | None = None
     """CPU cores of a trial, which no other trial uses. Default: an equal part of the usable cores."""
@@ -136,7 +136,7 @@ def _main(argv: list[str]) -> None:
     )
     if options.wandb is not None:
         path = write_wandb_sweep(plan, Path(options.wandb))
-        print(f"wrote {path}; go on with: wandb sweep {path}")
+        print(f"wrote {path}; continue with: wandb sweep {path}")
         return
     try:
         result = run_sweep(plan)

@@ -24,7 +24,7 @@ class LaunchConfig:
 
     hostnames: tuple[str, ...] = ()
     """Hosts to run on, over SSH: names, addresses or aliases of the SSH configuration; the first gets rank 0. Or slurm:
-    the hosts of this Slurm allocation, over srun. Each host gets as many ranks as it would alone: one per GPU of
+    the hosts of this Slurm allocation, over srun. Each host gets the ranks that it would get alone: one per GPU of
     --gpu-ids, or --num-workers; NAME:COUNT gives it COUNT."""
 
     ssh_config_file: str | None = field(default=None, metadata=RARE)
@@ -91,7 +91,7 @@ class LaunchConfig:
 
     max_restarts: int = 0
     """How many times to start again from the last valid checkpoint after a failure. With more than 0, one rank gets
-    a process of its own as well."""
+    a separate process as well."""
 
     min_ranks: int | None = None
     """With --max-restarts: the minimum number of ranks to continue with.

@@ -110,7 +110,7 @@ class RunConfig:
     """Where metrics go besides metrics.jsonl."""
 
     eval_interval: int = 0
-    """Iterations between evaluations of the policy without exploration noise, in worlds of their own, and as `play`
+    """Iterations between evaluations of the policy without exploration noise, in separate worlds, and as `play`
     has the task: without noise and pushes. The last iteration is evaluated too. 0: never."""
 
     eval_episodes: int = 32

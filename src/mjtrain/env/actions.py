@@ -108,7 +108,7 @@ class Actions:
         return self._target - self._offset
 
     def reset(self, mask: torch.Tensor) -> None:
-        """Begin anew in the masked worlds, with remembered actions of zero. Boolean, shape (num_envs,)."""
+        """Begin again in the masked worlds, with remembered actions of zero. Boolean, shape (num_envs,)."""
         self.current.masked_fill_(mask[:, None], 0.0)
         self.previous.masked_fill_(mask[:, None], 0.0)
         torch.where(mask[:, None], self._offset, self._target, out=self._target)

@@ -39,7 +39,7 @@ class Env:
     """
 
     log = None
-    """No log of its own: everything is in the statistics."""
+    """No separate log: everything is in the statistics."""
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
         """Build the terms and start every world.

@@ -57,7 +57,7 @@ class ImageGroup:
             if shape[1:] != self._shapes[0][1:]:
                 raise RequestError(
                     f"{flag}: has images of height and width {shape[1:]}, and {first} of {self._shapes[0][1:]}; put it "
-                    "in a group of its own"
+                    "in a separate group"
                 )
             if dtype == torch.uint8 and (term.scale != 1.0 or term.clip is not None):
                 raise RequestError(f"{flag}: is an image of uint8, which takes no scale and no clip")

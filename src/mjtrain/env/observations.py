@@ -57,7 +57,7 @@ class Observations:
             if any(images) and not all(images):
                 image, flat = sources[images.index(True)].name, sources[images.index(False)].name
                 raise RequestError(
-                    f"--env.{image}: returns images and {flat} does not; put images into a group of their own"
+                    f"--env.{image}: returns images and {flat} does not; put images into a separate group"
                 )
             make = ImageGroup if any(images) else _FlatGroup
             self._groups[name] = make(name, terms, sources, readings, self._core, noise=self._with_noise)

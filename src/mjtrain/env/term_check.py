@@ -58,7 +58,7 @@ def check_terms(config: EnvConfig) -> None:
     """Compare the parameters of all terms with the signatures of their functions.
 
     Raises:
-        RequestError: A function has no such parameter, lacks one, gets a value of another type, or is no function; or
+        RequestError: A function has no such parameter, lacks one, gets a value of another type, or is not one; or
             a field of the config is of another type or out of its range. There is a note for each further problem.
     """
     problems = find_term_problems(config)
@@ -148,7 +148,7 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
 
 
 def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
-    """Yield what the commands name that is no success term."""
+    """Yield what the commands name that is not a success term."""
     for name, term in config.commands.items():
         if term.resample_on is not None and term.resample_on not in config.successes:
             there = ", ".join(config.successes) or "none"

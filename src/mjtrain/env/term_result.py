@@ -34,7 +34,7 @@ _WITH_COLUMNS = ("observation", "command", "refine", "steer")
 
 
 def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.device) -> str | None:
-    """Compare what a term returned with what its kind must return, but for the values themselves.
+    """Compare what a term returned with what its kind must return, except for the values themselves.
 
     Returns:
         What it returned and what is wanted, to follow the name of the term; None if it fits. Waits for no device.

@@ -75,7 +75,7 @@ def _list_containers(space: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def preserving_state(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
-    """Undo at the end of the block what observing draws and remembers, so that the worlds go on as without it.
+    """Undo at the end of the block what observing draws and remembers, so that the worlds continue as without it.
 
     Args:
         core: Gives the random generator and what terms remember.

@@ -1,4 +1,4 @@
-"""Measure the policy of a training in worlds of its own."""
+"""Measure the policy of a training in separate worlds."""
 
 import math
 from collections.abc import Iterator

@@ -107,7 +107,7 @@ class TaskVectorEnv(VectorEnv):
 
         Args:
             seed: Builds the worlds again with this seed, so that all that follows is as in a new environment. None:
-                the random numbers go on.
+                the random numbers continue.
             options: reset_mask, a boolean array of shape (num_envs,): only these worlds begin a new episode.
 
         Returns:

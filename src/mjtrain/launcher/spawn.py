@@ -1,4 +1,4 @@
-"""Ranks in processes of their own, which are supervised, and started again after failures."""
+"""Ranks in separate processes, which are supervised, and started again after failures."""
 
 import os
 import pickle

@@ -87,7 +87,7 @@ class Learner(Protocol):
             A line about what could not be restored, or None.
 
         Raises:
-            RequestError: It is no valid checkpoint, or one of another task or other networks.
+            RequestError: It is not a valid checkpoint, or one of another task or other networks.
         """
         ...
 
@@ -95,7 +95,7 @@ class Learner(Protocol):
         """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
 
         Raises:
-            RequestError: It is no valid checkpoint, or one of other networks.
+            RequestError: It is not a valid checkpoint, or one of other networks.
         """
         ...
 

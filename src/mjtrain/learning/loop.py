@@ -198,7 +198,7 @@ class TrainingLoop:
             A line about what could not be restored, or None.
 
         Raises:
-            RequestError: It is no valid checkpoint, or one of another task, learner or other networks.
+            RequestError: It is not a valid checkpoint, or one of another task, learner or other networks.
         """
         mine = read_checkpoint(path) if path is not None and self._context.is_main else b""
         data = self._algorithm.collectives.broadcast_bytes(mine, self._context)
@@ -223,7 +223,7 @@ class TrainingLoop:
         on which ranks the job before it has lost.
 
         Args:
-            ranks: What every rank of the job that saved it had of its own, by rank.
+            ranks: What only each rank of the job that saved it had, by rank.
 
         Returns:
             A line about what could not be restored, or None.
@@ -250,7 +250,7 @@ class TrainingLoop:
         Every rank must call it; rank 0's file counts.
 
         Raises:
-            RequestError: It is no valid checkpoint, or one of another learner or other networks.
+            RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
         content = load_checkpoint(path, "cpu")
         self._check_learner(content, path)

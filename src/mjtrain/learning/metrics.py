@@ -42,7 +42,7 @@ class JobMetrics:
         """Reduce one iteration over ranks. Every rank must call it; all get the same answer.
 
         Args:
-            means: This rank's means over its samples, of which all ranks have as many; None is left None.
+            means: This rank's means over its samples, the same number on all ranks; None is left None.
             collect_time_s: Time this rank took to collect.
             learn_time_s: Time from there to the end of the update, without waiting for other ranks.
             wait_time_s: Time this rank waited for the others meanwhile.

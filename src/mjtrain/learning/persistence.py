@@ -49,7 +49,7 @@ def set_rng_state(state: dict[str, Any], device: str) -> None:
 def gather_rank_states(
     env: TaskEnv, own: dict[str, Any], device: str, collectives: Collectives, context: RankContext
 ) -> list[dict[str, Any]]:
-    """Return what every rank has of its own, by rank, on the CPU; empty except on the main rank.
+    """Return what only each rank has, by rank, on the CPU; empty except on the main rank.
 
     Every rank must call it.
 

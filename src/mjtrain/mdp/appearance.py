@@ -56,7 +56,7 @@ def material_color(
     green: tuple[float, float] = (0.0, 1.0),
     blue: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Give each material a colour; it is that of all its geoms that have none of their own.
+    """Give each material a colour; it is that of all its geoms without a colour.
 
     Args:
         env: The environment.
@@ -78,7 +78,7 @@ def geom_material(
     bodies: tuple[str, ...] = (),
     materials: tuple[str, ...],
 ) -> None:
-    """Give each geom one of several materials of the model, with its texture. A colour of its own stays.
+    """Give each geom one of several materials of the model, with its texture. A geom's own colour stays.
 
     Args:
         env: The environment.

@@ -159,7 +159,7 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
 def _find_own(config: TrainConfig) -> FoundRun:
     """Find the run that the same command started before, where most of it is, or make a new one.
 
-    A run that is complete already is no error: what starts commands again may do so once too often.
+    A run that is complete already is not an error: what starts commands again may do so once too often.
     """
     url = config.run.checkpoint_url
     own = _find_own_checkpoint(config)

@@ -28,7 +28,7 @@ def check_robot_file(robot: RobotConfig | None) -> None:
 
 
 def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
-    """Copy a robot into a run. What is there already stays: another robot of the same name gets another name.
+    """Copy a robot into a run. What already exists stays: another robot of the same name gets another name.
 
     Args:
         run_dir: The run.

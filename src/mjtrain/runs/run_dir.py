@@ -29,7 +29,7 @@ def name_run_dir(config: TrainConfig) -> Path:
     """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute.
 
     Raises:
-        RequestError: The run name is no file name.
+        RequestError: The run name is not a file name.
     """
     if "/" in config.run.run_name:
         raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
@@ -41,7 +41,7 @@ def make_run_dir(config: TrainConfig) -> Path:
     """Create the run directory under a name that no other run has, and return it.
 
     Raises:
-        RequestError: The log root cannot be written, or the run name is no file name.
+        RequestError: The log root cannot be written, or the run name is not a file name.
     """
     while True:
         run_dir = name_run_dir(config)
@@ -59,7 +59,7 @@ def experiment_dir(config: TrainConfig) -> Path:
     """Name the folder in which a new run is made, absolute.
 
     Raises:
-        RequestError: A name is no file name.
+        RequestError: A name is not a file name.
     """
     given, own = config.agent.experiment_name, config.task_name
     if "/" in given or given in (".", ".."):

@@ -85,7 +85,7 @@ def _list_folders(folder: Path) -> list[Path]:
 
 
 def _newest_first(run_dirs: list[Path]) -> Iterator[Path]:
-    """Sort runs by their start; of the names only as many are opened as could come next.
+    """Sort runs by their start; only the names that could come next are opened.
 
     The time in a name is that of some host's clock and time zone, and an hour of autumn comes twice.
     """

@@ -152,7 +152,7 @@ def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
 
 
 def _copy(path: Path, run_dir: Path, digest: str) -> str:
-    """Copy a file or a folder to data/, and return its place in the run. What is there already stays."""
+    """Copy a file or a folder to data/, and return its place in the run. What already exists stays."""
     folder, name, number = run_dir / DATA_DIR, path.name, 1
     while (folder / name).exists() and _measure(folder / name)[0] != digest:
         number += 1

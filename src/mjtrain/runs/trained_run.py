@@ -138,7 +138,7 @@ def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
-        RequestError: It is no run, or a function of its terms is not there, or is not known.
+        RequestError: It is not a run, or a function of its terms is not there, or is not known.
     """
     task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
     rule = Trust(run_dir=run_dir, task=str(task), is_named=False, everything=trust)

@@ -89,7 +89,7 @@ def read_git_state(folder: Path) -> dict[str, Any] | None:
 
     Returns:
         commit, branch (None where none is checked out) and whether tracked files were changed since; None where there
-        is no repository, no commit or no git.
+        is not a repository, no commit or no git.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:

@@ -73,7 +73,7 @@ def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
             text = (folder / name).read_text().strip()
         except OSError:
             continue
-        return int(text) if text.isdigit() else None  # "max" is no limit
+        return int(text) if text.isdigit() else None  # "max" is not a limit
     return None
 
 

@@ -1,4 +1,4 @@
-"""A project to begin with: a package with a task of its own."""
+"""A project to begin with: a package with a task."""
 
 import json
 import keyword

@@ -26,13 +26,13 @@ WARM_UP_ITERATIONS = 5
 class ScalingPoint:
     """One size of a scaling experiment; times are those of the median iteration, in seconds: the parts add up.
 
-    Where the ranks are trainings of their own, speeds are added up, and times and rewards are those of the first one.
+    Where the ranks are separate trainings, speeds are added up, and times and rewards are those of the first one.
     """
 
     mode: Mode
     """weak: environments per rank fixed. strong: environments of the whole job fixed.
 
-    apart: as weak, but each rank is a training of its own, so that none waits for another.
+    apart: as weak, but each rank is a separate training, so that none waits for another.
     """
 
     num_ranks: int

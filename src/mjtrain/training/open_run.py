@@ -158,7 +158,7 @@ def _report_restart(
 
 def _print_ranks(change: "Change", news: list[str]) -> None:
     if news:
-        _print(f"{change.num_ranks} of {change.num_places} ranks go on, {', '.join(news)}")
+        _print(f"{change.num_ranks} of {change.num_places} ranks continue, {', '.join(news)}")
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:

@@ -144,7 +144,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     resolve_engine(config.run.engine, device)
     name_run_dir(config)  # checks --run-name
     _check_video(config.run)
-    if config.run.resume is None:  # a run that is resumed has a copy of its own
+    if config.run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(config.env.robot)
     config = _resolve_load(config)
     notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))

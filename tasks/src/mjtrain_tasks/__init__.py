@@ -1,1 +1,1 @@
-"""The built-in tasks of mjtrain, each a folder of its own."""
+"""The built-in tasks of mjtrain, each a separate folder."""

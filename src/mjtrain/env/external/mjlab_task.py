@@ -40,12 +40,12 @@ def load_registry(name: str) -> ModuleType:
     """Import mjlab and the packages that register tasks with it, and return its registry.
 
     Raises:
-        RequestError: As of `load_mjlab_task`, but for the agent.
+        RequestError: As of `load_mjlab_task`, except for the agent.
     """
     if importlib.util.find_spec("mjlab") is None:
         raise RequestError(
             f"task mjlab:{name}: mjlab is not installed; it needs an older MuJoCo than mjtrain's engines and so an "
-            "environment of its own, see docs/other-environments.md"
+            "separate environment, see docs/other-environments.md"
         )
     os.environ.setdefault("MJLAB_WARP_QUIET", "1")  # or each kernel that is loaded is a line
     try:

@@ -41,7 +41,7 @@ class VecEnvWorlds:
         self.step(torch.zeros(self.num_envs, self.num_actions, device=self.device))
 
     def begin(self) -> dict[str, torch.Tensor]:
-        """Begin new episodes, if the object can be reset, and go on otherwise; see `ForeignWorlds.begin`."""
+        """Begin new episodes, if the object can be reset, and continue otherwise; see `ForeignWorlds.begin`."""
         if callable(getattr(self._envs, "reset", None)):
             self._envs.reset()
         return self._read(self._envs.get_observations())

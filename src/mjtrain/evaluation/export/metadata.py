@@ -99,7 +99,7 @@ def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list
 
 
 def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> dict[str, Any]:
-    """Describe an image group: an input of its own."""
+    """Describe an image group: a separate input."""
     terms, begin = [], 0
     for name, channels in env.observation_widths(group).items():
         term = run.own_env.observations[group][name]

@@ -73,7 +73,7 @@ def write_torchscript(policy: Policy, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
         module = policy.to_script_module()
-        if list_image_inputs(policy):  # as many inputs as there are groups, which cannot be scripted
+        if list_image_inputs(policy):  # an input per group, which cannot be scripted
             exported = torch.jit.trace(module, tuple(make_examples(policy).values()))
         else:
             exported = torch.jit.script(module)

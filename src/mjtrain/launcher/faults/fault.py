@@ -81,7 +81,7 @@ def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
     """Read the values of --inject-fault.
 
     Raises:
-        RequestError: One of them is no fault; the message says what would be right.
+        RequestError: One of them is not a fault; the message says what would be right.
     """
     return tuple(_parse(text) for text in texts)
 

@@ -113,7 +113,7 @@ def _oom(_fault: Fault, place: Place) -> NoReturn:
 
 
 def _nan(fault: Fault, place: Place) -> None:
-    """In a rollout, give the first world of this rank a velocity that is no number; else, a weight of the critic."""
+    """In a rollout, give the first world of this rank a velocity that is not a number; else, a weight of the critic."""
     import torch
 
     assert place.env is not None

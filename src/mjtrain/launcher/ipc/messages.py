@@ -43,7 +43,7 @@ Between the nodes of a job that something else has started, before the coordinat
 Between supervisor, or a sweep, and reaper:
 
     started       pid                       from the reaper: the first process runs
-    exited        pid, exit_code            from the reaper: a child of its own has ended
+    exited        pid, exit_code            from the reaper: one of its children has ended
     end           kill, wait_s, grace_s     to the reaper: end every process of the job
     gone                                    from the reaper: no process of the job is left
 
@@ -96,7 +96,7 @@ def _short_path(folder: Path) -> Iterator[str]:
 
 
 def listen(folder: Path) -> socket.socket:
-    """Open the supervisor's end in a folder of its own."""
+    """Open the supervisor's end in a separate folder."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with _short_path(folder) as path:
         server.bind(path)

@@ -48,7 +48,7 @@ class OomWatch:
             try:
                 records.append(os.read(self._log, 8192).decode(errors="replace"))
             except BrokenPipeError:
-                continue  # records were overwritten before they were read; the next read goes on after them
+                continue  # records were overwritten before they were read; the next read continues after them
             except OSError:
                 return "".join(records)
 

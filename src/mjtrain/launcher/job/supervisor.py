@@ -224,7 +224,7 @@ class Supervisor:
                 state.exit_code = exit_code
 
     def _check_exits(self, now_s: float) -> None:
-        """Suspect ranks that ended without a message, or left their connection to a process of their own."""
+        """Suspect ranks that ended without a message, or left their connection to a separate process."""
         states = {state.pid: state for state in self._states.values()}
         for pid, (_, exited_s) in self._exits.items():
             state = states.get(pid)

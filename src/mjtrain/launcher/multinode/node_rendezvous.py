@@ -36,7 +36,7 @@ _FLUSH_S = 10.0
 _RETRY_S = 0.5
 
 _RETURN_S = 10.0
-"""Time that a node has to connect again where the job may go on without it."""
+"""Time that a node has to connect again where the job may continue without it."""
 
 _LATECOMER_S = 1.0
 """Time to look for nodes that wait to be taken in again: longer than one of them waits between two attempts."""

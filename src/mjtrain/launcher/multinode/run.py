@@ -23,7 +23,7 @@ Look = Callable[[Callable[[], bool]], bool]
 
 
 class ReturnWatch:
-    """Looks again and again, in a thread of its own, until it finds hosts. Use as a context manager."""
+    """Looks again and again, in a separate thread, until it finds hosts. Use as a context manager."""
 
     def __init__(self, look: Look, interval_s: float) -> None:
         """Prepare to watch.

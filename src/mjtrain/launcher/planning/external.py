@@ -201,7 +201,7 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
     Raises:
         RequestError: Some of the variables that belong together are set, and others are not.
     """
-    if JOB_VARIABLE in environ:  # mjtrain's own rank: what it starts is a job of its own
+    if JOB_VARIABLE in environ:  # mjtrain's own rank: what it starts is a separate job
         return None
     if "LOCAL_RANK" in environ:
         return _read_rank(environ)
@@ -326,7 +326,7 @@ def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
 
 
 def _refuse_unnumbered(environ: Mapping[str, str]) -> None:
-    """Refuse to be one of several processes that would each be a run of their own, with the same seed."""
+    """Refuse to be one of several processes that would each be a separate run, with the same seed."""
     found = {name: source for name, source in _TASK_VARIABLES.items() if name in environ}
     if "SLURM_STEP_NUM_TASKS" in environ:
         found.pop("PMIX_RANK", None)  # srun has said above that it started one process
@@ -357,7 +357,7 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
         local_rank=local_rank,
         world_size=world_size,
         local_world_size=local_world_size,
-        node_rank=rank // local_world_size,  # it starts as many on every host
+        node_rank=rank // local_world_size,  # it starts the same number on every host
         master_addr=environ["JAX_COORDINATOR_ADDR"],
         master_port=_read(environ, "JAX_COORDINATOR_PORT"),
     )

@@ -188,7 +188,7 @@ def plan_external_rank(
         ("--num-workers", config.num_workers is not None, f"{external.source} decides the number of ranks"),
         ("--max-restarts", config.max_restarts > 0, f"only {external.source} can start its ranks again"),
         ("--min-ranks", config.min_ranks is not None, f"{external.source} sets the minimum number of ranks"),
-        ("--min-hosts", config.min_hosts is not None, f"{external.source} decides how few hosts may go on"),
+        ("--min-hosts", config.min_hosts is not None, f"{external.source} decides how few hosts may continue"),
         ("--rejoin-at-save", config.rejoin_at_save, f"{external.source} decides when hosts are taken in"),
         ("--hostnames", bool(config.hostnames), f"{external.source} chooses the hosts"),
         ("--torchrunx-log-dir", config.torchrunx_log_dir is not None, f"{external.source} handles the output"),

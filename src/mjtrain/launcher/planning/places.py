@@ -1,7 +1,7 @@
 """Where the ranks of a job can run, and the plan of the same job with some of these places left out; pure.
 
 A place is a GPU or, on the CPU, a worker of a host. It keeps its name as long as the job lives, however ranks are
-numbered: with a place left out, the ranks of the others are numbered anew from 0.
+numbered: with a place left out, the ranks of the others are numbered again from 0.
 """
 
 from collections.abc import Collection, Sequence

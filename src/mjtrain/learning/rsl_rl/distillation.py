@@ -15,7 +15,7 @@ from mjtrain.runtime.errors import RequestError
 class Distillation(algorithms.Distillation):
     """Distillation whose student is saved as an actor, so that it is played and exported as any other policy.
 
-    RSL-RL rewinds a recurrent teacher before each update and does not let it catch up, so that it would go on with the
+    RSL-RL rewinds a recurrent teacher before each update and does not let it catch up, so it would continue with the
     memory of another moment. Here it keeps what it remembered.
     """
 
@@ -45,7 +45,7 @@ class Distillation(algorithms.Distillation):
         """Take the actor of a checkpoint as the teacher.
 
         Raises:
-            RequestError: It is no valid checkpoint, or its actor is another network.
+            RequestError: It is not a valid checkpoint, or its actor is another network.
         """
         weights = without_head(load_checkpoint(path, "cpu").get("actor_state_dict", {}))
         ours = {name: tuple(value.shape) for name, value in self._raw_teacher.state_dict().items()}

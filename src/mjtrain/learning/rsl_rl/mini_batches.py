@@ -15,7 +15,7 @@ class MiniBatches:
     """What `RolloutStorage.mini_batch_generator` yields, to be put in its place.
 
     RSL-RL draws one order of the samples per update and then picks those of every mini-batch, of every field, in every
-    epoch anew. Here they are brought into that order once, and a mini-batch is a slice. Images, which take a hundred
+    epoch again. Here they are brought into that order once, and a mini-batch is a slice. Images, which take a hundred
     times the memory, are picked as RSL-RL does.
     """
 

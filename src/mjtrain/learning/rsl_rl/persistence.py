@@ -123,7 +123,7 @@ def get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]
 
 
 def set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
-    """Restore what `get_memory` returned, for networks of the same kind and as many environments.
+    """Restore what `get_memory` returned, for networks of the same kind and the same number of environments.
 
     Args:
         networks: By name.

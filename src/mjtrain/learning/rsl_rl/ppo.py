@@ -25,7 +25,7 @@ class Ppo(PPO):
     RSL-RL asks the critic at every step of a rollout. Its values are not needed before the returns are computed, so
     here it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as
     before.
-    With one rank the outcome is that of RSL-RL's PPO, but for rounding: the optimiser is one fused operation, and the
+    With one rank the outcome is that of RSL-RL's PPO, up to rounding: the optimiser is one fused operation, and the
     mini-batches are slices of a rollout that is put in order once per update.
     """
 

@@ -104,7 +104,7 @@ def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run
 
 
 def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
-    """Download the params. They are useful but not needed, so a failed write is no error."""
+    """Download the params. They are useful but not needed, so a failed write is not an error."""
     for name in names:
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():

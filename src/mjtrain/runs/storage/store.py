@@ -137,7 +137,7 @@ def check_url(flag: str, url: str) -> str:
 
 
 PIECE_SIZE = 5 << 20
-"""Bytes of one request; larger objects go and come in several, each with time-outs and retries of its own."""
+"""Bytes of one request; larger objects go and come in several, each with separate time-outs and retries."""
 
 _CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
 _RETRIES = {

@@ -56,7 +56,7 @@ _CHANNELS = {"rgb": (3, torch.uint8), "depth": (1, torch.float32), "segmentation
 class CameraRenderer:
     """Renders the cameras of all worlds, for either engine.
 
-    It has poses of its own, computed from `qpos` by MuJoCo Warp's kinematics; the engine is not asked. Cameras with the
+    It has separate poses, computed from `qpos` by MuJoCo Warp's kinematics; the engine is not asked. Cameras with the
     same interval, shadows and geom_groups are rendered together. On a CPU the worlds are split over threads. Poses,
     rays and images are one captured graph, of each thread on a CPU, where Warp replays it without Python.
     """

@@ -1,6 +1,6 @@
 """The process that draws worlds: reads positions from its standard input, and writes pictures to its standard output.
 
-It is a process of its own, as drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
+It is a separate process, as drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
 """
 
 import os
@@ -18,7 +18,7 @@ def main() -> None:
     model_file, width, height, parent = sys.argv[1], *map(int, sys.argv[2:])
     die_with_parent(parent)
     pictures = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no picture
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is not a picture
     model = mujoco.MjModel.from_binary_path(model_file)
     Path(model_file).unlink()
     model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)

@@ -19,7 +19,7 @@ SIZE = (480, 360)
 
 
 class FrameRenderer:
-    """Draws worlds with MuJoCo's renderer in a process of its own, from the robot's first camera if it has one."""
+    """Draws worlds with MuJoCo's renderer in a separate process, from the robot's first camera if it has one."""
 
     def __init__(self, config: EnvConfig) -> None:
         """Start the process.

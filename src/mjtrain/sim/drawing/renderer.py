@@ -44,7 +44,7 @@ class VideoRenderer:
             str(os.getpid()),
             str(int(hurry)),
         ]
-        # A session of its own: Ctrl-C goes to the training only, which then decides about its videos.
+        # A separate session: Ctrl-C goes to the training only, which then decides about its videos.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ class NativeOnDevice:
     """Steps all worlds as `NativeEngine` does, for tensors on another device.
 
     Whatever the environment reads and writes is on the device; the worlds have the same numbers, bit for bit. Each step
-    waits for the controls, steps, and queues copies of the new state, which the device makes while the CPU goes on.
+    waits for the controls, steps, and queues copies of the new state, which the device makes while the CPU continues.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class WarpBuffers:
             return torch.zeros(size, dtype=torch.int32, device=device)
 
         self.by_name: Mapping[str, Buffer] = {
-            # All worlds share one buffer of contacts; each has rows of its own.
+            # All worlds share one buffer of contacts; each has its own rows.
             "contacts": Buffer("--env.warp.nconmax", data.naconmax // num_envs, counts(num_envs), counts(1), num_envs),
             "constraints": Buffer("--env.warp.njmax", data.njmax, counts(num_envs), counts(num_envs), 1),
         }

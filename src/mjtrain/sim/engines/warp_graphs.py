@@ -36,7 +36,7 @@ class CapturedCalls:
         launch_graph(graph)
 
     def clear(self) -> None:
-        """Drop the graphs; the next calls are recorded anew."""
+        """Drop the graphs; the next calls are recorded again."""
         self._graphs.clear()
 
     def _capture(self, function: Callable[[], None]) -> wp.Graph:
@@ -45,13 +45,13 @@ class CapturedCalls:
         with wp.ScopedDevice(self._device):
             graph = capture_graph(function)
         for tensor, original in zip(self._kept, before, strict=True):
-            tensor.data.copy_(original)  # by data: it is no write that counts, see env/read_only.py
+            tensor.data.copy_(original)  # by data: it is not a write that counts, see env/read_only.py
         return graph
 
 
 def capture_graph(function: Callable[[], None]) -> wp.Graph:
     """Call a function that launches kernels on Warp's current device, and record the kernels of a second call."""
-    wp.synchronize_device()  # torch may be writing on a stream of its own what the function reads
+    wp.synchronize_device()  # torch may be writing on another stream what the function reads
     function()  # compiles and loads the kernels, which a capture cannot
     wp.synchronize_device()
     with wp.ScopedCapture() as capture:

@@ -23,7 +23,7 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
     Both engines, viewers, videos, exports and replays get their model here.
 
     Raises:
-        RequestError: The robot is missing or is no valid model, its config names what it does not have, or the ground
+        RequestError: The robot is missing or is not a valid model, its config names what it lacks, or the ground
             cannot be generated.
     """
     height_field = make_height_field(config.terrain) if config.terrain.kind == "generated" else None
@@ -68,7 +68,7 @@ def open_robot(robot: RobotConfig) -> Any:
     """Return the robot as it is without its completion, as a new `mujoco.MjSpec`.
 
     Raises:
-        RequestError: There is no such file, it is no valid model, or the function fails or returns something else.
+        RequestError: There is no such file, it is not a valid model, or the function fails or returns something else.
     """
     flag = f"--env.robot {robot.label}"
     try:

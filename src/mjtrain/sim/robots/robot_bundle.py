@@ -42,7 +42,7 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
         written to a folder gives itself again.
 
     Raises:
-        RobotBundleError: A file is missing, or this is no MJCF.
+        RobotBundleError: A file is missing, or this is not a MJCF.
     """
     assets: dict[str, bytes] = {}
     merged = _merge(robot.absolute(), assets)
@@ -56,7 +56,7 @@ def differing_fields(first: Path, second: Path) -> list[str]:
         Names of the fields of `MjModel` that differ, where files lie aside; empty if the models are the same.
 
     Raises:
-        ValueError: One of them is no valid model.
+        ValueError: One of them is not a valid model.
     """
     import mujoco
 

@@ -62,7 +62,7 @@ def list_copy_differences(robot: RobotConfig, copy: Path) -> list[str]:
     """Compile a robot that a function builds and its copy, and return the fields that differ; see `differing_fields`.
 
     Raises:
-        ValueError: One of them is no valid model.
+        ValueError: One of them is not a valid model.
     """
     models = [open_robot(source).compile() for source in (robot, RobotConfig(file=str(copy)))]
     return list_differences(models[0], models[1], tolerance=_TOLERANCE)

@@ -60,7 +60,7 @@ def check_space(place: Path) -> Finding:
 
 
 def check_writes(root: Path, place: Path) -> Finding:
-    """Do what saving a checkpoint does, in a folder of its own.
+    """Do what saving a checkpoint does, in a separate folder.
 
     Args:
         root: The log root.

@@ -38,7 +38,7 @@ def check_frame(question: Question) -> list[Finding]:
     backend = chosen["MUJOCO_GL"]
     try:
         colours, seconds = _render()
-    except Exception as error:  # of EGL, OpenGL or MuJoCo, each with a class of its own
+    except Exception as error:  # of EGL, OpenGL or MuJoCo, each with its own class
         reason = " ".join(str(error).split()) or type(error).__name__
         return [judge("rendering", f"{backend}: {reason[:160]}", _ADVICE)]
     if colours < 3:

@@ -61,7 +61,7 @@ def _try_device(device: str) -> Finding:
         values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
         wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
         right = np.array_equal(values.numpy(), np.arange(_SIZE, dtype=np.float32))
-    except Exception as error:  # of the compiler, the driver or Warp, each with a class of its own
+    except Exception as error:  # of the compiler, the driver or Warp, each with its own class
         return _judge(device)("warp kernels", f"{device}: {_first_line(error)}", _advise(device))
     if not right:
         return _judge(device)("warp kernels", f"{device}: a kernel gave wrong numbers", _advise(device))

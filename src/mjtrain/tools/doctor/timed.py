@@ -122,7 +122,7 @@ def main() -> None:
     die_with_parent(int(parent))
     signal.signal(signal.SIGTERM, lambda signum, _: leave(signum))
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is not an answer
     module, _, function = FUNCTIONS[name].partition(":")
     findings = getattr(importlib.import_module(module), function)(Question.from_plain(json.load(sys.stdin)))
     with answer:

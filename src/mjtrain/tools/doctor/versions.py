@@ -1,4 +1,4 @@
-"""Versions of Python and of packages, on one host and compared between hosts; pure but for `describe_host`."""
+"""Versions of Python and of packages, on one host and compared between hosts; pure except for `describe_host`."""
 
 import platform
 import socket

@@ -111,7 +111,7 @@ def load_curves(run_dir: Path) -> RunCurves:
     try:
         settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
     except (RequestError, KeyError, TypeError, AttributeError):
-        settings = {"run": run_dir.name}  # a run with unknown settings gets a curve of its own
+        settings = {"run": run_dir.name}  # a run with unknown settings gets a separate curve
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts, broken_lines=lines.skipped)
 
 

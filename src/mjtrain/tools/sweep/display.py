@@ -51,7 +51,7 @@ class SweepDisplay:
         """Say that a trial begins, with which settings."""
         self._began_s[trial.number] = time.monotonic()
         settings = ", ".join(f"{_shorten(name)} {format_value(value)}" for name, value in trial.params.items())
-        self.tell(f"trial {trial.number} {'goes on' if trial.was_begun else 'begins'}: {settings}")
+        self.tell(f"trial {trial.number} {'continues' if trial.was_begun else 'begins'}: {settings}")
 
     def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
         """Take in how all trials are.

@@ -247,7 +247,7 @@ def _names(train_flags: Sequence[str]) -> set[str]:
 
 
 def _choose_cores() -> list[int]:
-    """Choose the cores of all trials: those of this process, at random as many as a quota of CPU time allows.
+    """Choose the cores of all trials: those of this process, at random the number that a quota of CPU time allows.
 
     At random, so that two containers on one machine do not choose the same ones.
     """

@@ -120,7 +120,7 @@ class MetricFollower:
                 inode, done = self._file
                 if inode == self._path.stat().st_ino:
                     file.seek(done)
-                else:  # a resumed run has written it anew
+                else:  # a resumed run has rewritten it
                     inode, done = self._path.stat().st_ino, 0
                 data = file.read()
         except OSError:
@@ -141,8 +141,8 @@ class TrialResult:
     """From 0, in the order in which they were begun."""
 
     state: State
-    """running: not ended; if no process trains it, the next start of the sweep goes on with it. paused: not ended; it
-    goes on if it turns out to be among the best."""
+    """running: not ended; if no process trains it, the next start of the sweep continues with it. paused: not ended; it
+    continues if it turns out to be among the best."""
 
     params: dict[str, Any]
     """Value of each parameter, by its name."""
@@ -195,7 +195,7 @@ SUMMARY = "sweep.json"
 
 
 def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> Path:
-    """Write the file anew; a reader sees the old one or the new one.
+    """Rewrite the file; a reader sees the old one or the new one.
 
     Raises:
         OSError: It cannot be written.

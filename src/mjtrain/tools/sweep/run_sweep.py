@@ -32,7 +32,7 @@ LOOK_INTERVAL_S = 1.0
 
 
 class SweepStoppedError(RuntimeError):
-    """The sweep cannot go on now; what has ended is recorded."""
+    """The sweep cannot continue now; what has ended is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SweepResult:
 
 
 def run_sweep(plan: SweepPlan) -> SweepResult:
-    """Carry out a sweep, or go on with one; when this returns or raises, no process that it has started is left.
+    """Carry out a sweep, or continue with one; when this returns or raises, no process that it has started is left.
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
@@ -114,7 +114,7 @@ def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
 
 
 def _check_identity(plan: SweepPlan) -> None:
-    """Refuse to go on with a study of something else."""
+    """Refuse to continue with a study of something else."""
     recorded, now = read_identity(plan.folder / JOURNAL), plan.identity()
     if recorded is None:
         return
@@ -155,7 +155,7 @@ class _Sweep:
         self._running: dict[RunningTrial, list[Claim]] = {}
         """Each with the claims to its slot and to itself."""
         self._waits = False
-        """Whether there may be a trial to begin or to go on with soon, but not yet."""
+        """Whether there may be a trial to begin or to continue with soon, but not yet."""
         self._next_look_s = 0.0
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)
@@ -214,7 +214,7 @@ class _Sweep:
         return None
 
     def _take_trial(self) -> tuple[Trial, Claim] | tuple[None, None]:
-        """Return a trial that was begun and that nobody goes on with, or a new one; None if there is none."""
+        """Return a trial that was begun and that nobody continues with, or a new one; None if there is none."""
         with self._claims.alone():
             own = {running.trial.number for running in self._running}
             for number in self._study.hopeless():

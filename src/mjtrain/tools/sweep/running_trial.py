@@ -55,7 +55,7 @@ class RunningTrial:
         self.trial = trial
         self.slot = slot
         self.ended: str = ""
-        """How it ended, or that it is paused, in a line; empty as long as it goes on."""
+        """How it ended, or that it is paused, in a line; empty as long as it continues."""
         self.iteration = 0
         """Iterations of its present run."""
         self.value: float | None = None
@@ -81,7 +81,7 @@ class RunningTrial:
         return self._process is None
 
     def follow(self) -> None:
-        """Take in what its run has written, judge it, and go on with the next seed or end it."""
+        """Take in what its run has written, judge it, and continue with the next seed or end it."""
         process = self._process
         if process is None:
             return
@@ -95,7 +95,7 @@ class RunningTrial:
             self._end_run(process)
 
     def stop(self) -> None:
-        """Ask its run to save and end; the trial goes on when the sweep is started again."""
+        """Ask its run to save and end; the trial continues when the sweep is started again."""
         self._interrupted = True
         if self._process is not None:
             self._process.stop(self._grace_s())

@@ -112,11 +112,11 @@ class Trial:
         self._trial.report(value, iteration)
 
     def should_prune(self) -> bool:
-        """Ask whether it is not worth going on with."""
+        """Ask whether it is not worth continuing with."""
         return self._trial.should_prune()
 
     def should_pause(self) -> bool:
-        """Ask whether it has to wait for others; if not, it passes the rung. `Study.ready` says when it may go on."""
+        """Return whether it must wait for others; if not, it passes the rung. `Study.ready` says when it continues."""
         return not self._study.promote(self.number)
 
     def pause(self, record: dict[str, Any]) -> None:
@@ -222,7 +222,7 @@ class Study:
         return Trial(self, self._study.ask(), self._space, was_begun=False)
 
     def ready(self) -> list[int]:
-        """Return the numbers of the trials that were begun and may go on; those that wait for nothing come first.
+        """Return the numbers of the trials that were begun and may continue; those that wait for nothing come first.
 
         Which trials nobody runs already, the caller has to know.
         """
@@ -240,7 +240,7 @@ class Study:
         return Trial(self, optuna.Trial(self._study, self._trials()[number]._trial_id), self._space, was_begun=True)
 
     def promote(self, number: int) -> bool:
-        """Let a trial go on, if it does not have to wait at a rung; return whether it may."""
+        """Let a trial continue, if it does not have to wait at a rung; return whether it may."""
         if self._halving is None:
             return True
         contenders = self._contenders()
@@ -305,7 +305,7 @@ class Study:
         ]
 
     def _seed_sampler(self, number: int) -> None:
-        """Make the sampler anew for a trial, so that a sweep that is started again does not repeat its suggestions."""
+        """Make the sampler again for a trial, so that a sweep that is started again does not repeat its suggestions."""
         seed = (self._seed * 100_003 + number) % 2**32
         if self._sampler == "random":
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -358,8 +358,9 @@ def _to_result(frozen: FrozenTrial) -> TrialResult:
 class SpaceFillingSampler(optuna.samplers.BaseSampler):
     """A scrambled Sobol sequence over all parameters (Sobol 1967, Owen 1998), a point for each trial.
 
-    Of 2**k trials in a row as many fall into each half, quarter and so on of every parameter. Optuna's QMCSampler draws
-    categorical parameters at random, which in reinforcement learning are often those that matter most: networks.
+    Of 2**k trials in a row, the same number falls into each half, quarter and so on of every parameter. Optuna's
+    QMCSampler draws categorical parameters at random, which in reinforcement learning are often those that matter
+    most: networks.
     """
 
     def __init__(self, names: Sequence[str], seed: int) -> None:

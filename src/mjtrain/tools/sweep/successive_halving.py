@@ -1,4 +1,4 @@
-"""ASHA: trials pause at rungs, and the best of each rung go on.
+"""ASHA: trials pause at rungs, and the best of each rung continue.
 
 The variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: a trial that is not among
 the best when it arrives can still be promoted later, when others have arrived and are worse. So the first trials are
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 REDUCTION_FACTOR = 4
-"""One of this many trials goes on from each rung, and rungs are this factor of iterations apart."""
+"""One of this many trials continues from each rung, and rungs are this factor of iterations apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Contender:
     """What was reported, by iteration."""
 
     promotions: int
-    """Rungs that it went on from, or may go on from."""
+    """Rungs that it continued from, or may continue from."""
 
     is_open: bool
     """Whether it has not ended."""
@@ -36,7 +36,7 @@ class Contender:
 
 
 class SuccessiveHalving:
-    """Which trials may go on."""
+    """Which trials may continue."""
 
     def __init__(self, first_rung: int, max_iterations: int, *, maximize: bool) -> None:
         """Place the rungs.
@@ -59,7 +59,7 @@ class SuccessiveHalving:
         return contender.is_open and rung < len(self.rungs) and self._value_at(contender, rung) is not None
 
     def find_promotable(self, contenders: Sequence[Contender], *, all_begun: bool) -> list[int]:
-        """Return which waiting trials may go on, those of the highest rung first, and of a rung the best first.
+        """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first.
 
         Args:
             contenders: All trials.
@@ -103,7 +103,7 @@ class SuccessiveHalving:
         return [other for _, other in arrived[:keep]]
 
     def _count_free_places(self, contenders: Sequence[Contender], rung: int) -> int:
-        """Return how many may go on from a rung until others arrive: of those that have come, a quarter in all."""
+        """Return how many may continue from a rung until others arrive: of those that have come, a quarter in all."""
         arrived = [other for other in contenders if self._value_at(other, rung) is not None]
         promoted = sum(other.promotions > rung for other in arrived)
         return max(0, len(arrived) // REDUCTION_FACTOR - promoted)

@@ -18,7 +18,7 @@ def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
     """Write a file for `wandb sweep`.
 
     Raises:
-        RequestError: It is there already, it cannot be written, or W&B cannot search like that.
+        RequestError: It already exists, it cannot be written, or W&B cannot search like that.
     """
     content = make_wandb_sweep(plan)
     try:

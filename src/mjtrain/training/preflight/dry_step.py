@@ -24,7 +24,7 @@ from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
-"""Levels of a generated ground: as many as show that levels differ; the ground of a training takes longer to make."""
+"""Levels of a generated ground: enough to show that levels differ; the ground of a training takes longer to make."""
 
 _UNUSABLE = "cannot use its parameters together"
 _UPSTREAM = ("commands.", "events.", "curriculum.")

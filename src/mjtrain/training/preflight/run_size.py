@@ -82,7 +82,7 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
     total, lines = config.run.num_envs_total, []
     if total is not None and total % world_size:
         fitting = total - total % world_size
-        lines = [f"--num-envs-total {total}: cannot be split evenly over {world_size} ranks; going on with {fitting}"]
+        lines = [f"--num-envs-total {total}: cannot be split evenly over {world_size} ranks; continuing with {fitting}"]
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=fitting))
     return resolve_run_size(config, world_size, device), lines
 

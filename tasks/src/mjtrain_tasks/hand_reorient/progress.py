@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def orientation(env: Env, *, object: str) -> torch.Tensor:
-    """Orientation of an object, for a command that is drawn anew at the end of every env step.
+    """Orientation of an object, for a command that is drawn again at the end of every env step.
 
     Thus the terms of an env step know how the object lay before it.
 
