@@ -1,10 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mjtrain.api import make_train_config
+from mjtrain.config import LaunchConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 
 
@@ -60,14 +63,9 @@ def test_the_default_number_of_environments_is_that_of_where_they_step() -> None
     [
         (3, {"num_envs_total": 1000}, "--num-envs-total 1000: cannot be split evenly over 3 ranks; 999 or 1,002 can"),
         (4, {"num_envs_total": 3}, "--num-envs-total 3: cannot be split evenly over 4 ranks; 4 can"),
-        (2, {"num_envs_total": 0}, "--num-envs-total 0: must be at least 1"),
-        (1, {"num_envs": 0}, "--num-envs 0: must be at least 1"),
-        (1, {"max_iterations": 0}, "--max-iterations 0: must be at least 1"),
-        (1, {"total_env_steps": 0}, "--total-env-steps 0: must be at least 1"),
-        (1, {"drift_check_interval": -1}, "--drift-check-interval -1: must be at least 0"),
     ],
 )
-def test_what_is_wrong_is_said(world_size: int, options: dict[str, int], words: str) -> None:
+def test_totals_that_cannot_be_split_are_refused(world_size: int, options: dict[str, int], words: str) -> None:
     with pytest.raises(RequestError) as caught:
         resolve(world_size, **options)
     assert str(caught.value) == words
@@ -101,18 +99,31 @@ def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
         resolve_run_size(config, 1)
 
 
-@pytest.mark.parametrize(("field", "word"), [("engine", "Native"), ("logger", "tb")])
-def test_words_are_checked(field: str, word: str) -> None:
-    with pytest.raises(RequestError, match=f"--{field} {word}: give one of"):
-        resolve_run_size(make_train_config("Cartpole-Balance", **{field: word}), 1)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_envs_total": 0}, "--num-envs-total 0: must be at least 1"),
+        ({"num_envs": 0}, "--num-envs 0: must be at least 1"),
+        ({"max_iterations": 0}, "--max-iterations 0: must be at least 1"),
+        ({"total_env_steps": 0}, "--total-env-steps 0: must be at least 1"),
+        ({"drift_check_interval": -1}, "--drift-check-interval -1: must be at least 0"),
+        ({"keep_checkpoints": 0}, "--keep-checkpoints 0: must be at least 1"),
+        ({"checkpoint_flush_s": float("nan")}, "--checkpoint-flush-s nan: must be at least 0 and finite"),
+        ({"engine": "Native"}, "--engine Native: choose from"),
+        ({"logger": "tb"}, "--logger tb: choose from"),
+    ],
+)
+def test_options_are_within_what_their_fields_declare(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        check_config(make_train_config("Cartpole-Balance", **options), LaunchConfig())
 
 
 def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:
     config = make_train_config("Cartpole-Balance")
     with pytest.raises(RequestError, match=r"--env\.decimation 0"):
-        resolve_run_size(replace(config, env=replace(config.env, decimation=0)), 1)
+        check_config(replace(config, env=replace(config.env, decimation=0)), LaunchConfig())
     with pytest.raises(RequestError, match=r"--agent\.save-interval 0"):
-        resolve_run_size(replace(config, agent=replace(config.agent, save_interval=0)), 1)
+        check_config(replace(config, agent=replace(config.agent, save_interval=0)), LaunchConfig())
 
 
 def test_a_job_with_fewer_ranks_has_what_fits() -> None:

@@ -12,6 +12,7 @@ import torch
 from mjtrain.config import (
     ActuatorConfig,
     AgentConfig,
+    AuxiliaryConfig,
     DistributionConfig,
     EnvConfig,
     KeyframeConfig,
@@ -463,12 +464,15 @@ AGENTS: dict[str, AgentConfig] = {
     "--agent.algorithm.learning-rate 10: must be at least 0 and less than 1": AgentConfig(
         algorithm=PpoConfig(learning_rate=10.0)
     ),
-    "--agent.algorithm.desired-kl 0: must be more than 0 and finite": AgentConfig(algorithm=PpoConfig(desired_kl=0.0)),
-    "--agent.algorithm.clip-param 0: must be more than 0 and finite": AgentConfig(algorithm=PpoConfig(clip_param=0.0)),
+    "--agent.algorithm.desired-kl 0: must be more than 0": AgentConfig(algorithm=PpoConfig(desired_kl=0.0)),
+    "--agent.algorithm.clip-param 0: must be more than 0": AgentConfig(algorithm=PpoConfig(clip_param=0.0)),
+    "--agent.algorithm.auxiliary-cfg.coef -1: must be at least 0": AgentConfig(
+        algorithm=PpoConfig(auxiliary_cfg=AuxiliaryConfig(coef=-1.0))
+    ),
     "--agent.algorithm.entropy-coef nan: must be at least 0 and finite": AgentConfig(
         algorithm=PpoConfig(entropy_coef=float("nan"))
     ),
-    "--agent.actor.distribution-cfg.init-std -0.8: must be more than 0 and finite": AgentConfig(
+    "--agent.actor.distribution-cfg.init-std -0.8: must be more than 0": AgentConfig(
         actor=ModelConfig(distribution_cfg=DistributionConfig(init_std=-0.8))
     ),
 }

@@ -243,7 +243,7 @@ MISTAKES = (
     Mistake(
         what="an episode of zero length",
         words="--env.episode-length-s 0",
-        says=("--env.episode-length-s 0.0: must be more than 0",),
+        says=("--env.episode-length-s 0: must be more than 0",),
     ),
     Mistake(
         what="an engine that does not exist",
@@ -296,7 +296,7 @@ MISTAKES = (
     Mistake(
         what="a network without a width",
         words="--agent.actor.hidden-dims 0",
-        says=("--agent.actor.hidden-dims 0: each must be at least 1",),
+        says=("--agent.actor.hidden-dims 0: must be at least 1",),
     ),
     Mistake(
         what="convolutions without an image",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Range
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FRACTION, MORE_THAN_0, Range
 from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 
@@ -14,7 +14,7 @@ class AuxiliaryConfig:
     group: str = ""
     """Flat observation group to predict, such as the state of what the images show. Left out: none."""
 
-    coef: float = 1.0
+    coef: Annotated[float, AT_LEAST_0] = 1.0
     """Weight of its loss, the mean squared error of the normalised group."""
 
     hidden_dims: tuple[int, ...] = (64,)
@@ -59,10 +59,10 @@ class PpoConfig:
     class_name: str = "mjtrain.learning.rsl_rl.ppo:Ppo"
     """RSL-RL algorithm class, or package.module:Class."""
 
-    num_learning_epochs: int = 5
+    num_learning_epochs: Annotated[int, AT_LEAST_1] = 5
     """Passes over each rollout."""
 
-    num_mini_batches: int = 4
+    num_mini_batches: Annotated[int, AT_LEAST_1] = 4
     """Mini-batches per pass."""
 
     learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
@@ -131,10 +131,10 @@ class DistillationConfig:
     teacher: ModelConfig | None = None
     """Network of the teacher. Default: what its run recorded."""
 
-    num_learning_epochs: int = 1
+    num_learning_epochs: Annotated[int, AT_LEAST_1] = 1
     """Passes over each rollout."""
 
-    gradient_length: int = 8
+    gradient_length: Annotated[int, AT_LEAST_1] = 8
     """Env steps per step of the optimiser. It is also how far back a recurrent actor is differentiated."""
 
     learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
@@ -157,10 +157,10 @@ class DistillationConfig:
 class AgentConfig:
     """Networks, algorithm and rollout."""
 
-    num_steps_per_env: int = 24
+    num_steps_per_env: Annotated[int, AT_LEAST_1] = 24
     """Env steps per environment in one rollout."""
 
-    save_interval: int = 50
+    save_interval: Annotated[int, AT_LEAST_1] = 50
     """Iterations between checkpoints; the last iteration is always saved."""
 
     experiment_name: str = ""

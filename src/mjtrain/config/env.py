@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, NONZERO
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FRACTION, MORE_THAN_0, NONZERO
 from mjtrain.config.robot import RobotConfig
 
 
@@ -186,7 +186,7 @@ class SuccessTerm(Term):
     params: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
-    hold_s: float = 0.0
+    hold_s: Annotated[float, AT_LEAST_0] = 0.0
     """Seconds for which the function must be true without interruption until the term is."""
 
     measure: Literal["end", "ever", "count"] = "end"
@@ -309,10 +309,10 @@ class EnvConfig:
     robot: _Robot
     """The robot and its scene. In Python also what `RobotConfig.file` takes, such as the path of an MJCF file."""
 
-    decimation: int
+    decimation: Annotated[int, AT_LEAST_1]
     """Physics steps per env step."""
 
-    episode_length_s: float
+    episode_length_s: Annotated[float, MORE_THAN_0]
     """Longest episode, in seconds of simulated time."""
 
     actions: dict[str, ActionTerm]

@@ -43,7 +43,7 @@ class Range:
         shown = " ".join(f"{number:g}" for number in numbers)
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""
-            return f"{shown}: {each}must be {' and '.join(self._words())}"
+            return f"{shown}: {each}must be {' and '.join(self._words(all(map(math.isfinite, numbers))))}"
         if self.ordered and numbers[0] > numbers[-1]:
             return f"{shown}: the first is more than the second; give the lower bound first"
         return None
@@ -52,7 +52,7 @@ class Range:
         inside = self.least <= number <= self.most and self.above < number < self.below
         return inside and math.isfinite(number) and not (self.nonzero and number == 0)
 
-    def _words(self) -> Iterator[str]:
+    def _words(self, are_finite: bool) -> Iterator[str]:
         if self.least > -math.inf:
             yield f"at least {self.least:g}"
         if self.above > -math.inf:
@@ -63,7 +63,7 @@ class Range:
             yield f"less than {self.below:g}"
         if self.nonzero:
             yield "other than 0"
-        if (self.least, self.above) == (-math.inf, -math.inf) or (self.most, self.below) == (math.inf, math.inf):
+        if not are_finite:
             yield "finite"
 
 

@@ -66,7 +66,7 @@ class ModelConfig:
     class_name: str = "MLPModel"
     """MLPModel, CNNModel (reads image groups too), RNNModel (has a memory), or package.module:Class."""
 
-    hidden_dims: tuple[int, ...] = (256, 128)
+    hidden_dims: Annotated[tuple[int, ...], AT_LEAST_1] = (256, 128)
     """Width of each hidden layer."""
 
     activation: str = "elu"

@@ -1,12 +1,13 @@
 """What is trained, for how long, and where the results go."""
 
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from mjtrain.config.agent import AgentConfig
 from mjtrain.config.foreign import AnyEnvConfig
 from mjtrain.config.launch import RARE
 from mjtrain.config.learner import LearnerConfig
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0
 
 EngineName = Literal["auto", "native", "warp"]
 LoggerName = Literal["tensorboard", "wandb", "none"]
@@ -50,16 +51,16 @@ class TaskConfig(Generic[EnvT]):
 class RunConfig:
     """How much is trained, on which engine, and where the results go."""
 
-    num_envs: int | None = None
+    num_envs: Annotated[int | None, AT_LEAST_1] = None
     """Environments per rank. Default: the task's, which may be another one on a GPU."""
 
-    max_iterations: int = 300
+    max_iterations: Annotated[int, AT_LEAST_1] = 300
     """Stop when the run has this many iterations. Each task has its own default."""
 
-    num_envs_total: int | None = None
+    num_envs_total: Annotated[int | None, AT_LEAST_1] = None
     """Environments of the whole job, split evenly over the ranks; takes the place of num_envs."""
 
-    total_env_steps: int | None = None
+    total_env_steps: Annotated[int | None, AT_LEAST_1] = None
     """Stop when the run has done this many env steps, summed over ranks, so more ranks finish sooner; takes the place
     of max_iterations. Rounded up to whole iterations."""
 
@@ -92,28 +93,28 @@ class RunConfig:
     """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
     counters."""
 
-    keep_checkpoints: int | None = None
+    keep_checkpoints: Annotated[int | None, AT_LEAST_1] = None
     """Keep only the newest N checkpoints, here and at --checkpoint-url, and the best one. Default: all."""
 
     checkpoint_url: str | None = None
     """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
     Each run needs its own prefix. Credentials come from the environment or the machine."""
 
-    checkpoint_flush_s: float = field(default=30.0, metadata=RARE)
+    checkpoint_flush_s: Annotated[float, AT_LEAST_0] = field(default=30.0, metadata=RARE)
     """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
 
-    drift_check_interval: int = field(default=50, metadata=RARE)
+    drift_check_interval: Annotated[int, AT_LEAST_0] = field(default=50, metadata=RARE)
     """Iterations between bit-for-bit comparisons of parameters, normalisers and optimiser state over ranks. They are
     also compared before each save. 0: never."""
 
     logger: LoggerName = "tensorboard"
     """Where metrics go besides metrics.jsonl."""
 
-    eval_interval: int = 0
+    eval_interval: Annotated[int, AT_LEAST_0] = 0
     """Iterations between evaluations of the policy without exploration noise, in separate worlds, and as `play`
     has the task: without noise and pushes. The last iteration is evaluated too. 0: never."""
 
-    eval_episodes: int = 32
+    eval_episodes: Annotated[int, AT_LEAST_1] = 32
     """Whole episodes of an evaluation, split over the ranks."""
 
     stop_when: tuple[str, ...] = ()
@@ -128,10 +129,10 @@ class RunConfig:
     video: bool = False
     """Record videos of one environment of rank 0, into {run}/videos, TensorBoard and W&B."""
 
-    video_interval: int = field(default=50, metadata=RARE)
+    video_interval: Annotated[int, AT_LEAST_1] = field(default=50, metadata=RARE)
     """Iterations between videos, with --video."""
 
-    video_length_s: float = field(default=4.0, metadata=RARE)
+    video_length_s: Annotated[float, MORE_THAN_0] = field(default=4.0, metadata=RARE)
     """Length of a video, in seconds of simulated time."""
 
     wandb_project: str | None = None

@@ -61,6 +61,17 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
     return [] if _is_plain(kind, value) else [f"{name}: is {show(value)}; give {_PLAIN.get(kind, kind)}"]
 
 
+def find_option_problems(options: Any) -> list[str]:
+    """Compare the fields of a config whose fields are flags, such as `RunConfig`, with their types and limits."""
+    kinds = typing.get_type_hints(type(options), include_extras=True)
+    names = [field.name for field in dataclasses.fields(options)]
+    return [
+        problem
+        for name in names
+        for problem in find_type_problems(kinds[name], getattr(options, name), f"--{_dash(name)}")
+    ]
+
+
 def show(value: Any) -> str:
     """Name a value in one short line."""
     kind = type(value)

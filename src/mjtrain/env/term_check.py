@@ -120,14 +120,9 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
 
 def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     """Yield what is of the right type, but out of its range."""
-    if not (config.episode_length_s > 0 and math.isfinite(config.episode_length_s)):
-        yield f"--env.episode-length-s {config.episode_length_s}: must be more than 0"
     for name, term in config.rewards.items():
         if not math.isfinite(term.weight):
             yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"
-    for name, term in config.successes.items():
-        if not (term.hold_s >= 0 and math.isfinite(term.hold_s)):
-            yield f"--env.successes.{name}.hold-s {term.hold_s}: must be at least 0"
     bounds = [
         *((f"actions.{name}.clip", term.clip) for name, term in config.actions.items()),
         *((f"commands.{name}.resampling-s", term.resampling_s) for name, term in config.commands.items()),

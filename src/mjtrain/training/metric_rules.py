@@ -136,10 +136,6 @@ def is_smaller_better(metric: str) -> bool:
 def find_rule_problems(config: TrainConfig) -> Iterator[str]:
     """Yield what is wrong with the evaluation, the conditions and the ranking of a request."""
     run = config.run
-    if run.eval_interval < 0:
-        yield f"--eval-interval {run.eval_interval}: must be at least 1, or 0 for never"
-    if run.eval_episodes < 1:
-        yield f"--eval-episodes {run.eval_episodes}: must be at least 1"
     for text in run.stop_when:
         try:
             condition = parse_stop_condition(text)

@@ -1,15 +1,13 @@
 """From what was asked for to what will be done: all that can be checked before anything is written."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import (
     DEFAULT_LEARNER,
-    AgentConfig,
-    DistillationConfig,
     EnvConfig,
     LaunchConfig,
     PpoConfig,
@@ -18,9 +16,7 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.config.functions import collect_functions, is_importable
-from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import load_task
-from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
 from mjtrain.runs.best_checkpoint import BEST, find_best
@@ -37,11 +33,12 @@ from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memor
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
+from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.training.preflight.network_check import find_network_problems
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
-from mjtrain.training.preflight.symmetry_check import find_mirrored_groups, find_symmetry_problems
+from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
 
 if TYPE_CHECKING:
     from mjtrain.training.preflight.task_size import TaskSize
@@ -114,63 +111,126 @@ class TrainRequest:
         return f"each rank: {', '.join(words)}"
 
 
+@dataclass(kw_only=True)
+class Draft:
+    """A training that is complete and planned, for the `CHECKS`."""
+
+    config: TrainConfig
+    """What each rank trains."""
+
+    plan: LaunchPlan
+    """Which processes."""
+
+    notices: list[str]
+    """Lines that the user should see; checks add to them."""
+
+    memory: MemoryNeed | None = None
+    """See `TrainRequest.memory`."""
+
+    @property
+    def device(self) -> str:
+        """Torch device of the first rank."""
+        return self.plan.ranks[0].device
+
+
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     """Resolve a training against this machine without starting or writing anything.
 
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
-    _check_config(config, launch)
+    check_config(config, launch)
+    config, job = _complete(config, launch)
+    plan = _plan(config, launch)
+    draft = _fit_to_plan(config, launch, plan)
+    for check in CHECKS:
+        if problems := list(check(draft)):
+            raise RequestError.of(problems)
+    return TrainRequest(
+        config=draft.config,
+        launch=launch,
+        plan=plan,
+        params={name: to_plain(getattr(draft.config, name)) for name in ("env", "agent", "learner")},
+        requeued_job=job,
+        notices=tuple(draft.notices),
+        memory=draft.memory,
+    )
+
+
+def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
+    """Fill in what other runs and the scheduler decide, and return the Slurm job to queue again if there is one."""
     config = resolve_learner(config)
     find_library(config.learner.name)  # raises if it is not installed
     problems = list(find_rule_problems(config))  # which losses there are depends on the learner
     if problems:
         raise RequestError.of(problems)
-    config = resolve_teacher(config)
-    config, job = resolve_requeue(config, launch, os.environ)
+    return resolve_requeue(resolve_teacher(config), launch, os.environ)
+
+
+def _plan(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
     plan = make_plan(launch, hosts=find_hosts(launch, Path(config.run.log_root).absolute()))
-    if not isinstance(config.env, EnvConfig):  # it may wait for something outside, such as a robot and its operator
-        plan = replace(plan, heartbeat_floor_s=None)
+    if isinstance(config.env, EnvConfig):
+        return plan
+    return replace(plan, heartbeat_floor_s=None)  # it may wait for something outside, such as a robot and its operator
+
+
+def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) -> Draft:
+    """Choose what depends on the ranks and their device."""
     device = plan.ranks[0].device
     if (chosen := choose_agent(config, device)) is not config:
-        _check_config(chosen, launch)
+        check_config(chosen, launch)
         config = chosen
-    asked, config = config, resolve_run_size(check_urls(config), plan.world_size, device)
-    if config.run.resume is not None and config.run.load is not None:
-        raise RequestError(f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights")
-    problems = list(find_training_problems(plan.faults, config, plan.world_size))
-    if problems:
-        raise RequestError.of(problems)
-    resolve_engine(config.run.engine, device)
-    name_run_dir(config)  # checks --run-name
-    _check_video(config.run)
-    if config.run.resume is None:  # a run that is resumed has its own copy
-        check_robot_file(config.env.robot)
-    config = _resolve_load(config)
-    notices = (*plan.notices, *_note_num_envs(asked, device), *_note_functions(config))
-    notices += check_learner(config, plan.world_size, device)
-    params = {name: to_plain(getattr(config, name)) for name in ("env", "agent", "learner")}  # raises where it cannot
-    memory = None
+    fitted = _resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
+    notices = [*plan.notices, *_note_num_envs(config, device), *_note_functions(fitted)]
+    return Draft(config=fitted, plan=plan, notices=notices)
+
+
+def _check_faults(draft: Draft) -> Iterable[str]:
+    return find_training_problems(draft.plan.faults, draft.config, draft.plan.world_size)
+
+
+def _check_run(draft: Draft) -> Iterable[str]:
+    run = draft.config.run
+    resolve_engine(run.engine, draft.device)
+    name_run_dir(draft.config)  # checks --run-name
+    if run.video:
+        drawing_environ("cpu", os.environ)  # raises if something is missing
+    if run.resume is None:  # a run that is resumed has its own copy
+        check_robot_file(draft.config.env.robot)
+    return ()
+
+
+def _check_learner(draft: Draft) -> Iterable[str]:
+    draft.notices += check_learner(draft.config, draft.plan.world_size, draft.device)
+    return ()
+
+
+def _check_task(draft: Draft) -> Iterable[str]:
+    """Make two worlds of the task, and compare networks and memory with what they return."""
+    config, plan = draft.config, draft.plan
     if not isinstance(config.env, EnvConfig):
         from mjtrain.training.preflight.external import check_before_training
 
         check_before_training(config.env, config.agent, config.num_envs)
-    elif config.run.resume is None or config.env.robot.spec is not None or Path(config.env.robot.file).is_file():
-        from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
+        return ()
+    if config.run.resume is not None and config.env.robot.spec is None and not Path(config.env.robot.file).is_file():
+        return ()  # only the run has the robot
+    from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 
-        check_image_sizes(config.env, NUM_ENVS, available_memory())
-        mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
-        size = check_task(config.env, mirrored)
-        notices += tuple(f"warning: {warning}" for warning in (*size.warnings, *_note_short_episodes(config, size)))
-        problems = list(find_network_problems(config.agent, size.shapes, config.num_envs))
-        if problems:
-            raise RequestError.of(problems)
-        memory = find_memory_need(config, size, _find_available_memory(plan))
-        check_memory(memory, config, plan.world_size)
-        _check_memory_of_fewest(config, size, plan)
-    return TrainRequest(
-        config=config, launch=launch, plan=plan, params=params, requeued_job=job, notices=notices, memory=memory
-    )
+    check_image_sizes(config.env, NUM_ENVS, available_memory())
+    mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
+    size = check_task(config.env, mirrored)
+    draft.notices += [f"warning: {warning}" for warning in (*size.warnings, *_note_short_episodes(config, size))]
+    if problems := list(find_network_problems(config.agent, size.shapes, config.num_envs)):
+        return problems
+    draft.memory = find_memory_need(config, size, _find_available_memory(plan))
+    check_memory(draft.memory, config, plan.world_size)
+    _check_memory_of_fewest(config, size, plan)
+    return ()
+
+
+CHECKS: tuple[Callable[[Draft], Iterable[str]], ...] = (_check_faults, _check_run, _check_learner, _check_task)
+"""What is compared with this machine, the cheapest first. A check returns a line for each problem, or raises one."""
 
 
 def _resolve_load(config: TrainConfig) -> TrainConfig:
@@ -183,64 +243,6 @@ def _resolve_load(config: TrainConfig) -> TrainConfig:
     if not path.is_file():
         raise RequestError(f"{flag}: no such file")
     return replace(config, run=replace(config.run, load=str(path)))
-
-
-def _check_config(config: TrainConfig, launch: LaunchConfig) -> None:
-    """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
-
-    Raises:
-        RequestError: Something does not fit. There is a note for each further problem.
-    """
-    own = config.env if isinstance(config.env, EnvConfig) else None
-    problems = list(_find_unfit_settings(config) if own is None else find_term_problems(own))
-    problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
-    problems += find_type_problems(int, config.default_num_envs, "num_envs of the task")
-    for options in (config.run, launch):
-        kinds = get_type_hints(type(options))
-        for name in type(options).__dataclass_fields__:
-            problems += find_type_problems(kinds[name], getattr(options, name), f"--{name.replace('_', '-')}")
-    if own is not None:
-        problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
-    problems = problems or list(_find_unfit_networks(config.agent))
-    problems = problems or list(find_symmetry_problems(config.agent))
-    if problems:
-        raise RequestError.of(problems)
-
-
-def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
-    if agent.actor.distribution_cfg is None and isinstance(agent.algorithm, PpoConfig):
-        yield (
-            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
-            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
-        )
-    for name, model in (("actor", agent.actor), ("critic", agent.critic)):
-        if any(width < 1 for width in model.hidden_dims):
-            yield f"--agent.{name}.hidden-dims {' '.join(map(str, model.hidden_dims))}: each must be at least 1"
-
-
-def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
-    """Find what only environments with worlds of ours can do."""
-    assert not isinstance(config.env, EnvConfig)
-    yield from find_type_problems(type(config.env), config.env, "--env")
-    label = config.env.label
-    if config.run.engine != "auto":
-        yield f"--engine {config.run.engine}: {label} brings its own physics"
-    if config.run.video:
-        yield f"--video: {label} is an environment that mjtrain cannot render"
-    if config.run.eval_interval:
-        yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
-    if find_mirrored_groups(config.agent):
-        yield f"--agent.algorithm.symmetry-cfg: {label} needs an mjtrain robot; this environment has none"
-    if isinstance(config.agent.algorithm, DistillationConfig):
-        yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
-
-
-def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
-    there = ", ".join(env.observations)
-    for name, groups in agent.obs_groups.items():
-        for group in groups:
-            if group not in env.observations:
-                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
 
 
 def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:
@@ -268,15 +270,6 @@ def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None
         return available_memory() // (local_world_size or first.local_world_size)
     free = [free_gpu_memory(gpu) for gpu in plan.local_gpus(os.environ)]
     return min((count for count in free if count is not None), default=None)
-
-
-def _check_video(run: RunConfig) -> None:
-    if not run.video:
-        return
-    for flag, value in (("--video-interval", run.video_interval), ("--video-length-s", run.video_length_s)):
-        if not value > 0:
-            raise RequestError(f"{flag} {value}: must be more than 0")
-    drawing_environ("cpu", os.environ)  # raises if something is missing
 
 
 def _note_short_episodes(config: TrainConfig, size: "TaskSize") -> list[str]:

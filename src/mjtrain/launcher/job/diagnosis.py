@@ -14,6 +14,7 @@ from mjtrain.launcher.failure import Failure, describe_exit
 from mjtrain.launcher.job.health import Hang, RankState
 from mjtrain.launcher.job.outputs import LogFile
 from mjtrain.launcher.rank.spawned import STACK_SIGNAL, stack_file
+from mjtrain.runtime.cgroups import find_cgroups
 from mjtrain.runtime.processes import is_ending, send_signal
 
 
@@ -21,7 +22,8 @@ class OomWatch:
     """Remembers what the kernel has reported so far, and afterwards tells what is new."""
 
     def __init__(self) -> None:
-        self._counters = {path: count for path in _counter_files() if (count := _read_count(path)) is not None}
+        self._counter = _find_counter()
+        self._count_before = _read_count(self._counter) or 0
         self._log: int | None = None
         with contextlib.suppress(OSError):  # often only root can read the kernel's log
             self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -31,7 +33,7 @@ class OomWatch:
         """Say in words that the out-of-memory killer ended this process, which got a SIGKILL; None if it did not."""
         if self._log is not None and re.search(rf"Killed process {pid}\b", self._read_log()):
             return "by the kernel's out-of-memory killer"
-        if any((_read_count(path) or 0) > count for path, count in self._counters.items()):
+        if (_read_count(self._counter) or 0) > self._count_before:
             return "most likely by the kernel's out-of-memory killer, which was active meanwhile"
         return None
 
@@ -53,17 +55,10 @@ class OomWatch:
                 return "".join(records)
 
 
-def _counter_files() -> list[Path]:
-    """List where the kernel counts its kills: this process's cgroup, of either version, or the whole machine."""
-    files = []
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            files += [Path(f"{root}{path}/memory.events") for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")]
-        elif "memory" in controllers.split(","):
-            files.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
-    there = [file for file in files if _read_count(file) is not None]
-    return there or [Path("/proc/vmstat")]
+def _find_counter() -> Path:
+    """Return where the kernel counts its kills: the innermost cgroup that counts them, or the whole machine."""
+    files = (folder / name for folder in find_cgroups("memory") for name in ("memory.events", "memory.oom_control"))
+    return next((file for file in files if _read_count(file) is not None), Path("/proc/vmstat"))
 
 
 def _read_count(path: Path) -> int | None:

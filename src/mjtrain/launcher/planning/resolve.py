@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
 
-from mjtrain.config import Backend, LaunchConfig
+from mjtrain.config import LaunchConfig
+from mjtrain.config.type_check import find_option_problems
 from mjtrain.launcher.faults.checks import find_launch_problems
 from mjtrain.launcher.faults.fault import Fault, parse_faults
 from mjtrain.launcher.planning.external import (
@@ -121,29 +121,8 @@ def _check_request(config: LaunchConfig) -> None:
         isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
     ):
         raise RequestError(f"--gpu-ids {config.gpu_ids!r}: give a tuple of indices such as (0, 1), 'all', or None")
-    if config.backend not in get_args(Backend):
-        raise RequestError(f"--backend {config.backend}: give one of {', '.join(get_args(Backend))}")
-    for flag, value, least in (
-        ("--num-workers", config.num_workers, 1),
-        ("--num-threads", config.num_threads, 1),
-        ("--max-restarts", config.max_restarts, 0),
-        ("--min-ranks", config.min_ranks, 1),
-        ("--min-hosts", config.min_hosts, 1),
-        ("--stop-grace-s", config.stop_grace_s, 0),
-    ):
-        if value is not None and value < least:
-            raise RequestError(f"{flag} {value}: must be at least {least}")
-    for flag, value in (
-        ("--heartbeat-timeout-s", config.heartbeat_timeout_s),
-        ("--heartbeat-floor-s", config.heartbeat_floor_s),
-        ("--connect-timeout-s", config.connect_timeout_s),
-        ("--process-group-timeout-s", config.process_group_timeout_s),
-        ("--start-timeout-s", config.start_timeout_s),
-        ("--end-timeout-s", config.end_timeout_s),
-        ("--host-timeout-s", config.host_timeout_s),
-    ):
-        if value is not None and not value > 0:
-            raise RequestError(f"{flag} {value}: must be more than 0")
+    if problems := find_option_problems(config):
+        raise RequestError.of(problems)
     if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
         raise workers_with_gpus(config)
 

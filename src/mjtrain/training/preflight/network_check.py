@@ -124,8 +124,6 @@ def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: M
 
 def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
     flag = "--agent.algorithm.auxiliary-cfg"
-    if not 0 <= config.coef < math.inf:
-        yield f"{flag}.coef {config.coef:g}: must be at least 0, and finite"
     if not config.hidden_dims or min(config.hidden_dims) < 1:
         yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any, get_args
+from typing import Any
 
-from mjtrain.config import AgentConfig, DistillationConfig, EngineName, EnvConfig, LoggerName, PpoConfig, TrainConfig
+from mjtrain.config import AgentConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
 
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
@@ -26,12 +26,6 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
         RequestError: A number is too small, or the environments cannot be split evenly.
     """
     run = config.run
-    for flag, word, words in (
-        ("--engine", run.engine, get_args(EngineName)),
-        ("--logger", run.logger, get_args(LoggerName)),
-    ):
-        if word not in words:
-            raise RequestError(f"{flag} {word}: give one of {', '.join(words)}")
     mode = config.agent.torch_compile_mode
     if mode is not None and mode not in COMPILE_MODES:
         why = "keeps CUDA graphs, which PPO cannot use; " if mode in ("reduce-overhead", "max-autotune") else ""
@@ -40,26 +34,6 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
     num_envs = default_num_envs(config, device) if run.num_envs is None else run.num_envs
     if run.num_envs_total is not None:
         num_envs = _split(run.num_envs_total, world_size)
-    algorithm = config.agent.algorithm
-    for flag, value, least in (
-        ("--num-envs", num_envs, 1),
-        ("--total-env-steps", run.total_env_steps, 1),
-        ("--max-iterations", max_iterations, 1),
-        ("--keep-checkpoints", run.keep_checkpoints, 1),
-        ("--checkpoint-flush-s", run.checkpoint_flush_s, 0),
-        ("--drift-check-interval", run.drift_check_interval, 0),
-        *([("--env.decimation", config.env.decimation, 1)] if isinstance(config.env, EnvConfig) else []),
-        ("--agent.num-steps-per-env", config.agent.num_steps_per_env, 1),
-        ("--agent.save-interval", config.agent.save_interval, 1),
-        ("--agent.algorithm.num-learning-epochs", algorithm.num_learning_epochs, 1),
-        *(
-            [("--agent.algorithm.num-mini-batches", algorithm.num_mini_batches, 1)]
-            if isinstance(algorithm, PpoConfig)
-            else [("--agent.algorithm.gradient-length", algorithm.gradient_length, 1)]
-        ),
-    ):
-        if value is not None and value < least:
-            raise RequestError(f"{flag} {value}: must be at least {least}")
     samples = num_envs * config.agent.num_steps_per_env
     _check_update(config.agent, num_envs)
     if run.total_env_steps is not None:
@@ -138,8 +112,6 @@ def default_num_envs(config: TrainConfig, device: str) -> int:
 
 
 def _split(num_envs_total: int, world_size: int) -> int:
-    if num_envs_total < 1:
-        raise RequestError(f"--num-envs-total {num_envs_total}: must be at least 1")
     num_envs, rest = divmod(num_envs_total, world_size)
     if rest:
         nearest = [f"{count:,}" for count in (num_envs * world_size, (num_envs + 1) * world_size) if count]

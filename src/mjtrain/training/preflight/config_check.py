@@ -1,0 +1,65 @@
+"""What can be checked in a request without this machine and without the robot."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from mjtrain.config import AgentConfig, DistillationConfig, EnvConfig, LaunchConfig, PpoConfig, TrainConfig
+from mjtrain.config.limits import AT_LEAST_1
+from mjtrain.config.type_check import find_option_problems, find_type_problems
+from mjtrain.env.term_check import find_empty_parts, find_term_problems
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.symmetry_check import find_mirrored_groups, find_symmetry_problems
+
+
+def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
+    """Check what needs neither this machine nor the robot: types, ranges, and names within the config.
+
+    Raises:
+        RequestError: Something does not fit. There is a note for each further problem.
+    """
+    own = config.env if isinstance(config.env, EnvConfig) else None
+    problems = list(_find_unfit_settings(config) if own is None else find_term_problems(own))
+    problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
+    problems += find_type_problems(Annotated[int, AT_LEAST_1], config.default_num_envs, "num_envs of the task")
+    problems += [*find_option_problems(config.run), *find_option_problems(launch)]
+    if config.run.resume is not None and config.run.load is not None:
+        problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
+    if own is not None:
+        problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
+    problems = problems or list(_find_unfit_networks(config.agent))
+    problems = problems or list(find_symmetry_problems(config.agent))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
+    if agent.actor.distribution_cfg is None and isinstance(agent.algorithm, PpoConfig):
+        yield (
+            "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
+            "give ModelConfig(..., distribution_cfg=DistributionConfig())"
+        )
+
+
+def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
+    """Find what only environments with worlds of ours can do."""
+    assert not isinstance(config.env, EnvConfig)
+    yield from find_type_problems(type(config.env), config.env, "--env")
+    label = config.env.label
+    if config.run.engine != "auto":
+        yield f"--engine {config.run.engine}: {label} brings its own physics"
+    if config.run.video:
+        yield f"--video: {label} is an environment that mjtrain cannot render"
+    if config.run.eval_interval:
+        yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
+    if find_mirrored_groups(config.agent):
+        yield f"--agent.algorithm.symmetry-cfg: {label} needs an mjtrain robot; this environment has none"
+    if isinstance(config.agent.algorithm, DistillationConfig):
+        yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
+
+
+def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
+    there = ", ".join(env.observations)
+    for name, groups in agent.obs_groups.items():
+        for group in groups:
+            if group not in env.observations:
+                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
