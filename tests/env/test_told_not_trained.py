@@ -165,6 +165,13 @@ def acts(**changes: Any) -> Change:
     return lambda config: replace(config, actions={k: term.replace(**changes) for k, term in config.actions.items()})
 
 
+TABLE = torch.linspace(0.0, 1.0, 20)
+
+
+def follows_table(env: Env) -> torch.Tensor:
+    return TABLE[env.episode_step]
+
+
 def nothing(env: Env) -> torch.Tensor:
     return torch.zeros(env.num_envs, 0)
 
@@ -259,6 +266,11 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
         WALKER,
         term("events", "pose", mode="startup"),
         r"--env\.events\.pose: reset_root_state_uniform\(\) changed worlds\.qpos or worlds\.qvel in mode startup",
+    ),
+    "a table that ends before the episode": (
+        WALKER,
+        added("rewards", "own", reward(follows_table, 1.0)),
+        r"--env\.rewards\.own: follows_table\(\) raised IndexError: index 999 is out of bounds",
     ),
     "an observation of nothing": (
         WALKER,

@@ -113,6 +113,7 @@ def _step_once(
                 problems.setdefault(f"commands.{name}.is_pose", problem)
         for group in config.observations:
             _compare_estimates(env, group, problems)
+        _call_late(guarded, env)
         for name, problem in find_sensor_problems(config, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
@@ -131,6 +132,21 @@ def _step_once(
         return replace(size, warnings=(*size.warnings, *_find_doubts(config, env, engine, starts, wrong)))
     finally:
         (env or engine).close()
+
+
+def _call_late(guarded: EnvConfig, env: Env) -> None:
+    """Call what is computed in each env step as in the last one of an episode, which a table may be too short for."""
+    step = env.episode_step.clone()
+    env.episode_step.fill_(env.max_episode_steps - 1)
+    env.read_only.mark()
+    rewarded = {name: term for name, term in guarded.rewards.items() if term.weight}
+    try:
+        for terms in (*guarded.observations.values(), rewarded, guarded.terminations):
+            for term in terms.values():
+                term.func(env, **term.params)
+    finally:
+        env.episode_step.copy_(step)
+        env.read_only.mark()
 
 
 def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Starts, wrong: list[str]) -> list[str]:
