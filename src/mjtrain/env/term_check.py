@@ -126,6 +126,11 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     bounds = [
         *((f"actions.{name}.clip", term.clip) for name, term in config.actions.items()),
         *((f"commands.{name}.resampling-s", term.resampling_s) for name, term in config.commands.items()),
+        *(
+            (f"commands.{name}.controls.{key}", pair)
+            for name, term in config.commands.items()
+            for key, pair in term.controls.items()
+        ),
         *((f"events.{name}.interval-s", term.interval_s) for name, term in config.events.items()),
         *((f"curriculum.{name}.initial", term.initial) for name, term in config.curriculum.items()),
         *((f"curriculum.{name}.bounds", term.bounds) for name, term in config.curriculum.items()),

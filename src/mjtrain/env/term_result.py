@@ -51,6 +51,8 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
     shape_fits = shape_fits and value.shape[0] == num_envs
     if not shape_fits:
         return f"returned a tensor of shape {_show_shape(value, num_envs)}; {wanted}{_mend_shape(kind, value)}"
+    if kind in _WITH_COLUMNS and value.shape[1] == 0:
+        return "returned no columns; give at least one"
     if value.device.type != device.type:
         return f"returned a tensor on {value.device}, and the worlds are on {device}; make tensors with env.device"
     if is_image:

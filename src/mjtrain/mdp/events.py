@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, Bounds
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, Angles, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -60,7 +60,7 @@ def reset_root_state_uniform(
     joint: str,
     xy: Bounds = (0.0, 0.0),
     z: Bounds = (0.0, 0.0),
-    yaw: Bounds = (-3.1416, 3.1416),
+    yaw: Angles = (-3.1416, 3.1416),
     linear_velocity: Bounds = (0.0, 0.0),
     angular_velocity: Bounds = (0.0, 0.0),
 ) -> None:
@@ -77,6 +77,7 @@ def reset_root_state_uniform(
         angular_velocity: Bounds of each component, in rad/s, in the body's frame.
     """
     layout = env.engine.layout
+    layout.qpos.check_free(joint)
     pose, motion = layout.qpos[joint], layout.qvel[joint]
     worlds.qpos[:, pose.start : pose.start + 2] += uniform(env, xy, 2)
     worlds.qpos[:, pose.start + 2] += uniform(env, z)
@@ -148,6 +149,7 @@ def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> 
         joint: Name of the free joint.
         curriculum: Name of the curriculum term that holds the level, which is rounded down.
     """
+    env.engine.layout.qpos.check_free(joint)
     start = env.engine.layout.qpos[joint].start
     worlds.qpos[:, start : start + 3] += env.ground.spawn(env.level(curriculum))
 
@@ -164,6 +166,7 @@ def push_by_setting_velocity(
         linear: Largest change of the velocity along x and along y, in m/s.
         angular: Largest change of the angular velocity about each axis, in rad/s.
     """
+    env.engine.layout.qpos.check_free(joint)
     motion = env.engine.layout.qvel[joint]
     worlds.qvel[:, motion.start : motion.start + 2] += uniform(env, (-linear, linear), 2)
     worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, (-angular, angular), 3)

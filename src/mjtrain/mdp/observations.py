@@ -155,5 +155,6 @@ def height_scan(
     Returns:
         Shape (num_envs, x[2] * y[2]), rows of equal y.
     """
+    env.engine.layout.qpos.check_free(joint)
     pose = env.qpos(joint)
     return pose[:, 2:3] - offset - env.ground.scan(pose, x, y)

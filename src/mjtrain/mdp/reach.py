@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Bounds
+from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Angles, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -22,9 +22,9 @@ def pose_command(
     x: Bounds,
     y: Bounds,
     z: Bounds,
-    roll: Bounds,
-    pitch: Bounds,
-    yaw: Bounds,
+    roll: Angles,
+    pitch: Angles,
+    yaw: Angles,
 ) -> torch.Tensor:
     """Draw poses from a box.
 

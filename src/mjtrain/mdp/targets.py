@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import FRACTION, MORE_THAN_0, POSITION, Bounds
+from mjtrain.config.limits import FRACTION, MORE_THAN_0, POSITION, Angles, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -20,7 +20,7 @@ def planar_command(
     env: Env,
     *,
     radius: Bounds,
-    angle: Bounds = (-3.1416, 3.1416),
+    angle: Angles = (-3.1416, 3.1416),
     center: tuple[float, float] = (0.0, 0.0),
 ) -> torch.Tensor:
     """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher.

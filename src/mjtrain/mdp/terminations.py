@@ -124,6 +124,7 @@ def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT
     Returns:
         Boolean, shape (num_envs,).
     """
+    env.engine.layout.qpos.check_free(joint)
     return env.ground.outside(env.qpos(joint)[:, :2], margin_m)
 
 
@@ -138,5 +139,6 @@ def root_height_below_minimum(env: Env, *, joint: str, height_m: float) -> torch
     Returns:
         Boolean, shape (num_envs,).
     """
+    env.engine.layout.qpos.check_free(joint)
     pose = env.qpos(joint)
     return pose[:, 2] - env.ground.height(pose[:, :2]) < height_m

@@ -94,6 +94,7 @@ def approach(
     Returns:
         Ahead, left, turn. Shape (num_envs, 3).
     """
+    env.engine.layout.qpos.check_free(joint)
     error = rotations.wrap(drawn[:, 3] - rotations.yaw(env.qpos(joint)[:, 3:7]))
     turning = torch.where(drawn[:, 4] > 0, (gain * error).clamp(-turn, turn), drawn[:, 2])
     wanted = torch.cat([drawn[:, :2], turning[:, None]], dim=1)
@@ -240,6 +241,7 @@ def terrain_level(
     Returns:
         Shape (num_envs,).
     """
+    env.engine.layout.qpos.check_free(joint)
     start = env.engine.layout.qpos[joint].start
     columns = slice(start, start + 2)
     walked_m = (env.state.qpos[:, columns] - env.start_qpos[:, columns]).norm(dim=1)

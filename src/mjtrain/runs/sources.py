@@ -1,7 +1,6 @@
 """The code of a task and the data that its parameters name, as a run keeps them."""
 
 import dataclasses
-import hashlib
 import inspect
 import shutil
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.functions import collect_functions
+from mjtrain.runs import digests
+from mjtrain.runs.digests import PART, kind_of, list_items, measure
 from mjtrain.runs.run_dir import read_params, save_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import write_whole
@@ -21,9 +22,6 @@ CODE_DIR = "code"
 
 DATA_DIR = "data"
 """Folder in a run directory for files that parameters of its terms name."""
-
-MAX_DATA_MIB = 256
-"""Data beyond this is not copied."""
 
 _MAX_CODE_FILES = 200
 _MAIN = "__main__"
@@ -134,17 +132,20 @@ def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
     Raises:
         OSError: The run directory cannot be written.
     """
-    record, notices, room = {}, [], MAX_DATA_MIB * 2**20
+    record, notices, room = {}, [], digests.MAX_DATA_MIB * 2**20
     for place in dict.fromkeys(_list_data(env)):
         path = Path(place)
-        digest, size = _measure(path)
+        digest, size = measure(path)
         earlier = read_params(run_dir, "data").get(place, {})
         copy = earlier.get("copy") if earlier.get("sha256") == digest else None
-        if copy is None and size <= room:
+        is_part = digest.startswith(PART)
+        if copy is None and size <= room and not is_part:
             copy = _copy(path, run_dir, digest)
             room -= size
         elif copy is None:
-            notices.append(f"the run keeps no copy of {place} ({size >> 20} MiB), so it needs that later")
+            much = f"more than {digests.MAX_DATA_MIB} MiB or {digests.MAX_DATA_FILES} files"
+            much = much if is_part else f"{size >> 20} MiB"
+            notices.append(f"the run keeps no copy of {place} ({much}), so it needs that later")
         record[place] = {"copy": copy, "sha256": digest}
     if record:
         save_params(run_dir, data=record)
@@ -154,12 +155,14 @@ def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
 def _copy(path: Path, run_dir: Path, digest: str) -> str:
     """Copy a file or a folder to data/, and return its place in the run. What already exists stays."""
     folder, name, number = run_dir / DATA_DIR, path.name, 1
-    while (folder / name).exists() and _measure(folder / name)[0] != digest:
+    while (folder / name).exists() and measure(folder / name)[0] != digest:
         number += 1
         name = f"{path.stem}-{number}{path.suffix}"
     folder.mkdir(exist_ok=True)
     if not (folder / name).exists():
-        shutil.copytree(path, folder / name) if path.is_dir() else shutil.copy(path, folder / name)
+        for item in list_items(path):
+            copy = folder / name / item.relative_to(path)
+            copy.mkdir() if item.is_dir() else shutil.copy(item, copy)
     return f"{DATA_DIR}/{name}"
 
 
@@ -197,17 +200,11 @@ def _names_file(value: str) -> bool:
         return False
 
 
-def _measure(path: Path) -> tuple[str, int]:
-    """Return the SHA-256 and the bytes of a file, or of all files of a folder with their names."""
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
-    digest, size = hashlib.sha256(), 0
-    for file in sorted(item for item in path.rglob("*") if item.is_file()):
-        of_file, bytes_of_file = _measure(file)
-        digest.update(f"{file.relative_to(path)}\0{of_file}\n".encode())
-        size += bytes_of_file
-    return digest.hexdigest(), size
+def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
+    """Compare data with its record. Earlier versions recorded the digest of all data, however large."""
+    digest, recorded = measure(path)[0], kept["sha256"]
+    is_comparable = kept["copy"] is not None or digest.startswith(PART) == recorded.startswith(PART)
+    return is_comparable and digest != recorded
 
 
 def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
@@ -223,8 +220,8 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     for place, kept in read_params(run_dir, "data").items():
         copy = None if kept["copy"] is None else run_dir.absolute() / kept["copy"]
         copy = copy if copy is not None and copy.exists() else None
-        there = Path(place).exists()
-        if there and _measure(Path(place))[0] == kept["sha256"]:
+        there = kind_of(Path(place)) != 0
+        if there and not _has_changed(Path(place), kept):
             continue
         if copy is not None:
             places[place] = str(copy)
@@ -258,5 +255,5 @@ def list_data_changes(run_dir: Path, env: AnyEnvConfig) -> list[str]:
     return [
         f"data: {place}, whose content differs"
         for place in dict.fromkeys(_list_data(env))
-        if place in recorded and _measure(Path(place))[0] != recorded[place]["sha256"]
+        if place in recorded and _has_changed(Path(place), recorded[place])
     ]

@@ -322,6 +322,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
     """
     return {
         "summary": [request.describe(), request.describe_learning()],
+        "notices": list(request.notices),
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
         "memory": None if request.memory is None else request.memory.to_plain(),

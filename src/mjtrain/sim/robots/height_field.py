@@ -10,6 +10,7 @@ from mjtrain.runtime.errors import RequestError
 _PLATFORM_M = 1.5
 _BORDER_M = 3.0
 _RIM_M = 0.5
+_MAX_POINTS = 1e8
 """Width of the flat rim of slopes and stairs. All patches have the same height there: no cliffs between them."""
 
 
@@ -52,6 +53,14 @@ def make_height_field(config: TerrainConfig) -> HeightField:
         raise RequestError(f"--env.terrain.num-levels {config.num_levels}: give at least 1")
     if config.patch_m < 2 * _PLATFORM_M:
         raise RequestError(f"--env.terrain.patch-m {config.patch_m}: give at least {2 * _PLATFORM_M}")
+    if config.cell_m > _PLATFORM_M / 2:
+        raise RequestError(f"--env.terrain.cell-m {config.cell_m:g}: give at most {_PLATFORM_M / 2:g}")
+    points = len(config.kinds) * config.num_levels * (config.patch_m / config.cell_m) ** 2
+    if points > _MAX_POINTS:
+        raise RequestError(
+            f"--env.terrain.cell-m {config.cell_m:g}: makes {points:.2g} points, more than {_MAX_POINTS:.0e}; give "
+            "larger cells, or fewer levels or kinds"
+        )
     if config.seed < 0:
         raise RequestError(f"--env.terrain.seed {config.seed}: must be at least 0")
     rng = np.random.default_rng(config.seed)

@@ -68,6 +68,12 @@ class Columns(dict[str, slice]):
             kind = "free" if self[joint].stop - self[joint].start > 4 else "ball"
             raise RequestError(f"joint {joint} is a {kind} joint; give a hinge or a slide")
 
+    def check_free(self, joint: str) -> None:
+        """Raise a RequestError if a joint is a hinge, a slide or a ball joint, and so has not the columns of a pose."""
+        if joint in self and self[joint].stop - self[joint].start != 7:
+            kind = "hinge or a slide" if self._scalar is None or joint in self._scalar else "ball joint"
+            raise RequestError(f"joint {joint} is a {kind}; give a free joint")
+
     def match(self, patterns: Iterable[str]) -> list[str]:
         """Find names by regular expressions, matched whole.
 

@@ -366,6 +366,11 @@ class Plausibility:
             )
 
 
+def is_hinge(model: mujoco.MjModel, joint: str) -> bool:
+    """Whether a joint turns about one axis."""
+    return bool(model.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE)
+
+
 def _control_of(row: dict[str, Any]) -> str:
     """Return the name in `Layout.controls` of the control that a row of the action table sets."""
     return f"{row['actuator']}:{row['input']}" if "input" in row else row["actuator"]

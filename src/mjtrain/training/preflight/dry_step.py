@@ -1,7 +1,7 @@
 """One env step on two worlds, in which the result of every term is checked."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
+from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.task_size import TaskSize, measure_task
 from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
 
@@ -26,7 +27,11 @@ NUM_ENVS = 2
 NUM_LEVELS = 2
 """Levels of a generated ground: enough to show that levels differ; the ground of a training takes longer to make."""
 
+_MOST = 0.7
+"""Fraction of the episodes that end in their first env step which is reported."""
+
 _UNUSABLE = "cannot use its parameters together"
+_CONSEQUENCES = ("() raised ", _UNUSABLE, "; a draw of this command has ")
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
@@ -70,7 +75,7 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
         raise RequestError.of(wrong)
     assert size is not None
     warnings = [f"--env.{name}: {problem}" for name, problem in kept.items()]
-    return replace(size, warnings=(*warnings, *size.warnings))
+    return replace(size, warnings=(*warnings, *size.warnings, *find_missing_ground(config)))
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -108,6 +113,7 @@ def _step_once(
                 problems.setdefault(f"commands.{name}.is_pose", problem)
         for group in config.observations:
             _compare_estimates(env, group, problems)
+        _call_late(guarded, env)
         for name, problem in find_sensor_problems(config, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
@@ -128,33 +134,60 @@ def _step_once(
         (env or engine).close()
 
 
+def _call_late(guarded: EnvConfig, env: Env) -> None:
+    """Call what is computed in each env step as in the last one of an episode, which a table may be too short for."""
+    step = env.episode_step.clone()
+    env.episode_step.fill_(env.max_episode_steps - 1)
+    env.read_only.mark()
+    rewarded = {name: term for name, term in guarded.rewards.items() if term.weight}
+    try:
+        for terms in (*guarded.observations.values(), rewarded, guarded.terminations):
+            for term in terms.values():
+                term.func(env, **term.params)
+    finally:
+        env.episode_step.copy_(step)
+        env.read_only.mark()
+
+
 def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Starts, wrong: list[str]) -> list[str]:
     """Return what is probably not meant; wrong gets lines if no episode can last longer than an env step."""
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
-    doubts = list(find_doubtful_terms(config, env))
-    ends = list(_find_ends_at_once(config, env))
+    doubts = [*find_doubtful_terms(config, env), *find_idle_settings(config, env, engine)]
+    ends, early = _find_early_ends(config, env)
     model = Plausibility(config, engine.model, env.action_table, starts, lambda: env.reset(everywhere))
     wrong += model.find_wrong_positions()
     about_starts = list(model.find_doubtful_starts())
     if ends:
         wrong += [*about_starts, *ends]
-    return [*about_starts, *model.find_doubtful_motors(), *doubts]
+    return [*about_starts, *model.find_doubtful_motors(), *doubts, *early]
 
 
-def _find_ends_at_once(config: EnvConfig, env: Env) -> Iterator[str]:
-    """Find terminations that are true in the first env step of every episode."""
-    always = env.causes.all(dim=0)
+def _find_early_ends(config: EnvConfig, env: Env) -> tuple[list[str], list[str]]:
+    """Find terminations that are true in the first env step of every episode, and those that are in most of them.
+
+    Returns:
+        A line for each.
+    """
+    causes, num_begun = env.causes.sum(dim=0), NUM_ENVS
+    always: list[str] = []
+    often: list[str] = []
     for _ in range(NUM_STARTS - 1):
-        if env.max_episode_steps == 1 or not always.any():
-            return
+        begins = env.causes.any(dim=1)
+        if env.max_episode_steps == 1 or not begins.any():
+            return always, often
         env.step(torch.zeros(NUM_ENVS, env.num_actions))
-        always = always & env.causes.all(dim=0)
-    for (name, term), ends in zip(config.terminations.items(), always.tolist(), strict=True):
-        if ends:
-            yield (
-                f"--env.terminations.{name}: {getattr(term.func, '__name__', 'the function')}() is true in the first "
-                f"env step of every episode ({NUM_STARTS * NUM_ENVS} of {NUM_STARTS * NUM_ENVS})"
-            )
+        causes = causes + (env.causes & begins[:, None]).sum(dim=0)
+        num_begun += int(begins.sum())
+    for (name, term), count in zip(config.terminations.items(), causes.tolist(), strict=True):
+        if count < _MOST * num_begun:
+            continue
+        function = getattr(term.func, "__name__", "the function")
+        line = (
+            f"--env.terminations.{name}: {function}() is true in the first env step of "
+            f"{'every episode' if count == num_begun else 'most episodes'} ({count} of {num_begun})"
+        )
+        (always if count == num_begun else often).append(line)
+    return always, often
 
 
 def _find_pose_problem(num_columns: int, object: str) -> str | None:
@@ -246,7 +279,7 @@ class _Guards:
                 value = func(env, *args, **params)
             except Exception as error:
                 env.read_only.restore(before)
-                self._problems.setdefault(name, _describe_error(func, error, env, params))
+                self._problems.setdefault(name, _describe_error(func, error, env, params, args))
                 return _substitute(kind, env, args)
             # Before anything is undone: the function may have returned a view.
             value = value.clone() if isinstance(value, torch.Tensor) else value
@@ -286,6 +319,11 @@ class _Guards:
                     problem = (
                         "changed worlds.qpos, which an interval event may not; change worlds.qvel, or use reset_event"
                     )
+                if problem is None and mode == "startup" and not torch.equal(torch.cat(before, dim=1), changed):
+                    problem = (
+                        "changed worlds.qpos or worlds.qvel in mode startup, and the first episode replaces both; use "
+                        "reset_event"
+                    )
                 problem = problem or _find_bent_quaternion(env, worlds)
                 problem = problem and f"{func.__name__}() {problem}"
             except Exception as error:
@@ -323,13 +361,17 @@ def _find_bent_quaternion(env: Env, worlds: Worlds) -> str | None:
     return None
 
 
-def _describe_error(func: Callable[..., Any], error: Exception, env: Env, params: dict[str, Any]) -> str:
+def _describe_error(
+    func: Callable[..., Any], error: Exception, env: Env, params: dict[str, Any], args: tuple[Any, ...] = ()
+) -> str:
     """Say what a function raised; of a built-in one rather the sizes of what its parameters name."""
     if isinstance(error, RequestError):
         return str(error)
     if not func.__module__.startswith("mjtrain.mdp"):
         return describe_exception(func, error)
     sizes = [f"{name} has {size}" for name, value in params.items() if (size := _measure_param(env, name, value))]
+    if func.__name__.startswith("steer") and args:
+        return f"{func.__name__}() cannot use {len(args[0])} values; give bounds of all that it commands in controls"
     named = "; ".join(sizes) or ", ".join(f"{name} is {value!r}" for name, value in params.items())
     return f"{func.__name__}() {_UNUSABLE}: {named}"
 
@@ -384,5 +426,5 @@ def _without_consequences(problems: dict[str, str]) -> dict[str, str]:
     return {
         name: problem
         for name, problem in problems.items()
-        if not (is_consequence(name) and any(word in problem for word in ("() raised ", _UNUSABLE)))
+        if not (is_consequence(name) and any(word in problem for word in _CONSEQUENCES))
     }
