@@ -243,9 +243,7 @@ def test_another_command_at_a_restart_is_refused_and_the_job_waits(
         first.close()
         server()._clients[1].connection.lost = True
         waiting = pool.submit(server()._await_clients, [1], patience(30.0))
-        with pytest.raises(
-            RequestError, match=r"node 1 .*asks for speed: 2\\x1b\[2J and node 0 for speed: 1"
-        ):
+        with pytest.raises(RequestError, match=r"node 1 .*asks for speed: 2\\x1b\[2J and node 0 for speed: 1"):
             connect(port, "speed: 2\x1b[2J")
         assert not waiting.done()
         again = connect(port)
