@@ -1,12 +1,18 @@
 """Does a run that is hurt in every way end as one that is left alone, bit for bit?
 
-    uv run --extra storage benchmarks/disturbed.py [--kills 20] [--stops 2] [--seed 0]
+    uv run --extra storage benchmarks/disturbed.py [--kills 20] [--stops 2] [--freezes 30 200] [--seconds 3] [--seed 0]
 
 Trains Cartpole-Balance on two ranks, twice. One run is left alone. In the other one, random ranks get SIGKILL at random
 moments (--max-restarts starts them again); the command gets SIGTERM at random moments, and is given again; and once all
 of its processes are killed and its folder is deleted, as if its host were lost, and the same command begins in an empty
-folder with what the storage holds (--checkpoint-url, --resume auto). Ends with status 1 unless the last checkpoints of
-both runs are the same, byte for byte, and no process is left.
+folder with what the storage holds (--checkpoint-url, --resume auto).
+
+--freezes: for each number, the file system with everything that the run writes (run directory, logs, console, storage)
+does not respond for so many seconds. It is a loop mount that fsfreeze freezes, which needs root. --seconds: so many
+times, another process resumes the run that is in progress, while ranks may be killed. It must be refused (status 2).
+
+Ends with status 1 unless the last checkpoints of both runs are the same, byte for byte, the disturbed one has recorded
+every iteration since it lost its host, each once, and no process is left.
 """
 
 import argparse
@@ -20,6 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 SAVE_INTERVAL = 5
@@ -53,10 +62,29 @@ def list_ranks(mark: str) -> list[int]:
     return found
 
 
+def list_iterations(log_root: Path) -> list[int]:
+    """Return the iterations on record."""
+    lines = [line for path in log_root.glob("*/*/metrics.jsonl") for line in path.read_text().split("\n")[:-1]]
+    return [row["iteration"] for row in map(json.loads, lines) if "event" not in row]
+
+
 def count_iterations(log_root: Path) -> int:
     """Return the last iteration on record."""
-    lines = [line for path in log_root.glob("*/*/metrics.jsonl") for line in path.read_text().split("\n")[:-1]]
-    return max((row["iteration"] for row in map(json.loads, lines) if "event" not in row), default=0)
+    return max(list_iterations(log_root), default=0)
+
+
+@contextmanager
+def mounted(folder: Path, image: Path) -> Iterator[None]:
+    """Mount a small file system at a folder, which exists, for a with block."""
+    image.touch()
+    os.truncate(image, 512 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", folder], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def find_last(log_root: Path, num_iterations: int) -> Path | None:
@@ -69,13 +97,14 @@ class Run:
 
     def __init__(self, folder: Path, num_iterations: int, seed: int, *, mark: str) -> None:
         """Prepare it; it starts with the first `start`."""
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         self.folder, self.mark, self.num_iterations = folder, mark, num_iterations
-        self.host = 0
+        self.host, self.num_refused = 0, 0
+        self._others: list[subprocess.Popen[str]] = []
         self._command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None"]
         self._command += ["--num-workers", "2", "--num-envs", "32", "--max-iterations", str(num_iterations)]
         self._command += ["--seed", str(seed), "--agent.save-interval", str(SAVE_INTERVAL), "--logger", "none"]
-        self._command += ["--max-restarts", "99", "--resume", "auto", "--checkpoint-url", f"file://{folder}/storage"]
+        self._command += ["--max-restarts", "99", "--checkpoint-url", f"file://{folder}/storage"]
 
     @property
     def log_root(self) -> Path:
@@ -86,7 +115,7 @@ class Run:
         """Give the command."""
         with (self.folder / "console").open("a") as console:
             self.process = subprocess.Popen(
-                [*self._command, "--log-root", str(self.log_root)],
+                [*self._command, "--log-root", str(self.log_root), "--resume", "auto"],
                 env=os.environ | {MARKER: self.mark},
                 stdout=console,
                 stderr=console,
@@ -106,8 +135,33 @@ class Run:
         if ranks:
             os.kill(source.choice(ranks), signal.SIGKILL)
 
+    def freeze(self, duration_s: float) -> None:
+        """Have nothing written in the meantime."""
+        subprocess.run(["fsfreeze", "-f", self.folder], check=True)
+        time.sleep(duration_s)
+        subprocess.run(["fsfreeze", "-u", self.folder], check=True)
+
+    def start_another(self, source: random.Random) -> None:
+        """Have another process resume the run in progress; `await_others` judges it."""
+        (run_dir,) = {path.parent for path in self.log_root.glob("*/*/metrics.jsonl")}
+        resume = source.choice(("auto", str(run_dir)))
+        command = [*self._command, "--log-root", str(self.log_root), "--resume", resume]
+        environ = os.environ | {MARKER: self.mark}
+        other = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._others.append(other)
+
+    def await_others(self) -> None:
+        """Wait until each of the other processes has been refused."""
+        while self._others:
+            other = self._others.pop()
+            output, _ = other.communicate()
+            if other.returncode != 2 or "another process" not in output:
+                raise SystemExit(f"a second --resume ended with status {other.returncode}\n{output}")
+            self.num_refused += 1
+
     def stop(self) -> None:
-        """Stop it by SIGTERM, and continue."""
+        """Stop it by SIGTERM, and go on."""
+        self.await_others()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait()
         if status != 128 + signal.SIGTERM:
@@ -115,7 +169,8 @@ class Run:
         self.start()
 
     def lose_host(self) -> None:
-        """Lose all processes and the folder, and continue elsewhere."""
+        """Lose all processes and the folder, and go on elsewhere."""
+        self.await_others()
         while pids := list_processes(self.mark):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
@@ -126,26 +181,47 @@ class Run:
         self.start()
 
 
-def disturb(run: Run, kills: int, stops: int, source: random.Random) -> None:
-    """Have everything happen, one after the other, while the run continues."""
-    faults = ["kill a rank"] * kills + ["stop"] * stops + ["lose the host"]
-    source.shuffle(faults)
+def disturb(run: Run, options: argparse.Namespace, source: random.Random) -> None:
+    """Have everything happen, one after the other, while the run goes on."""
+    faults = {
+        **{f"kill a rank ({n})": lambda: run.kill_a_rank(source) for n in range(options.kills)},
+        **{f"stop ({n})": run.stop for n in range(options.stops)},
+        **{
+            f"freeze for {length_s:g} s ({n})": partial(run.freeze, length_s)
+            for n, length_s in enumerate(options.freezes)
+        },
+        **{f"second --resume ({n})": lambda: run.start_another(source) for n in range(options.seconds)},
+        "lose the host": run.lose_host,
+    }
+    order = list(faults)
+    source.shuffle(order)
     run.start()
-    for fault in faults:
+    for fault in order:
         moment = count_iterations(run.log_root) + source.randrange(1, 2 * SAVE_INTERVAL)
         while count_iterations(run.log_root) < moment:
             if run.is_over():
                 raise SystemExit(f"the run was over before: {fault}")
             time.sleep(0.02)
         print(f"{fault} in iteration {count_iterations(run.log_root) + 1}", flush=True)
-        if fault == "kill a rank":
-            run.kill_a_rank(source)
-        elif fault == "stop":
-            run.stop()
-        else:
-            run.lose_host()
+        faults[fault]()
     while not run.is_over():
         time.sleep(0.2)
+    run.await_others()
+
+
+def find_problems(alone: Run, hurt: Run) -> list[str]:
+    """Compare the two runs; what is wrong, in words."""
+    last = alone.num_iterations
+    paths = [find_last(run.log_root, last) for run in (alone, hurt)]
+    digests = ["none" if path is None else hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    print(f"model_{last}.pt of the run left alone: {digests[0]}\nof the one that was hurt: {digests[1]}")
+    problems = ["the checkpoints differ"] if len(set(digests)) > 1 or "none" in digests else []
+    iterations = list_iterations(hurt.log_root)
+    if iterations != list(range(iterations[0], last + 1)):
+        problems.append(f"metrics.jsonl has the iterations {iterations}")
+    if left := list_processes(alone.mark) + list_processes(hurt.mark):
+        problems.append(f"processes {left} are left")
+    return problems
 
 
 def main() -> None:
@@ -153,27 +229,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--stops", type=int, default=2)
+    parser.add_argument("--freezes", type=float, nargs="*", default=[])
+    parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    num_iterations = 3 * SAVE_INTERVAL * (options.kills + options.stops + 2)
-    with tempfile.TemporaryDirectory() as name:
-        mark = f"{os.getpid()}_{time.time_ns()}"
+    num_faults = options.kills + options.stops + len(options.freezes) + options.seconds
+    num_iterations = 3 * SAVE_INTERVAL * (num_faults + 2)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        mark, folder = f"{os.getpid()}_{time.time_ns()}", Path(name)
+        if options.freezes:
+            (folder / "hurt").mkdir()
+            stack.enter_context(mounted(folder / "hurt", folder / "image"))
         alone, hurt = (
-            Run(Path(name) / kind, num_iterations, options.seed, mark=f"{mark}_{kind}") for kind in ("alone", "hurt")
+            Run(folder / kind, num_iterations, options.seed, mark=f"{mark}_{kind}") for kind in ("alone", "hurt")
         )
         alone.start()
         while not alone.is_over():
             time.sleep(0.2)
-        disturb(hurt, options.kills, options.stops, random.Random(options.seed))
-        paths = [find_last(run.log_root, num_iterations) for run in (alone, hurt)]
-        digests = ["none" if path is None else hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
-        print(f"model_{num_iterations}.pt of the run left alone: {digests[0]}\nof the one that was hurt: {digests[1]}")
-        left = list_processes(alone.mark) + list_processes(hurt.mark)
-    if left:
-        print(f"WRONG: processes {left} are left")
-    if len(set(digests)) > 1 or "none" in digests:
-        print("WRONG: the checkpoints differ")
-    sys.exit(1 if left or len(set(digests)) > 1 or "none" in digests else 0)
+        disturb(hurt, options, random.Random(options.seed))
+        problems = find_problems(alone, hurt)
+        print(f"{num_iterations} iterations; {hurt.num_refused} processes that resumed it as well were refused")
+    for problem in problems:
+        print(f"WRONG: {problem}")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

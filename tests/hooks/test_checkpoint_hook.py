@@ -68,15 +68,18 @@ def test_a_deleted_run_directory_is_said_once_and_ends_with_status_1(tmp_path: P
     done = train(tmp_path, "make_deleting")
     assert done.returncode == 1
     (warning,) = [line for line in done.stdout.splitlines() if "warning" in line]
-    assert "was deleted; training continues, but nothing is saved unless the directory comes back" in warning
+    assert (
+        "is missing (deleted or renamed); training continues, but nothing is saved unless the directory comes back"
+        in warning
+    )
     assert "iteration 6/6" in done.stdout
-    assert "was deleted; iteration 6 is not saved" in done.stderr
+    assert "is missing (deleted or renamed); iteration 6 is not saved" in done.stderr
 
 
 def test_a_run_directory_that_comes_back_is_used_again(tmp_path: Path) -> None:
     done = train(tmp_path, "make_unmounting")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("was deleted") == 1
+    assert done.stdout.count("is missing (deleted or renamed)") == 1
     (run_dir,) = tmp_path.glob("logs/*/*")
     assert sorted(path.name for path in run_dir.glob("*.pt")) == ["model_1.pt", "model_5.pt", "model_6.pt"]
     assert (run_dir / "metrics.jsonl").read_text().count('"iteration"') == 6

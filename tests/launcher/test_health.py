@@ -31,6 +31,7 @@ def state(rank: int, **fields: Any) -> RankState:
         ([{"progressed_s": 90.0, "waits": True}, {"overdue": "no progress for 3 s"}], [1], "no progress for 3 s"),
         ([{}, {"overdue": "no progress for 3 s", "done": True}], None, ""),
         ([{"progressed_s": 90.0}, {"progressed_s": 80.0, "heard_s": 80.0}], [1], "no heartbeat"),
+        ([{"progressed_s": 94.9}, {"progressed_s": 94.9, "heard_s": 95.5}], [1], "no heartbeat"),
     ],
 )
 def test_the_ranks_to_blame(states: list[dict[str, Any]], culprits: list[int] | None, reason: str) -> None:

@@ -243,14 +243,16 @@ def test_another_command_at_a_restart_is_refused_and_the_job_waits(
         first.close()
         server()._clients[1].connection.lost = True
         waiting = pool.submit(server()._await_clients, [1], patience(30.0))
-        with pytest.raises(RequestError, match=r"does not agree: node 1 .*asks for speed: 2 and node 0 for speed: 1"):
-            connect(port, "speed: 2")
+        with pytest.raises(RequestError, match=r"node 1 .*asks for speed: 2\\x1b\[2J and node 0 for speed: 1"):
+            connect(port, "speed: 2\x1b[2J")
         assert not waiting.done()
         again = connect(port)
         assert len(waiting.result(patience(30.0))) == 1
         assert again.agree(choose)["run_dir"] == "here"
         again.close()
-    assert capfd.readouterr().err.startswith("refused node 1 on host ")
+    said = capfd.readouterr().err
+    assert said.startswith("refused node 1 on host ")
+    assert said.strip().isprintable()
 
 
 def test_a_node_tells_a_stranger_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -663,10 +663,8 @@ MISTAKES = (
     ),
     Mistake(
         what="an observation that is not finite",
-        changes={"    return env.qpos(joints)\n": "    return env.qpos(joints) / 0\n"},
-        says=(
-            "--env.observations.actor.places: places() returned -inf and inf and nan in 4 of 4 values; give finite numbers",
-        ),
+        changes={"    return env.qpos(joints)\n": "    return env.qpos(joints).abs() / 0\n"},
+        says=("--env.observations.actor.places: places() returned inf and nan in 4 of 4 values; give finite numbers",),
     ),
     Mistake(
         what="a termination of numbers",

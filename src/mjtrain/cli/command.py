@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.standard_streams import lenient_streams, open_missing_streams, printable, write_to_stderr
 
 
@@ -65,6 +65,9 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
             print(f"{name}: {stop.code}", file=sys.stderr)
             sys.exit(1)
         raise
+    except OutsideError as error:
+        print(printable(f"{name}: {' '.join(str(error).split())}"), file=sys.stderr)
+        sys.exit(1)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and not _can_be_read():
             sys.exit(128 + signal.SIGPIPE)

@@ -85,10 +85,11 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
     """
     try:
         return _find_or_make(config)
-    except StorageRefusedError as error:
+    except StorageError as error:
         url = config.run.resume if is_url(config.run.resume) else config.run.checkpoint_url
         flag = "--resume" if is_url(config.run.resume) else "--checkpoint-url"
-        raise RequestError(f"{flag} {url}: {error}") from error
+        kind = RequestError if isinstance(error, StorageRefusedError) else StorageError
+        raise kind(f"{flag} {url}: {error}") from error
 
 
 def _find_or_make(config: TrainConfig) -> FoundRun:

@@ -1,4 +1,4 @@
-"""The one kind of error that the user can fix."""
+"""Errors that commands print as one line."""
 
 import difflib
 import errno
@@ -27,6 +27,13 @@ class RequestError(ValueError):
         for problem in problems[1:]:
             error.add_note(problem)
         return error
+
+
+class OutsideError(RuntimeError):
+    """Something that this process depends on fails, and may work later; the message is one line that says all.
+
+    Commands print the line without a traceback, and end with status 1.
+    """
 
 
 def message_of(error: BaseException) -> str:

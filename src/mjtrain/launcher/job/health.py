@@ -54,6 +54,9 @@ class Hang:
     """Whether all ranks wait for others, so that none of them is known to be the cause."""
 
 
+_BEAT_MARGIN_S = 2.0
+"""How much less than its time without progress a stopped rank may be silent: it sends a heartbeat once a second."""
+
 OTHER_HOST_S = 10.0
 """Where all ranks of a host wait, the one to blame is on another host, which gets this much longer to report it."""
 
@@ -74,12 +77,11 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
     running = [state for state in states if not state.done]
     unresponsive = [state for state in running if now_s - state.heard_s > timeout_s]
     if unresponsive:
-        return Hang(
-            culprits=unresponsive,
-            reason=f"no heartbeat for {timeout_s:g} s: the process is stopped, or stuck in native code",
-        )
+        return _make_stopped(unresponsive, timeout_s)
     stuck = [state for state in running if now_s - state.progressed_s > timeout_s]
     to_blame = [state for state in stuck if not state.waits]
+    if silent := [state for state in to_blame if now_s - state.heard_s > timeout_s - _BEAT_MARGIN_S]:
+        return _make_stopped(silent, timeout_s)
     if to_blame:
         return Hang(culprits=to_blame, reason=f"no progress for {timeout_s:g} s (--heartbeat-timeout-s)")
     overdue = [state for state in running if state.overdue]
@@ -93,3 +95,8 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
             all_wait=True,
         )
     return None
+
+
+def _make_stopped(states: list[RankState], timeout_s: float) -> Hang:
+    reason = f"no heartbeat for {timeout_s:g} s: the process is stopped, or stuck in native code"
+    return Hang(culprits=states, reason=reason)

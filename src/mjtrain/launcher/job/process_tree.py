@@ -1,6 +1,7 @@
 """The processes of a job on this host, from the launcher's side: started below a reaper, and ended by it."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -12,8 +13,12 @@ from typing import IO, Any
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender
 from mjtrain.runtime.processes import JOB_VARIABLE, list_job_processes, send_signal
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 _END_PATIENCE_S = 20.0
+
+_TELL_S = 5.0
+"""Time without an answer of the reaper after which a line says what is waited for."""
 
 _GRACE_S = 1.5
 """Time between SIGTERM and SIGKILL."""
@@ -100,9 +105,8 @@ class ProcessTree:
         try:
             self.control.setblocking(True)
             Sender(self.control).send("end", kill=now, wait_s=wait_s, grace_s=_GRACE_S)
-            self.control.settimeout(wait_s + _END_PATIENCE_S)
-            while not self._gone and not self.lost:
-                self.read()
+            self.control.setblocking(False)
+            self._await_gone(wait_s)
         except OSError:
             self.lost = True
         if not self._gone:
@@ -111,6 +115,19 @@ class ProcessTree:
         self._reaper.wait()
         self.control.close()
         return left
+
+    def _await_gone(self, wait_s: float) -> None:
+        """Read until the reaper says that no process of the job is left; say so once if that takes long."""
+        begin_s, is_told = time.monotonic(), False
+        while not self._gone and not self.lost and time.monotonic() - begin_s < wait_s + _END_PATIENCE_S:
+            if select.select([self.control], [], [], 0.5)[0]:
+                self.read()
+            elif not is_told and time.monotonic() - begin_s > wait_s + _TELL_S:
+                is_told = True
+                write_to_stderr(
+                    f"waiting until all processes of this job have ended, at most {_END_PATIENCE_S - _TELL_S:g} s; "
+                    f"process {self._reaper.pid} ends them, and has not said that it is done"
+                )
 
     def _end_without_reaper(self) -> list[int]:
         """Find by the job's id what the reaper would have found by descent; return what cannot be ended."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from mjtrain.launcher.ipc.messages import MAX_LINE, MessageReader, encode_message
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE
+from mjtrain.runtime.standard_streams import printable
 
 HANDSHAKE_S = 10.0
 """Time for a whole handshake."""
@@ -102,7 +103,7 @@ class Caller:
         if not hmac.compare_digest(proof.encode(), prove("node", rank, nonces).encode()) or not is_vacant(rank):
             raise ValueError("not one of the nodes")
         self.tell("proof", proof=prove("node 0", rank, nonces))
-        self.node_rank, self.host = rank, _printable(host[:255])
+        self.node_rank, self.host = rank, printable(host[:255])
         self._reader = MessageReader(MAX_LINE, max_body=0)
 
     def _take_node(self, message: dict[str, Any]) -> None:
@@ -264,7 +265,3 @@ def prove(role: str, node_rank: int, nonces: tuple[str, str]) -> str:
     """
     text = "\n".join(("mjtrain", role, str(node_rank), *nonces))
     return hmac.digest(os.environ.get(TOKEN_VARIABLE, "").encode(), text.encode(), "sha256").hex()
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -31,6 +31,7 @@ from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import installed_packages
+from mjtrain.runtime.standard_streams import printable
 
 _FLUSH_S = 10.0
 _RETRY_S = 0.5
@@ -201,7 +202,7 @@ class NodeRendezvousServer:
             return False
         difference = find_difference(self._mine, caller.node)
         if difference is not None:
-            return self._refuse(caller, f"node {rank} on host {caller.host} {difference}")
+            return self._refuse(caller, printable(f"node {rank} on host {caller.host} {difference}"))
         try:
             caller.tell("welcome")
             self._address = caller.connection.getsockname()[0]

@@ -14,7 +14,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import OutsideError, RequestError, require
 
 _SETTINGS = {
     "aws_access_key_id": "access_key_id",
@@ -77,7 +77,7 @@ def scrub(message: str, options: Mapping[str, str]) -> str:
     return line[:500]
 
 
-class StorageError(RuntimeError):
+class StorageError(OutsideError):
     """The storage cannot be reached or reports an error. The message is one line without secrets."""
 
 

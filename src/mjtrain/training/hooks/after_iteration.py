@@ -72,6 +72,8 @@ class NanHook(Hook):
 
     def __init__(self, context: HookContext) -> None:
         self._env = context.env
+        self._report = context.report
+        self._is_told = False
         self._config = context.config.env.nan_guard
         self._folder = context.run_dir / "nan"
         self._rank = context.rank_context.rank
@@ -84,8 +86,18 @@ class NanHook(Hook):
         """
         if result.metrics["nan_resets"]:
             cause = self._env.explain_broken_worlds()
+            self._tell(result)
             self._env.dump_broken_worlds(self._folder, f"iteration_{result.iteration}_rank_{self._rank}")
             check_nan_resets(result.metrics, self._config, cause)
+
+    def _tell(self, result: IterationResult) -> None:
+        """Say the first time that worlds broke, and where their last seconds are."""
+        if self._report is not None and not self._is_told:
+            self._report.warn(
+                f"{result.metrics['nan_resets']:g} worlds broke in iteration {result.iteration} and begin new "
+                f"episodes; their last seconds are in {self._folder} (mjtrain play TASK --replay FILE)"
+            )
+        self._is_told = True
 
 
 _MARGIN = 1.25

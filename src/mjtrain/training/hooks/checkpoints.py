@@ -107,7 +107,7 @@ class CheckpointHook(Hook):
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""
         if not self._run_dir.is_dir():
-            problem = f"the run directory {self._run_dir} was deleted"  # the report has said so already
+            problem = f"the run directory {self._run_dir} is missing (deleted or renamed)"
         else:
             last = find_valid_checkpoint(self._run_dir)[0]
             kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"

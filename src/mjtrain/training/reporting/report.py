@@ -70,12 +70,12 @@ class RunReport:
         self.flush_videos()
 
     def _check_directory(self) -> None:
-        """Warn once if the run directory was deleted. An unmounted file system may come back, so training continues."""
+        """Warn once if the run directory is missing. An unmounted file system may come back, so training continues."""
         is_known, self._directory_is_gone = self._directory_is_gone, not self._run_dir.is_dir()
         if self._directory_is_gone and not is_known:
             self.warn(
-                f"the run directory {self._run_dir} was deleted; training continues, but nothing is saved unless the "
-                "directory comes back; without it the run ends with status 1"
+                f"the run directory {self._run_dir} is missing (deleted or renamed); training continues, but nothing "
+                "is saved unless the directory comes back; without it the run ends with status 1"
             )
 
     def add_checkpoint(self, path: Path) -> None:

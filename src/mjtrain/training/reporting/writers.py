@@ -29,6 +29,7 @@ class JsonlWriter(Writer):
             self.num_broken = sum(row is None and line.endswith(b"\n") for line, row in rows)
             kept = [line for line, row in rows if row and ("event" in row or row["iteration"] <= first_iteration)]
             write_whole(path, b"".join(line.rstrip(b"\r\n") + b"\n" for line in kept))
+        self._path = path
         self._file = path.open("a+b", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
@@ -41,7 +42,17 @@ class JsonlWriter(Writer):
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in metrics.items()
         }
+        self._restore()
         append_line(self._file, finite)
+
+    def _restore(self) -> None:
+        """Write the file again if it was deleted. If its folder is missing too, the run directory may come back."""
+        if self._path.exists() or not self._path.parent.is_dir():
+            return
+        self._file.seek(0)
+        write_whole(self._path, self._file.read())
+        self._file.close()
+        self._file = self._path.open("a+b", buffering=0)
 
     def close(self) -> None:
         """Close the file."""
