@@ -39,6 +39,7 @@ PROCESS = (
     "launcher/test_output.py",
     "playing/test_command.py",
     "playing/test_native_viewer.py",
+    "playing/test_replay_page.py",
     "playing/test_vision.py",
     "playing/test_web_viewer.py",
     "rendering/test_against_mujoco.py",

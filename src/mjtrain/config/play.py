@@ -68,6 +68,16 @@ class PlayConfig:
     video_length_s: float = 10.0
     """Length of the video, in seconds of simulated time."""
 
+    html: str | None = None
+    """Write a page with some episodes in 3D to this file instead of measuring: one HTML file that any browser shows
+    without a network."""
+
+    html_episodes: int = 3
+    """Episodes of the page."""
+
+    html_length_s: float = 20.0
+    """Longest episode of the page, in seconds of simulated time."""
+
     noise: bool = False
     """Keep the noise of observations and actions."""
 
