@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.evaluation.names import UNFINISHED
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
@@ -133,9 +134,14 @@ class _Builder:
             "grounds": [{**ground, "grid": pack(ground["grid"])} for ground in grounds],
             "marks": [pack(pose) for pose in self._commanded_poses(episode)],
             "curves": [*self._commands(episode), self._rewards(episode)],
-            "outcome": f"{episode.num_steps * self._env.step_dt:.1f} s, return "
-            f"{episode.arrays['rewards'].sum():.2f}, ended by {', '.join(episode.causes)}",
+            "outcome": self._outcome(episode),
         }
+
+    def _outcome(self, episode: Trajectory) -> str:
+        seconds, total = episode.num_steps * self._env.step_dt, episode.arrays["rewards"].sum()
+        cut = episode.causes == (UNFINISHED,)
+        end = "recorded until here" if cut else f"ended by {', '.join(episode.causes)}"
+        return f"{seconds:.1f} s, return {total:.2f}, {end}"
 
     def _commands(self, episode: Trajectory) -> list[dict[str, Any]]:
         found = []
@@ -177,12 +183,13 @@ def pack(values: np.ndarray) -> dict[str, Any]:
     A value that is not finite becomes the nearest finite one of the array, or 0.
     """
     if values.dtype == np.uint32:
-        return {"type": "uint32", "shape": values.shape, "data": base64.b64encode(values.astype("<u4")).decode()}
+        data = base64.b64encode(values.astype("<u4").tobytes()).decode()
+        return {"type": "uint32", "shape": values.shape, "data": data}
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     scale = (high - low) / 65534 or 1.0
     offset = low + 32767 * scale
     clean = np.clip(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low), low, high)
     steps = np.round((clean - offset) / scale).astype("<i2")
-    data = base64.b64encode(np.ascontiguousarray(steps)).decode()
+    data = base64.b64encode(steps.tobytes()).decode()
     return {"type": "int16", "shape": values.shape, "offset": offset, "scale": scale, "data": data}

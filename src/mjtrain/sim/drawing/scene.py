@@ -7,7 +7,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-MAX_TRIANGLES = 24_000
+MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
 
 _GROUND_MARGIN_M = 4.0
@@ -49,8 +49,8 @@ class Scene:
     follows: int
     """Index into `bodies` of the body that a camera has to follow; -1 if nothing moves freely."""
 
-    center: tuple[float, float, float]
-    """Mean position of the geoms that move, in m."""
+    center: list[float]
+    """Mean position of the geoms that move, in m. Shape (3,)."""
 
 
 def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
@@ -79,7 +79,7 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
         ],
         meshes=_simplified([_mesh(model, mesh) for mesh in used]),
         follows=int(of_root[0]) if root >= 0 and len(of_root) else -1,
-        center=tuple(center.tolist()),
+        center=center.tolist(),
     )
 
 
