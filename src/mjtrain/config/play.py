@@ -78,6 +78,10 @@ class PlayConfig:
     html_length_s: float = 20.0
     """Longest episode of the page, in seconds of simulated time."""
 
+    record: str | None = None
+    """Write the episodes to this folder instead of measuring: one NPZ file per episode with observations, actions,
+    rewards, states and ends, and dataset.json with their shapes and units. --episodes says how many."""
+
     noise: bool = False
     """Keep the noise of observations and actions."""
 

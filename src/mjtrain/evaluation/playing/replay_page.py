@@ -156,7 +156,7 @@ class _Builder:
     def _rewards(self, episode: Trajectory) -> dict[str, Any]:
         values = episode.arrays["reward_terms"] / self._env.step_dt
         begins = np.arange(0, len(values), self._stride)
-        means = np.add.reduceat(values, begins, axis=0) / np.diff([*begins, len(values)])[:, None]
+        means = np.add.reduceat(values, begins, axis=0) / np.diff(np.append(begins, len(values)))[:, None]
         return {"title": "Rewards per second", "names": list(self._config.rewards), "values": pack(means)}
 
     def _commanded_poses(self, episode: Trajectory) -> list[np.ndarray]:

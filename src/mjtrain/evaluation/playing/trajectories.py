@@ -22,6 +22,9 @@ class Trajectory:
     """By name: observations/GROUP, commands/NAME, actions, rewards, reward_terms, terminated, truncated, time and the
     state qpos, qvel and act. Shape (steps, ...) each."""
 
+    last: dict[str, np.ndarray]
+    """Observations after the last step by group, before the next episode began. Empty without observations."""
+
     causes: tuple[str, ...]
     """Why it ended: terminations that fired, BROKEN, or UNFINISHED where the recording ended first."""
 
@@ -48,6 +51,7 @@ def record_episodes(
     """
     env: Env = player.env
     everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    env.keeps_final_observations = observations
     env.reset(everywhere)
     player.forget(everywhere)
     longest = min(max_steps or env.max_episode_steps, env.max_episode_steps)
@@ -61,11 +65,12 @@ def record_episodes(
         stopped = (now - begins >= longest) & ~done
         for world in np.flatnonzero((done | stopped) & (left > 0)):
             own = rows[begins[world] - dropped :]
-            causes = (UNFINISHED,) if stopped[world] else _causes(env, int(world))
+            after = (env.observe() if stopped[world] else env.final_observations) if observations else None
             yield Trajectory(
                 world=int(world),
                 arrays={name: np.stack([row[name][world] for row in own]) for name in own[0]},
-                causes=causes,
+                last={group: _copy(values[world]) for group, values in (after or {}).items()},
+                causes=(UNFINISHED,) if stopped[world] else _causes(env, int(world)),
             )
             left[world] -= 1
         cut = torch.from_numpy(stopped & (left > 0)).to(env.device)
