@@ -30,8 +30,13 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
         ("--engine", run.engine, get_args(EngineName)),
         ("--logger", run.logger, get_args(LoggerName)),
     ):
-        if word not in words:
-            raise RequestError(f"{flag} {word}: give one of {', '.join(words)}")
+        if flag == "--logger" and ":" in word:
+            from mjtrain.training.reporting.log_writer import load_log_writer
+
+            load_log_writer(word)
+        elif word not in words:
+            also = ", or package.module:Class" if flag == "--logger" else ""
+            raise RequestError(f"{flag} {word}: give one of {', '.join(words)}{also}")
     mode = config.agent.torch_compile_mode
     if mode is not None and mode not in COMPILE_MODES:
         why = "keeps CUDA graphs, which PPO cannot use; " if mode in ("reduce-overhead", "max-autotune") else ""
