@@ -75,6 +75,7 @@ WALLS = {
         "sim/cameras",
         "sim/drawing/frame_worker.py",
         "sim/drawing/render_worker.py",
+        "sim/drawing/scene.py",
         "sim/engines",
         "sim/robots",
     },

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from mjtrain.env.catalog import load_task
-from mjtrain.sim.drawing.render_worker import crop_ground
+from mjtrain.sim.drawing.scene import crop_ground
 from mjtrain.sim.robots.model import load_model
 
 

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mjtrain.cli import doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
+from mjtrain.cli import check_robot, doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
 from mjtrain.cli.command import run_command
 from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
+from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError
 
 SHELLS = ("bash",)
@@ -76,6 +77,8 @@ def _main(args: list[str]) -> None:
         "export": export.Options,
         "init": init.Options,
         "doctor": doctor.Options,
+        "import-robot": ImportConfig,
+        "check-robot": check_robot.Options,
     }
     for name, kind in kinds.items():
         print(_function(name, kind))

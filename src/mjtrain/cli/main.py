@@ -18,6 +18,8 @@ COMMANDS = {
     "sweep": "search for good settings with many trainings",
     "doctor": "check that machines can do what a training needs",
     "scaling": "compare a training on several numbers of ranks",
+    "import-robot": "write a URDF as MJCF that can be trained",
+    "check-robot": "check a robot's file without a task",
     "completion": "print a completion script for bash",
 }
 """Name of each command and one line about it; the module is mjtrain.cli.{name}."""
@@ -41,8 +43,8 @@ def _print_help(args: list[str]) -> None:
         raise RequestError(f"unknown {'flag' if word.startswith('-') else 'command'} {word}{hint}")
     print(f"usage: {USAGE}\n\nTrain robot policies with reinforcement learning on MuJoCo.\n\ncommands:")
     for name, line in COMMANDS.items():
-        print(f"  {name:<12}{line}")
-    print("\n  --version   print the version\n\n`mjtrain COMMAND --help` lists the options of a command.")
+        print(f"  {name:<14}{line}")
+    print("\n  --version     print the version\n\n`mjtrain COMMAND --help` lists the options of a command.")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from mjtrain.runtime.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
-    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, or record a video. TASK is "
+    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, record a "
+    "video or a data set, or write a page to send. TASK is "
     "a name from list-tasks, package.module:factory, path/to/file.py:factory or gymnasium:ID, whose newest run is "
     "played; or it is a run directory. Environment and networks are those that the run recorded. Every setting of the "
     "environment (--env.…) is a flag too; `play TASK --help-all` lists them."
@@ -73,6 +74,18 @@ def _main(argv: list[str]) -> None:
 
         check_video(config)
         print(launch(record_video, run, config, launch=where))
+        return
+    if config.html is not None:
+        from mjtrain.evaluation.playing.replay_page import check_page, write_page
+
+        check_page(config)
+        print(launch(write_page, run, config, launch=where))
+        return
+    if config.record is not None:
+        from mjtrain.evaluation.playing.record_dataset import check_folder, record_dataset
+
+        check_folder(config)
+        print(launch(record_dataset, run, config, launch=where))
         return
     report = measure_run(run, config)
     if config.json:

@@ -68,6 +68,20 @@ class PlayConfig:
     video_length_s: float = 10.0
     """Length of the video, in seconds of simulated time."""
 
+    html: str | None = None
+    """Write a page with some episodes in 3D to this file instead of measuring: one HTML file that any browser shows
+    without a network."""
+
+    html_episodes: int = 3
+    """Episodes of the page."""
+
+    html_length_s: float = 20.0
+    """Longest episode of the page, in seconds of simulated time."""
+
+    record: str | None = None
+    """Write the episodes to this folder instead of measuring: one NPZ file per episode with observations, actions,
+    rewards, states and ends, and dataset.json with their shapes and units. --episodes says how many."""
+
     noise: bool = False
     """Keep the noise of observations and actions."""
 

@@ -107,8 +107,9 @@ class RunConfig:
     """Iterations between bit-for-bit comparisons of parameters, normalisers and optimiser state over ranks. They are
     also compared before each save. 0: never."""
 
-    logger: LoggerName = "tensorboard"
-    """Where metrics go besides metrics.jsonl."""
+    logger: LoggerName | str = "tensorboard"
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, none, or package.module:Class, a class with the
+    interface of RSL-RL's LogWriter."""
 
     eval_interval: Annotated[int, AT_LEAST_0] = 0
     """Iterations between evaluations of the policy without exploration noise, in separate worlds, and as `play`

@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mjtrain.config import (
     DEFAULT_LEARNER,
     EnvConfig,
     LaunchConfig,
+    LoggerName,
     PpoConfig,
     RunConfig,
     TrainConfig,
@@ -193,6 +194,10 @@ def _check_run(draft: Draft) -> Iterable[str]:
     run = draft.config.run
     resolve_engine(run.engine, draft.device)
     name_run_dir(draft.config)  # checks --run-name
+    if run.logger not in get_args(LoggerName):
+        from mjtrain.training.reporting.log_writer import load_log_writer
+
+        load_log_writer(run.logger)
     if run.video:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy

@@ -51,7 +51,9 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
         if config.engine != "auto":
             raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
         drawn = config.video is not None and isinstance(run.env, GymnasiumConfig)
-        if config.viewer != "none" or config.replay is not None or (config.video is not None and not drawn):
+        ours = (config.replay, config.html, config.record)
+        needs_ours = config.viewer != "none" or any(option is not None for option in ours)
+        if needs_ours or (config.video is not None and not drawn):
             _ = run.own_env  # says that there is nothing to show
         return (
             replace(run, env=replace(run.env, kwargs={**run.env.kwargs, "render_mode": "rgb_array"})) if drawn else run

@@ -4,7 +4,6 @@ It only uses CPU time that no other process wants, unless it is told to hurry. I
 it.
 """
 
-import copy
 import json
 import os
 import sys
@@ -19,10 +18,8 @@ from PIL import Image, ImageDraw
 
 from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
+from mjtrain.sim.drawing.scene import crop_ground
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
-
-_GROUND_MARGIN_M = 4.0
-"""Ground is rendered up to this distance from the robot's path, in m."""
 
 GIF_STRIDE = 2
 """Every second frame goes into the GIF that TensorBoard shows, at half the size."""
@@ -132,36 +129,6 @@ class Tiles:
             left, top = self._layout.place(number)
             pen.text((left + 1, top - LABEL_HEIGHT), stream.label, fill="white", font_size=10)
         return np.asarray(panel)
-
-
-def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
-    """Crop a generated ground to the surroundings of the robot: all of it takes seconds per frame without a GPU.
-
-    Args:
-        model: Ground of one height field, fixed to the world, and a robot on a free joint; other models are returned
-            unchanged.
-        positions: qpos over a clip. Shape (frames, nq).
-    """
-    grounds = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)
-    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
-    if len(grounds) != 1 or model.nhfield != 1 or not len(free) or model.geom_bodyid[grounds[0]] != 0:
-        return model
-    model, ground = copy.copy(model), grounds[0]
-    begin = model.jnt_qposadr[free[0]]
-    track = positions[:, begin : begin + 2]
-    half_size = model.hfield_size[0, :2].copy()
-    shape = np.array([model.hfield_ncol[0], model.hfield_nrow[0]])
-    cell = 2 * half_size / (shape - 1)
-    low = np.floor((track.min(axis=0) - _GROUND_MARGIN_M + half_size) / cell).clip(0, shape - 2).astype(int)
-    high = np.ceil((track.max(axis=0) + _GROUND_MARGIN_M + half_size) / cell).clip(low + 1, shape - 1).astype(int)
-    heights = model.hfield_data[: shape.prod()].reshape(shape[1], shape[0])
-    kept = heights[low[1] : high[1] + 1, low[0] : high[0] + 1].copy()
-    model.hfield_nrow[0], model.hfield_ncol[0] = kept.shape
-    model.hfield_data[: kept.size] = kept.ravel()
-    model.hfield_size[0, :2] = (high - low) * cell / 2
-    model.geom_pos[ground, :2] += (low + high) * cell / 2 - half_size
-    model.geom_sameframe[ground] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
-    return model
 
 
 if __name__ == "__main__":

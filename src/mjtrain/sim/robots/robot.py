@@ -1,13 +1,14 @@
 """Facts of the model that a controller of the real robot needs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mujoco
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import EnvConfig, RobotConfig
 from mjtrain.sim.robots.layout import name_inputs
-from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.model import list_grounds, load_model
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -139,3 +140,55 @@ def save_model(config: EnvConfig, path: Path) -> None:
     """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files."""
     model, _ = load_model(config)
     mujoco.mj_saveModel(model, str(path), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotFacts:
+    """What a robot's file has."""
+
+    summary: str
+    """A line about its size."""
+
+    free_joint: str | None
+    """Name of the free joint that is the first joint; None where the base is fixed."""
+
+    num_controls: int
+    """Controls of its actuators."""
+
+    has_ground: bool
+    """Whether the file has something to stand on."""
+
+    has_home: bool
+    """Whether there is a keyframe home, which holds the default pose."""
+
+    timestep_s: float
+    """Physics step, in s."""
+
+
+def find_facts(robot: RobotConfig) -> RobotFacts:
+    """Compile a robot without a ground of its task.
+
+    Raises:
+        RequestError: It is missing or is not a valid model.
+    """
+    model, _ = load_model(
+        EnvConfig(
+            robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}
+        )
+    )
+    is_free = bool(model.njnt) and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value
+    counts = (
+        (model.nbody - 1, "bodies"),
+        (model.njnt, "joints"),
+        (model.nactuator, "actuators"),
+        (model.nsensor, "sensors"),
+        (model.nkey, "keyframes"),
+    )
+    return RobotFacts(
+        summary=f"{', '.join(f'{count} {word}' for count, word in counts)}; {model.body_mass.sum():.4g} kg",
+        free_joint=model.joint(0).name or "joint 0" if is_free else None,
+        num_controls=int(model.nu),
+        has_ground=bool(list_grounds(model)),
+        has_home=mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0,
+        timestep_s=float(model.opt.timestep),
+    )

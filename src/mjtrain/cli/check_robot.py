@@ -1,0 +1,48 @@
+"""The command check-robot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.runtime.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A robot to check."""
+
+    keyframe: str = ""
+    """Keyframe of the default pose. Default: home if there is one, else the reference pose."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, or 2 if the robot cannot be used."""
+    run_command("check-robot", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    file, *args = argv or ["--help"]
+    if file in ("-h", "--help"):
+        file, args = "FILE", ["--help"]
+    elif file.startswith("-"):
+        raise RequestError("the file comes first, as in mjtrain check-robot robot.xml")
+    options = parse(
+        Options,
+        args,
+        prog=f"mjtrain check-robot {file}",
+        description="Compile an MJCF file, or a URDF as import-robot would write it, hold its default pose for two "
+        "seconds, and print what a training would meet: poses in the ground or in the air, gains that do not fit, "
+        "actuators that move nothing.",
+    )
+    from mjtrain.tools.check_robot import check_robot, check_urdf, is_urdf
+
+    lines = check_urdf(Path(file)) if is_urdf(Path(file)) else check_robot(Path(file), keyframe=options.keyframe)
+    print(file)
+    for line in lines:
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()

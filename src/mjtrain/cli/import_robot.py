@@ -1,0 +1,41 @@
+"""The command import-robot."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.config.robot_import import ImportConfig
+from mjtrain.runtime.errors import RequestError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, or 2 if the request was wrong."""
+    run_command("import-robot", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    file, *args = argv or ["--help"]
+    if file in ("-h", "--help"):
+        file, args = "FILE", ["--help"]
+    elif file.startswith("-"):
+        raise RequestError("the file comes first, as in mjtrain import-robot robot.urdf [options]")
+    config = parse(
+        ImportConfig,
+        args,
+        prog=f"mjtrain import-robot {file}",
+        description="Write a URDF as MJCF with a free joint, position actuators, a home pose on the ground and "
+        "sensors, and its meshes beside it. What the URDF does not say is assumed, and printed. The result is checked "
+        "as by check-robot.",
+    )
+    from mjtrain.sim.robots.urdf.convert import import_urdf
+    from mjtrain.tools.check_robot import check_robot
+
+    robot = import_urdf(Path(file), config)
+    print(robot.file)
+    for line in [*robot.notes, *check_robot(robot.file)]:
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()

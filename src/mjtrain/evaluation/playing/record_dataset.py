@@ -1,0 +1,147 @@
+"""Write episodes of a policy as a data set."""
+
+import inspect
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mjtrain.config import PlayConfig
+from mjtrain.env.env import Env
+from mjtrain.evaluation.episodes import resolve_run_size
+from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.robots.kinematics import Kinematics
+
+INDEX = "dataset.json"
+"""Describes the files; written last, so that a folder with it is complete."""
+
+_MEANING = {
+    "actions": "action of the policy, before scale and clip",
+    "rewards": "reward of the env step",
+    "reward_terms": "parts of the reward, by the names in reward_terms",
+    "terminated": "the episode ended by a failure or a success in this env step",
+    "truncated": "the episode ended by a limit in this env step",
+    "time": "s since the episode began",
+    "qpos": "positions of MuJoCo's model before the action, m and rad",
+    "qvel": "velocities before the action, m/s and rad/s",
+    "act": "activations of actuators before the action",
+}
+
+
+def check_folder(config: PlayConfig) -> None:
+    """Raise a RequestError unless the folder is new or empty."""
+    out = Path(config.record or "")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"--record {out}: exists and is not an empty folder")
+
+
+def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
+    """Play whole episodes and write each one as soon as it has ended.
+
+    Args:
+        context: Device, seed and threads.
+        run: What to play; its env is used unchanged.
+        config: The folder, how many episodes, and which policy acts.
+
+    Returns:
+        The file that describes the others.
+
+    Raises:
+        RequestError: The engine, the robot or the checkpoint do not fit.
+    """
+    from mjtrain.evaluation.playing.player import Player
+
+    assert config.record is not None
+    out = Path(config.record).absolute()
+    num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    entries: list[dict[str, Any]] = []
+    arrays: dict[str, dict[str, Any]] = {}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for episode in record_episodes(player, per_env):
+            name = f"episode_{len(entries):05d}.npz"
+            contents = _contents(episode)
+            write_whole(out / name, _pack(contents))
+            arrays = arrays or _describe_arrays(contents, player.env)
+            entries.append(
+                {"file": name, "steps": episode.num_steps, "world": episode.world, "ended_by": list(episode.causes)}
+                | {"return": float(episode.arrays["rewards"].sum(dtype=np.float64))}
+            )
+        index = {
+            "format": 1,
+            "task": run.task,
+            "policy": config.policy,
+            "checkpoint": None if player.checkpoint is None else player.checkpoint.name,
+            "iteration": player.iteration,
+            "seed": config.seed,
+            "step_dt_s": player.env.step_dt,
+            **_describe_columns(run, player.env),
+            "arrays": arrays,
+            "episodes": entries,
+        }
+    finally:
+        player.close()
+    write_whole(out / INDEX, (json.dumps(index, indent=2) + "\n").encode())
+    return out / INDEX
+
+
+def _contents(episode: Trajectory) -> dict[str, np.ndarray]:
+    return episode.arrays | {f"last_observations/{group}": values for group, values in episode.last.items()}
+
+
+def _pack(contents: dict[str, np.ndarray]) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **contents)  # pyright: ignore[reportArgumentType]
+    return file.getvalue()
+
+
+def _describe_arrays(contents: dict[str, np.ndarray], env: Env) -> dict[str, dict[str, Any]]:
+    """Return dtype, shape and meaning of every array."""
+    found = {}
+    for name, values in contents.items():
+        kind, _, group = name.partition("/")
+        shape = list(values.shape) if kind == "last_observations" else ["steps", *values.shape[1:]]
+        meaning = _MEANING.get(name)
+        if kind == "observations":
+            meaning = f"observation group {group} before the action, as the policy gets it"
+        elif kind == "last_observations":
+            meaning = f"observation group {group} after the last env step"
+        elif kind == "commands":
+            meaning = f"command {group} before the action: {_first_line(env.config.commands[group].func)}"
+        found[name] = {"dtype": str(values.dtype), "shape": shape, "meaning": meaning}
+    return found
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    """Return what a term says of itself, which includes its units."""
+    return (inspect.getdoc(function) or getattr(function, "__name__", "")).partition("\n")[0]
+
+
+def _describe_columns(run: TrainedRun, env: Env) -> dict[str, Any]:
+    """Return the names of the columns of observations, actions, rewards and states."""
+    config = run.own_env
+    observations = {}
+    for group, terms in config.observations.items():
+        if env.observe()[group].ndim == 2:
+            widths = env.observation_widths(group)
+            observations[group] = [
+                {"term": name, "columns": widths[name], "scale": term.scale, "meaning": _first_line(term.func)}
+                for name, term in terms.items()
+            ]
+    actions = [
+        {"actuator": row["actuator"], "scale": row["scale"], "offset": row["offset"]} for row in env.action_table
+    ]
+    return {
+        "observations": observations,
+        "actions": actions,
+        "reward_terms": list(config.rewards),
+        "qpos_joints": Kinematics(config).joint_of_column,
+    }

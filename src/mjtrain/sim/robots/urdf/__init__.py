@@ -1,0 +1,1 @@
+"""From a URDF to MJCF that can be trained."""

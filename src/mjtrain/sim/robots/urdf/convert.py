@@ -1,0 +1,253 @@
+"""Turn a URDF into a robot that can be trained: base, actuators, home pose, sensors and collisions."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mjtrain.config import RobotConfig
+from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import write_whole
+from mjtrain.sim.robots.completion import complete_robot
+from mjtrain.sim.robots.layout import match_names
+from mjtrain.sim.robots.robot_bundle import RobotBundleError
+from mjtrain.sim.robots.spec_bundle import bundle_built_robot
+from mjtrain.sim.robots.urdf.actuators import TIMESTEP_S, choose_actuators, followers, scalar_joints
+from mjtrain.sim.robots.urdf.read import read_urdf
+
+_FAR_M = 100.0
+"""Depth of the plane from which heights of geoms are measured, in m."""
+
+_FOOT_M = 0.01
+"""Geoms that end within this height of the lowest one stand on the ground, in m."""
+
+_FITTED = {"capsule": mujoco.mjtGeom.mjGEOM_CAPSULE, "box": mujoco.mjtGeom.mjGEOM_BOX}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRobot:
+    """An MJCF file that was made of a URDF."""
+
+    file: Path
+    """The MJCF file."""
+
+    notes: list[str] = field(default_factory=list)
+    """Lines about what was assumed, found elsewhere or left out."""
+
+
+def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
+    """Write a robot as MJCF, with its meshes beside it.
+
+    Args:
+        file: The URDF.
+        config: What the URDF does not say.
+
+    Raises:
+        RequestError: The file or a setting cannot be used, or there is a file where the robot would be written.
+    """
+    spec, notes = read_urdf(file, config)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
+    out = Path(config.out or name) / f"{name}.xml"
+    if out.exists():
+        raise RequestError(f"{out}: exists; give another folder with --out")
+    notes += _fix_or_free(spec, config)
+    notes += _choose_geoms(spec, config)
+    try:
+        notes += _complete(spec, config)
+        files = bundle_built_robot(RobotConfig(spec=_named(lambda: spec, name)))
+    except (RobotBundleError, ValueError) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
+    for path, content in files.items():
+        (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out.parent / path, content)
+    return ImportedRobot(file=out, notes=notes)
+
+
+def _named(function: Any, name: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _fix_or_free(spec: Any, config: ImportConfig) -> list[str]:
+    """Give the root link a free joint, unless it is fixed or has one."""
+    roots = spec.worldbody.bodies
+    moving = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+    if config.fixed_base:
+        if moving:
+            raise RequestError(f"--fixed-base: the file gives the robot a floating joint, {moving[0].name}")
+        return ["base: the root link is fixed to the world"]
+    if moving or not roots:
+        return []
+    if len(roots) > 1 or roots[0].joints:
+        return ["base: fixed, because the file hangs the robot on the link world"]
+    roots[0].add_freejoint(name="root")
+    return [f"base: link {roots[0].name} has a free joint, root (--fixed-base fixes it to the world)"]
+
+
+def _choose_geoms(spec: Any, config: ImportConfig) -> list[str]:
+    """Show visual geometry and hide collision geometry on links that have both; choose with what meshes collide."""
+    notes, hulls, weightless = [], 0, []
+    for body in spec.bodies:
+        shown = [geom for geom in body.geoms if not geom.contype and not geom.conaffinity]
+        for geom in body.geoms:
+            collides = geom not in shown
+            geom.group = 2 if not collides else (3 if shown else 0)
+            if collides and geom.type == mujoco.mjtGeom.mjGEOM_MESH:
+                hulls += 1
+                if config.collisions == "none":
+                    geom.contype = geom.conaffinity = 0
+                elif config.collisions in _FITTED:
+                    geom.type = _FITTED[config.collisions]
+            if collides and not body.explicitinertial and not body.joints and body.name != "world":
+                geom.density = 0
+                weightless.append(body.name)
+    if hulls:
+        words = {"mesh": "as their convex hulls", "none": "with nothing"}
+        how = words.get(config.collisions, f"as one {config.collisions} each")
+        notes.append(f"collisions: {hulls} meshes collide {how} (--collisions mesh, capsule, box or none)")
+    if weightless:
+        links = ", ".join(dict.fromkeys(weightless))
+        notes.append(f"masses: none for links without <inertial> that are fixed to others ({links})")
+    return notes
+
+
+def _complete(spec: Any, config: ImportConfig) -> list[str]:
+    """Add what a training needs, in place."""
+    spec.option.timestep = TIMESTEP_S
+    model = spec.compile()
+    if not scalar_joints(model):
+        raise RequestError(f"{spec.modelname}: no joint moves")
+    home, pose_notes = _choose_home(model, config)
+    lift, feet = _stand(spec, home)
+    is_free = bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE)
+    if is_free:
+        home[2] += lift
+        where = "where the lowest geom touches the ground" if feet else "as in the file, because no geom collides"
+        pose_notes.append(f"home: the base is at a height of {home[2]:.3f} m, {where}")
+    notes = [*pose_notes, *_exclude_touching(spec, model, home)]
+    actuators, actuator_notes = choose_actuators(model, home, config)
+    sites, sensors, sensor_notes = _choose_sensors(model, feet, is_free)
+    complete_robot(
+        spec,
+        RobotConfig(
+            options=OptionConfig(integrator="implicitfast"),
+            actuators=actuators,
+            sites=sites,
+            sensors=sensors,
+            keyframes={
+                "home": KeyframeConfig(
+                    joints={
+                        re.escape(model.joint(joint).name): float(home[model.jnt_qposadr[joint]])
+                        for joint in scalar_joints(model)
+                    },
+                    height=float(home[2]) if is_free else None,
+                )
+            },
+        ),
+    )
+    return [
+        *notes,
+        *actuator_notes,
+        *sensor_notes,
+        f"options: physics steps of {TIMESTEP_S:g} s, integrator implicitfast; rotors have no inertia (armature 0)",
+    ]
+
+
+def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarray, list[str]]:
+    """Return the home pose, with the base where the file has it. Shape (nq,)."""
+    pose, moved = model.qpos0.copy(), []
+    names = {model.joint(joint).name: joint for joint in scalar_joints(model)}
+    for name, joint in names.items():
+        low, high = model.jnt_range[joint]
+        if model.jnt_limited[joint] and not low <= 0 <= high:
+            pose[model.jnt_qposadr[joint]] = (low + high) / 2
+            moved.append(name)
+    for pattern, value in config.home.items():
+        for name in match_names((pattern,), names, "joint"):
+            low, high = model.jnt_range[names[name]]
+            if model.jnt_limited[names[name]] and not low <= value <= high:
+                raise RequestError(
+                    f"--home {pattern} {value:g}: outside the range of joint {name}, {low:g} to {high:g}"
+                )
+            pose[model.jnt_qposadr[names[name]]] = value
+    for follower, (leader, coefficients) in followers(model).items():
+        lead = pose[model.jnt_qposadr[leader]]
+        pose[model.jnt_qposadr[follower]] = np.polynomial.polynomial.polyval(lead, coefficients)
+    given = "as given by --home, and " if config.home else ""
+    notes = [f"home: {given}joints at 0" + (f"; at the middle of its range: {', '.join(moved)}" if moved else "")]
+    if not config.home:
+        notes[0] += " (--home '.*_knee' -1.2 bends joints)"
+    return pose, notes
+
+
+def _stand(spec: Any, pose: np.ndarray) -> tuple[float, list[str]]:
+    """Return how far the base has to rise until the lowest geom touches the ground, in m, and the bodies there."""
+    measured = spec.copy()
+    measured.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], pos=[0, 0, -_FAR_M])
+    model = measured.compile()
+    data = mujoco.MjData(model)
+    data.qpos[:] = pose
+    mujoco.mj_kinematics(model, data)
+    plane = int(np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE.value)[-1])
+    heights = {
+        geom: mujoco.mj_geomDistance(model, data, plane, geom, 10 * _FAR_M, None) - _FAR_M
+        for geom in range(model.ngeom)
+        if model.geom_contype[geom] and geom != plane and model.body_weldid[model.geom_bodyid[geom]]
+    }
+    if not heights:
+        return 0.0, []
+    lowest = min(heights.values())
+    feet = [int(model.geom_bodyid[geom]) for geom, height in heights.items() if height < lowest + _FOOT_M]
+    return -lowest, [model.body(body).name for body in dict.fromkeys(feet)]
+
+
+def _exclude_touching(spec: Any, model: mujoco.MjModel, pose: np.ndarray) -> list[str]:
+    """Exclude contacts between links that already touch in the home pose."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = pose
+    mujoco.mj_fwdPosition(model, data)
+    pairs = {tuple(sorted(int(model.geom_bodyid[geom]) for geom in contact.geom)) for contact in data.contact}
+    names = [tuple(model.body(body).name for body in pair) for pair in sorted(pairs) if 0 not in pair]
+    for first, second in names:
+        spec.add_exclude(bodyname1=first, bodyname2=second)
+    if not names:
+        return []
+    listed = ", ".join(f"{first} and {second}" for first, second in names[:4]) + (", …" if len(names) > 4 else "")
+    return [f"collisions: excluded between links that touch in the home pose: {listed}"]
+
+
+def _choose_sensors(
+    model: mujoco.MjModel, feet: list[str], is_free: bool
+) -> tuple[dict[str, SiteConfig], dict[str, SensorConfig], list[str]]:
+    """Return sensors of the base and of the feet; on a fixed base, of the ends of the chains."""
+    if not is_free:
+        ends = [
+            model.body(body).name
+            for body in range(1, model.nbody)
+            if body not in model.body_parentid and model.body_weldid[body]
+        ]
+        sensors = {f"{end}_position": SensorConfig(type="framepos", object=end, object_type="xbody") for end in ends}
+        return {}, sensors, [f"sensors: {', '.join(sensors)}"]
+    root = model.body(int(model.jnt_bodyid[0])).name
+    imus = [model.body(b).name for b in range(1, model.nbody) if re.search(r"(^|_)imu(_|$)", model.body(b).name, re.I)]
+    sites = {"imu": SiteConfig(body=imus[0] if imus else root)}
+    sensors = {
+        "base_velocity": SensorConfig(type="velocimeter", object="imu"),
+        "base_angular_velocity": SensorConfig(type="gyro", object="imu"),
+        "base_acceleration": SensorConfig(type="accelerometer", object="imu"),
+        "up": SensorConfig(
+            type="framezaxis", object="world", object_type="xbody", reference="imu", reference_type="site"
+        ),
+    }
+    for foot in feet:
+        contact = SensorConfig(type="contact", object=foot, object_type="body", data=("force",), reduce="netforce")
+        sensors[f"{foot}_contact"] = contact
+    where = f"on link {imus[0]}" if imus else f"at the frame of link {root}, because no link is named imu"
+    return sites, sensors, [f"sensors: {', '.join(sensors)}; the IMU is {where}"]

@@ -1,0 +1,159 @@
+"""Read a URDF: MuJoCo does it, once the meshes are where the file says."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mujoco
+
+from mjtrain.config.robot_import import ImportConfig
+from mjtrain.runtime.errors import RequestError
+
+MESH_SUFFIXES = (".stl", ".obj", ".msh")
+"""Meshes that MuJoCo reads."""
+
+
+def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
+    """Read a URDF with its visual geometry, and a body for each of its links.
+
+    Args:
+        file: The URDF.
+        config: Where meshes are, and whether some may be left out.
+
+    Returns:
+        An `mujoco.MjSpec`, and a line for each thing that was found elsewhere or left out.
+
+    Raises:
+        RequestError: The file is not a URDF, or a mesh is missing or cannot be read.
+    """
+    root = _parse(file)
+    notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
+    extension = root.find("mujoco")
+    if extension is None:
+        extension = ET.SubElement(root, "mujoco")
+    compiler = extension.find("compiler")
+    if compiler is None:
+        compiler = ET.SubElement(extension, "compiler")
+    compiler.attrib.update(discardvisual="false", fusestatic="false", strippath="false")
+    compiler.attrib.pop("meshdir", None)
+    try:
+        return mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode")), notes
+    except ValueError as error:
+        raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
+
+
+def is_urdf(file: Path) -> bool:
+    """Whether a file is one by its root element.
+
+    Raises:
+        RequestError: The file does not exist, or is not XML.
+    """
+    return _parse(file, any_kind=True).tag == "robot"
+
+
+def _parse(file: Path, *, any_kind: bool = False) -> ET.Element:
+    try:
+        root = ET.parse(file).getroot()
+    except OSError as error:
+        raise RequestError(f"{file}: {error.strerror}") from error
+    except (ET.ParseError, ValueError) as error:
+        if any_kind and file.suffix == ".xml":  # MuJoCo reads MJCF that is not well-formed
+            return ET.Element("mujoco")
+        raise RequestError(f"{file}: is not XML ({error})") from error
+    if any_kind:
+        return root
+    if root.tag != "robot":
+        raise RequestError(f"{file}: is not a URDF, because its root is <{root.tag}> and not <robot>")
+    if any("xacro" in element.tag for element in root.iter() if isinstance(element.tag, str)):
+        raise RequestError(f"{file}: has xacro macros; expand them first: xacro {file.name} > robot.urdf")
+    return root
+
+
+def _put_on_world(root: ET.Element) -> Iterator[str]:
+    """Call the root link world if a floating joint hangs on it: MuJoCo has free joints on children of the world."""
+    floating = [joint for joint in root.findall("joint") if joint.get("type") == "floating"]
+    children = {child.get("link") for child in root.findall("joint/child")}
+    for joint in floating:
+        parent = joint.find("parent")
+        name = None if parent is None else parent.get("link")
+        if name in children or name == "world":
+            continue
+        for element in root.iter():
+            for tag, attribute in (("link", "name"), ("parent", "link")):
+                if element.tag == tag and element.get(attribute) == name:
+                    element.set(attribute, "world")
+        yield f"link {name} is the world, because the floating joint {joint.get('name')} hangs on it"
+
+
+class _Meshes:
+    """Puts the path of each mesh on this machine into a URDF."""
+
+    def __init__(self, file: Path, config: ImportConfig) -> None:
+        self._file, self._config = file.absolute(), config
+        self._folder = self._file.parent if config.mesh_dir is None else Path(config.mesh_dir).absolute()
+        if not self._folder.is_dir():
+            raise RequestError(f"--mesh-dir {config.mesh_dir}: there is no such folder")
+        self._by_name: dict[str, Path] | None = None
+
+    def place(self, root: ET.Element) -> Iterator[str]:
+        """Yield a line for meshes that were found elsewhere, and for those that are left out, which are removed."""
+        lost: dict[str, dict[str, None]] = {}
+        elsewhere: dict[str, Path] = {}
+        for link in root.iter("link"):
+            for kind in ("visual", "collision"):
+                for element in link.findall(kind):
+                    mesh = element.find("geometry/mesh")
+                    if mesh is None:
+                        continue
+                    name = mesh.get("filename", "")
+                    path, is_guess = self._find(name)
+                    is_readable = (path or Path(name)).suffix.lower() in MESH_SUFFIXES
+                    if path is None or not is_readable:
+                        lost.setdefault("missing" if is_readable else kind, {})[name] = None
+                        link.remove(element)
+                        continue
+                    mesh.set("filename", str(path))
+                    if is_guess:
+                        elsewhere[name] = path
+        yield from self._describe_lost(lost)
+        if elsewhere:
+            name, path = next(iter(elsewhere.items()))
+            others = f", and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
+            yield f"meshes found by their names only: {name} is {path}{others}"
+
+    def _describe_lost(self, lost: dict[str, dict[str, None]]) -> Iterator[str]:
+        words = ", ".join(MESH_SUFFIXES)
+        for kind, names in lost.items():
+            first = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
+            what = f"{len(names)} {'mesh' if len(names) == 1 else 'meshes'} ({first})"
+            if kind != "visual" and not self._config.leave_out_unreadable:
+                advice = f"convert them to one of {words}"
+                if kind == "missing":
+                    advice = f"they are not below {self._folder}; give --mesh-dir"
+                raise RequestError(f"{self._file.name}: {what} cannot be read: {advice}, or --leave-out-unreadable")
+            if kind == "visual":
+                yield f"{what} of <visual> left out: MuJoCo reads {words}; collision geometry is shown in their place"
+            else:
+                yield f"{what} left out{' of <collision>' if kind == 'collision' else ', because they are missing'}"
+
+    def _find(self, name: str) -> tuple[Path | None, bool]:
+        """Return the file of a mesh, and whether only its name says so."""
+        package, _, rest = name.removeprefix("package://").partition("/")
+        relative = Path(rest if name.startswith("package://") else name.removeprefix("file://"))
+        folders = [self._folder, self._file.parent]
+        if name.startswith("package://"):
+            folders += [folder for folder in self._file.parents if folder.name == package]
+            folders += [folder / package for folder in (self._folder, *self._file.parents)]
+        for folder in folders:
+            if relative.name and (folder / relative).is_file():
+                return folder / relative, False
+        if self._by_name is None:
+            wide = self._config.mesh_dir is None and self._folder.name in ("urdf", "robots", "xacro")
+            base = self._folder.parent if wide else self._folder
+            self._by_name = {path.name: path for path in sorted(base.rglob("*"), reverse=True) if path.is_file()}
+        found = self._by_name.get(relative.name)
+        if found is None:
+            siblings = (self._by_name.get(f"{relative.stem}{suffix}") for suffix in MESH_SUFFIXES)
+            return next((path for path in siblings if path is not None), None), True
+        return found, True

