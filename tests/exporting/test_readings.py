@@ -1,6 +1,5 @@
 """What a controller builds from joints, sensors and metadata is what the policy was trained on."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,10 @@ from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.export.field_keys import make_field_keys
-from mjtrain.evaluation.export.metadata import describe_policy
-from mjtrain.learning.rsl_rl.policy import ActorPolicy
-from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.model import load_model
-from support.envs import actions_for, make_env
+from support.envs import actions_for
+from support.metadata import describe_task
 
 TERMS_PAGE = Path(__file__).parents[2] / "docs" / "terms.md"
 SCAN = "height_scan"
@@ -35,20 +31,6 @@ TASKS = (
     "Arm-Lift-Cube",
     "Cartpole-Swingup",
 )
-
-
-def describe(task: str, num_envs: int = 1, history: int = 1) -> tuple[Env, dict[str, Any]]:
-    """Return worlds of a task without noise, and the metadata that its policy would have."""
-    config = load_task(task)
-    calm = to_eval_config(config.env)
-    (group,) = config.agent.obs_groups["actor"]
-    terms = {name: term.replace(history=history) for name, term in calm.observations[group].items()}
-    actions = {name: replace(term, delay=(0, 0)) for name, term in calm.actions.items()}
-    calm = replace(calm, actions=actions, observations={**calm.observations, group: terms})
-    env = make_env(calm, num_envs=num_envs, seed=3)
-    policy = ActorPolicy(config.agent, env.observe(), env.num_actions)
-    metadata = describe_policy(TrainedRun(task=task, env=calm, agent=config.agent), env, policy)
-    return env, json.loads(json.dumps(metadata))
 
 
 def read(env: Env, metadata: dict[str, Any]) -> Readings:
@@ -69,7 +51,7 @@ def call(env: Env, term: ObservationTerm) -> np.ndarray:
 @pytest.mark.supports("deployment", task="{task}")
 @pytest.mark.parametrize("task", TASKS)
 def test_observations_are_built_from_readings_alone(task: str) -> None:
-    env, metadata = describe(task, history=2 if task == "Arm-Reach" else 1)
+    env, metadata = describe_task(task, history=2 if task == "Arm-Reach" else 1)
     (group,) = load_task(task).agent.obs_groups["actor"]
     scan = load_task(task).env.observations[group].get(SCAN)
     observer = Observer(metadata, values=frozenset([SCAN] if scan else []))
@@ -145,7 +127,7 @@ class FieldReader:
 
 @pytest.mark.parametrize("task", ["Quadruped-Velocity-Flat", "Go2-Velocity-Flat", "Hand-Reorient-Cube", "Arm-Reach"])
 def test_a_reader_of_the_keys_of_others_builds_the_observation(task: str) -> None:
-    env, metadata = describe(task, num_envs=4)
+    env, metadata = describe_task(task, num_envs=4)
     keys, left_out = make_field_keys(metadata)
     assert metadata["keys_left_out"] == left_out
     (group,) = load_task(task).agent.obs_groups["actor"]
@@ -166,7 +148,7 @@ def test_a_reader_of_the_keys_of_others_builds_the_observation(task: str) -> Non
 
 
 def test_keys_are_left_out_where_they_would_be_false() -> None:
-    _, dog = describe("Quadruped-Velocity-Flat")
+    _, dog = describe_task("Quadruped-Velocity-Flat")
     keys, left_out = make_field_keys(dog)
     assert not left_out
     assert set(keys["joint_stiffness"].split(",")) == {"35.0"}
@@ -180,5 +162,5 @@ def test_keys_are_left_out_where_they_would_be_false() -> None:
     keys, _ = make_field_keys({**dog, "observations": clipped})
     assert keys["observation_terms_clip"].split(",")[0] == "-1.0;0.5", "clipped before it is scaled"
     assert keys["observation_terms_clip"].split(",")[2] == "-0.5;1.0", "of the opposite sign"
-    _, hand = describe("Hand-Reorient-Cube")
+    _, hand = describe_task("Hand-Reorient-Cube")
     assert set(make_field_keys(hand)[1]) == {"joint_stiffness", "joint_damping", "action_scale"}

@@ -1,6 +1,7 @@
 """The command deploy."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -79,8 +80,14 @@ class Options:
     held: bool = True
     """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts."""
 
+    watchdog_s: float = 0.08
+    """--robot mujoco: time without targets after which the robot damps itself, in seconds."""
+
     seed: int = 0
     """--robot mujoco: seed of noise and losses."""
+
+    realtime: bool = False
+    """Ask the kernel to run controller and simulated robot before all other processes (SCHED_FIFO)."""
 
     log: str | None = None
     """File for one JSON object per control period: state, timing, observation, action, errors. Default: none."""
@@ -108,6 +115,8 @@ def _main(argv: list[str]) -> None:
     from mjtrain.deployment.udp import UdpRobot
 
     policy = DeployedPolicy(find_policy(place))
+    if options.realtime:
+        _ask_for_realtime()
     log = TickLog(options.log)
     if options.robot == "udp":
         host, port = _split_address(options.address)
@@ -190,7 +199,7 @@ def _check(options: Options) -> None:
     for name, least in (("seconds", 0), ("damped_s", 0), ("standing_s", 0), ("position_margin", 0), ("late_ticks", 0)):
         if not getattr(options, name) >= least:
             raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least {least}")
-    for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction"):
+    for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction", "watchdog_s"):
         if not getattr(options, name) > 0:
             raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give more than 0")
     for name in ("delay_s", "noise"):
@@ -199,12 +208,19 @@ def _check(options: Options) -> None:
     if not 0 <= options.loss < 1:
         raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
     if options.robot == "udp":
-        changed = ("model", "delay_s", "noise", "loss", "mass", "friction", "held", "seed")
+        changed = ("model", "delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
         for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):
             raise RequestError(f"--{name.replace('_', '-')}: is for --robot mujoco")
         _split_address(options.address)
     elif options.address != Options.address:
         raise RequestError(f"--address {options.address}: is for --robot udp")
+
+
+def _ask_for_realtime() -> None:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError as error:
+        raise RequestError(f"--realtime: {error.strerror}; it needs CAP_SYS_NICE or a limit by ulimit -r") from error
 
 
 def _split_address(address: str) -> tuple[str, int]:
@@ -215,10 +231,9 @@ def _split_address(address: str) -> tuple[str, int]:
 
 
 def _simulation(options: Options, file: Path) -> dict[str, Any]:
-    return {
-        "model": options.model or str(file.parent / "model.mjb"),
-        **{name: getattr(options, name) for name in ("delay_s", "noise", "loss", "mass", "friction", "held", "seed")},
-    }
+    names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+    model = options.model or str(file.parent / "model.mjb")
+    return {"model": model, **{name: getattr(options, name) for name in names}}
 
 
 if __name__ == "__main__":

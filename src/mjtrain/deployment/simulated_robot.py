@@ -38,16 +38,16 @@ class SimulatedRobot:
         self.port: int = self._socket.getsockname()[1]
         self._controller: Any = None
         self._last_s, self._sequence, self._sent = time.monotonic(), -1, 0
-        self._driven, self._damped_by, self._held = False, "", simulation.held
+        self._driven, self._damped_by, self._held = "", "", simulation.held  # by which state it is driven
         self._waiting: collections.deque[tuple[float, bytes]] = collections.deque()
         self._passive = _find_passive(self._model)
         self._rest = (self._data.qpos.copy(), self._data.qvel.copy())
 
     def serve(self, parent: int) -> None:
-        """Run until the parent has ended, and `linger_s` longer."""
+        """Run until the parent has ended and the watchdog has damped the robot; then a second longer."""
         step_s, orphaned_s = self._model.opt.timestep, None
         due = time.monotonic()
-        while orphaned_s is None or time.monotonic() < orphaned_s + self._settings.linger_s:
+        while orphaned_s is None or time.monotonic() < orphaned_s + self._settings.watchdog_s + 1.0:
             self._receive(due)
             now = time.monotonic()
             self._watch(now)
@@ -90,18 +90,20 @@ class SimulatedRobot:
         if targets.state in ("damped", "stop"):
             if self._driven:
                 _say(f"damped by the controller ({targets.state})")
-            self._driven, self._damped_by = False, ""
+            self._driven, self._damped_by = "", ""
             self._drives.damp()
         elif not self._damped_by:  # else it stays damped until the controller has been there, too
             self._drives.obey(targets.drives)
-            self._driven = True
+            if targets.state != self._driven:
+                _say(f"driven ({targets.state})")
+            self._driven = targets.state
             self._held = self._held and targets.state != "policy"
 
     def _watch(self, now: float) -> None:
         """Damp the robot where no targets have arrived for too long."""
         silent_s = now - self._last_s
         if self._driven and silent_s > self._settings.watchdog_s:
-            self._driven, self._damped_by = False, f"no targets for {self._settings.watchdog_s:g} s"
+            self._driven, self._damped_by = "", f"no targets for {self._settings.watchdog_s:g} s"
             self._drives.damp()
             _say(f"damped by its watchdog {1000 * silent_s:.0f} ms after the last targets")
 

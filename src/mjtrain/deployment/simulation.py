@@ -31,8 +31,5 @@ class Simulation:
     watchdog_s: float = 0.08
     """Time without targets after which the robot damps itself, in seconds."""
 
-    linger_s: float = 1.0
-    """How long it continues without its parent, in seconds."""
-
     seed: int = 0
     """Seed of noise and losses."""
