@@ -48,7 +48,6 @@ def call(env: Env, term: ObservationTerm) -> np.ndarray:
     return term.func(env, **term.params).numpy().copy()
 
 
-@pytest.mark.supports("deployment", task="{task}")
 @pytest.mark.parametrize("task", TASKS)
 def test_observations_are_built_from_readings_alone(task: str) -> None:
     env, metadata = describe_task(task, history=2 if task == "Arm-Reach" else 1)

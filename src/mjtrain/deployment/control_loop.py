@@ -20,6 +20,10 @@ from mjtrain.runtime.errors import RequestError
 FIRST_READINGS_S = 10.0
 """Longest wait for the first readings, in seconds."""
 
+REPEAT_S = 0.02
+"""Longest time without a packet, in seconds: where a control period is longer, the last targets are sent again, so that
+the watchdog of a robot need not know the period."""
+
 COMPLETED = "completed"
 """Cause of an end that nobody forced."""
 
@@ -111,9 +115,9 @@ class Controller:
         self._commands.reset()
         self._actuation.reset()
         action = np.zeros(len(self._metadata["actions"]))
+        targets = Targets(state="damped")
         while due < begin + seconds:
-            time.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
+            now = self._wait(due, targets)
             late_s = now - due
             periods = 1 + int(late_s // self._period_s) if tick else 1
             missed = periods - 1
@@ -132,7 +136,8 @@ class Controller:
                 if not np.isfinite(action).all():
                     return "the output of the policy is not finite"
                 drives = self._actuation.drives()
-            self._robot.write(Targets(state=state, drives=drives))
+            targets = Targets(state=state, drives=drives)
+            self._robot.write(targets)
             self._log.add(
                 state=state,
                 time_s=round(now - begin, 6),
@@ -145,6 +150,14 @@ class Controller:
             )
             due += self._period_s
         return None
+
+    def _wait(self, due: float, targets: Targets) -> float:
+        """Wait until a moment, repeat the targets meanwhile, and return the time."""
+        while (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, REPEAT_S))
+            if left > 1.5 * REPEAT_S:
+                self._robot.write(targets)
+        return time.monotonic()
 
     def _read(self, now: float) -> tuple[Readings, float]:
         """Return the newest readings and their age in seconds, relative to the fastest that have arrived."""
