@@ -16,6 +16,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from mjtrain.cli.deploy import main
+from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
 from mjtrain.deployment.limits import Limits
@@ -25,6 +27,7 @@ from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.tick_log import TickLog
 from mjtrain.deployment.udp import UdpRobot
 from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.robot import save_model
 from support.machine import patience, wait_until
 from support.metadata import describe_task
@@ -235,6 +238,50 @@ def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:
     assert "not finite" in ended
     wait_until(lambda: played.told[-1].state == "stop", "stop")
     assert "policy" not in [targets.state for targets in played.told]
+
+
+def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
+    row = {**METADATA["actions"][0], "torque_range": [0.0, 8.0], "joint_torque_range": [-6.0, 6.0]}
+    metadata = {**METADATA, "actions": [row]}
+    assert Actuation(metadata).drives()["knee_motor"].max_torque == 6.0
+    assert Actuation(metadata, 0.5).drives()["knee_motor"].max_torque == 3.0
+    readings = Readings(positions={"knee": np.array([0.1])}, velocities={"knee": np.array([1.0])})
+    assert Actuation(metadata).torques(readings)["knee"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], ["nowhere", "does not exist"]),
+        (["--loss", "1.5"], ["--loss 1.5", "fraction"]),
+        (["--robot", "udp", "--mass", "2"], ["--mass", "--robot mujoco"]),
+        (["--robot", "udp", "--address", "here"], ["--address here", "port"]),
+        (["--address", "10.0.0.1:1"], ["--address", "--robot udp"]),
+        (["--stale-s", "0"], ["--stale-s 0", "more than 0"]),
+    ],
+)
+def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["nowhere", *flags])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(words in line for words in said), line
+
+
+def test_a_command_has_the_size_that_the_metadata_says() -> None:
+    term = _term("command", 2, {"command": "velocity"})
+    described = {"size": 3, "columns": ["ahead", "left", "turn"], "rest": [0.0, 0.0, 0.0]}
+    limits = {"acceleration": 2.0, "turn_acceleration": 4.0}
+    described |= {"refine": "mjtrain.mdp.velocity:approach", "refine_params": limits}
+    metadata = {**METADATA, "observations": [term], "commands": {"velocity": described}}
+    assert Commands(metadata, ()).current["velocity"].tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(RequestError, match=r"--command 1: give .*ahead, left, turn"):
+        Commands(metadata, (1.0,))
+    commands = Commands(metadata, (0.6, 0.8, -1.0))
+    commands.advance(1)
+    assert commands.current["velocity"] == pytest.approx([0.024, 0.032, -0.08]), "2 m/s^2 and 4 rad/s^2 for 0.02 s"
+    commands.advance(100)
+    assert commands.current["velocity"] == pytest.approx([0.6, 0.8, -1.0])
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class FieldReader:
             }
         parts = []
         for name, scale, clip, length in zip(self.names, self.scales, self.clips, self.lengths, strict=True):
-            value = np.clip(known[name] if name in known else own[name], *clip) * np.array(scale)
+            value = np.clip(known[name] if name in known else own[name], clip[0], clip[1]) * np.array(scale)
             past = self.past.get(name) or [value] * length
             self.past[name] = [*past[1:], value]
             parts += self.past[name]

@@ -68,9 +68,9 @@ class Actuation:
         )
 
     def max_torque(self, row: dict[str, Any]) -> float | None:
-        """Return the bound of an actuator's torque, the same in both directions; None without one."""
+        """Return the larger bound of an actuator's torque, for both directions; None without one."""
         ranges = [row[key] for key in ("torque_range", "joint_torque_range") if row.get(key) is not None]
-        return self._fraction * min(min(-low, high) for low, high in ranges) if ranges else None
+        return self._fraction * min(max(-low, high) for low, high in ranges) if ranges else None
 
     def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
         """Return drives on the straight way from where the joints were to the home pose.

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def decode_readings(data: bytes) -> Readings:
     clock, damped_by, truth = packet.get("time"), packet.get("damped_by", ""), packet.get("truth")
     if not _is_number(clock) or not isinstance(damped_by, str):
         raise PacketError("time or damped_by are not valid")
-    measured = {"sequence": packet["seq"], "time_s": float(clock)}
+    measured: dict[str, Any] = {"sequence": packet["seq"], "time_s": float(clock)}
     return Readings(
         **measured,
         damped_by=damped_by,
@@ -78,7 +78,7 @@ def _decode(data: bytes) -> dict[str, Any]:
     return packet
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -106,7 +106,8 @@ def _drive(row: Any) -> Drive:
     limit = row.get("max_torque")
     if limit is not None and not _is_number(limit):
         raise PacketError("max_torque is not a number")
-    return Drive(**{key: float(row[key]) for key in keys}, max_torque=limit)
+    kp, kd, position, torque = (float(row[key]) for key in keys)
+    return Drive(kp=kp, kd=kd, position=position, torque=torque, max_torque=limit)
 
 
 def _measured(readings: Readings) -> dict[str, Any]:
@@ -116,8 +117,8 @@ def _measured(readings: Readings) -> dict[str, Any]:
     }
 
 
-def _names(packet: dict[str, Any]) -> dict[str, Named]:
-    found = {}
+def _names(packet: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Named] = {}
     for key in ("positions", "velocities", "sensors", "values"):
         named = packet.get(key, {})
         if not isinstance(named, dict):

@@ -8,7 +8,8 @@ import numpy as np
 
 from mjtrain.deployment.robot import Named
 
-Measured = dict[str, Named]
+Measured = dict[str, Any]
+"""Arguments of `Readings`: positions, velocities, sensors and values, each by name."""
 
 
 class SimulatedReadings:
@@ -46,7 +47,7 @@ class SimulatedReadings:
 
     def measure(self) -> tuple[Measured, Measured]:
         """Return the readings with noise, and the same without, as `Readings` takes them."""
-        truth: Measured = {
+        truth: dict[str, Named] = {
             "positions": {name: joint.qpos.copy() for name, joint in self._joints.items()},
             "velocities": {name: joint.qvel.copy() for name, joint in self._joints.items()},
             "sensors": {name: sensor.data.copy() for name, sensor in self._sensors.items()},
@@ -65,6 +66,7 @@ class SimulatedReadings:
     def _find_noise(self, metadata: dict[str, Any], factor: float) -> dict[tuple[str, str], float]:
         """Return the largest noise of each reading, from the terms that show it unchanged."""
         found: dict[tuple[str, str], float] = {}
+        parts: list[tuple[str, str]]
         for term in metadata["observations"]:
             name, params = term.get("func", "").rpartition(":")[2], term.get("params", {})
             kind = "velocities" if "vel" in name else "positions"
@@ -77,7 +79,7 @@ class SimulatedReadings:
                 ]
             if term["name"] in self._scans:
                 parts = [("values", term["name"])]
-            found |= dict.fromkeys(parts, factor * term.get("noise", 0.0))
+            found |= dict.fromkeys(parts, factor * float(term.get("noise", 0.0)))
         return found
 
     def _scan(self, params: dict[str, Any]) -> np.ndarray:

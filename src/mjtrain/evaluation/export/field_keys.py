@@ -93,7 +93,7 @@ def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) ->
         return term["name"], 1
     if function.startswith("mjtrain.mdp.observations:joint_") and term.get("joints") != joints:
         return term["name"], 1
-    return _BY_FUNCTION.get(function, term["name"]), 1
+    return _BY_FUNCTION.get(function) or term["name"], 1
 
 
 def _clip_before(clip: Sequence[float] | None, scale: float) -> Pair:
