@@ -1,4 +1,4 @@
-"""Run an exported policy in plain MuJoCo: what a robot's own software would do, without mjtrain.
+"""Run an exported policy in plain MuJoCo in one process, step by step: what a robot's own software does, without torch.
 
     python examples/deploy.py logs/cartpole_balance/2026-11-21_09-07-06/export
     python examples/deploy.py logs/quadruped_velocity_flat/2026-11-21_10-00-00/export --command 0.8 0 0 --seconds 20
@@ -6,8 +6,9 @@
     python examples/deploy.py logs/hand_reorient_cube/2026-11-24_20-47-24/export --command 1 0 0 0 --tolerance 0.4
     MUJOCO_GL=egl python examples/deploy.py logs/cartpole_balance_vision/2026-11-22_05-12-44/export
 
-Needs mujoco, numpy and onnxruntime. It reads from the files what the policy wants to see and how its answer moves the
-joints, and prints what came of it. MuJoCo renders what a camera sees; without a display it needs MUJOCO_GL=egl.
+Needs mujoco, onnxruntime and mjtrain.deployment, which builds the observations from readings by the metadata alone.
+`mjtrain deploy` does the same in real time, with a robot in another process. This example also supports policies that
+see: MuJoCo renders what a camera sees; without a display it needs MUJOCO_GL=egl.
 """
 
 import argparse
@@ -19,6 +20,13 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import onnxruntime
+
+from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.observation import Observer
+from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.rotations import rotation_vector, turn
+from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.terms import TERMS, Scene
 
 
 class Camera:
@@ -94,35 +102,13 @@ def stack(images: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(images)
 
 
-def rotation(quaternion: np.ndarray) -> np.ndarray:
-    """Rotation matrix of a quaternion (w, x, y, z)."""
-    matrix = np.empty(9)
-    mujoco.mju_quat2Mat(matrix, quaternion)
-    return matrix.reshape(3, 3)
-
-
-def turn(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Quaternion of the rotation in the world's frame that leads from one orientation to another."""
-    back, between = np.empty(4), np.empty(4)
-    mujoco.mju_negQuat(back, begin)
-    mujoco.mju_mulQuat(between, end, back)
-    return between
-
-
-def rotation_vector(quaternion: np.ndarray) -> np.ndarray:
-    """Axis times angle of the shorter rotation, in rad."""
-    vector = np.empty(3)
-    mujoco.mju_quat2Vel(vector, quaternion, 1.0)
-    return vector
-
-
 class Robot:
     """The simulated robot; on a real one, these would be its encoders, its IMU and its motors."""
 
     def __init__(self, folder: Path, metadata: dict, command: list[float], seed: int) -> None:
         self.model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
         self.data = mujoco.MjData(self.model)
-        self.metadata = metadata
+        self.metadata = metadata = {"observations": [], **metadata}
         self.command = np.array(command)
         self.action = np.zeros(len(metadata["actions"]))
         self.step = 0
@@ -140,106 +126,42 @@ class Robot:
         for row in metadata["actions"]:
             actuator = self.model.actuator(row["actuator"]).id
             row.setdefault("ctrl_index", int(self.model.actuator_ctrladr[actuator]))  # in exports of earlier versions
+            row.setdefault("control_range", None)
             self.data.ctrl[row["ctrl_index"]] = row["offset"]
+        self.actuation = Actuation(metadata)
+        self.sensing = SimulatedReadings(self.model, self.data, metadata, 0.0, np.random.default_rng(0))
+        self.observer = Observer(metadata, values=frozenset(self.sensing.measure()[0]["values"]))
         self.cameras = {
             image["input"]: [Camera(self.model, term) for term in image["terms"]]
             for image in metadata.get("images", [])
         }
 
-    def joints(self, patterns: list[str]) -> list[str]:
-        """Hinges and slides that match, in the order of the model."""
-        names = [self.model.joint(index).name for index in range(self.model.njnt)]
-        scalar = [name for name in names if name and len(self.data.joint(name).qpos) == 1]
-        return [name for name in scalar if any(re.fullmatch(pattern, name) for pattern in patterns)]
-
     def sensor(self, name: str) -> np.ndarray:
         """What a sensor says."""
         return self.data.sensor(name).data
 
-    def sensors(self, patterns: list[str]) -> list[str]:
-        """Names that match, pattern by pattern."""
-        names = [self.model.sensor(index).name for index in range(self.model.nsensor)]
-        return list(dict.fromkeys(name for p in patterns for name in names if name and re.fullmatch(p, name)))
-
-    def pose(self, params: dict) -> np.ndarray:
-        """Where the object or the tool is for which a place is commanded: position, quaternion, or both."""
-        if "object" in params:
-            return self.data.joint(params["object"]).qpos
-        return self.sensor(params["position_sensor"] if "position_sensor" in params else params["orientation_sensor"])
-
-    def seen_axes(self, params: dict) -> np.ndarray:
-        """Axes of an object, seen from a tool or a palm: the columns of a matrix."""
-        return self.axes(params.get("orientation_sensor")).T @ rotation(self.data.joint(params["object"]).qpos[3:])
-
-    def axes(self, sensor: str | None) -> np.ndarray:
-        """Rotation matrix of the frame that a framequat sensor is on, or of the world."""
-        return np.eye(3) if sensor is None else rotation(self.sensor(sensor))
+    def scene(self) -> Scene:
+        """What observation terms are computed from."""
+        commands = {term["params"].get("command", "") for term in self.metadata["observations"]}
+        return Scene(
+            metadata=self.metadata,
+            readings=Readings(**self.sensing.measure()[0]),
+            commands=dict.fromkeys(commands, self.command),
+            action=self.action,
+            displacements=self.actuation.displacements,
+            step=self.step,
+        )
 
     def read(self, function: str, params: dict) -> np.ndarray:
-        """What an observation term of mjtrain is: one entry per function that your policy uses."""
-        data, pose = self.data, self.metadata["default_pose"]
-        match function.rpartition(":")[2]:
-            case "joint_pos":
-                return data.joint(params["joint"]).qpos
-            case "joint_vel":
-                return data.joint(params["joint"]).qvel
-            case "joint_cos_sin":
-                angle = data.joint(params["joint"]).qpos[0]
-                return np.array([np.cos(angle), np.sin(angle)])
-            case "joint_pos_rel" | "joints_from_home":  # the latter in exports of earlier versions
-                names = self.joints(params["joints"])
-                return np.concatenate([data.joint(name).qpos - pose[name] for name in names])
-            case "joint_velocities":
-                return np.concatenate([data.joint(name).qvel for name in self.joints(params["joints"])])
-            case "sensor":
-                return self.sensor(params["sensor"])
-            case "sensors":
-                return np.concatenate([self.sensor(name) for name in self.sensors(params["sensors"])])
-            case "command":
-                return self.command
-            case "last_action":
-                return self.action
-            case "ctrl_rel":
-                return np.array([self.ctrl(row) - row["offset"] for row in self.metadata["actions"]])
-            case "position_in":
-                offset = data.joint(params["object"]).qpos[:3] - self.sensor(params["position_sensor"])
-                return self.axes(params.get("orientation_sensor")).T @ offset
-            case "orientation_in":
-                return self.seen_axes(params)[:, :2].T.ravel()
-            case "cube_orientation_in":
-                x, y, z = self.seen_axes(params)  # what is summed over are the three axes of the cube
-                own = [(axis**4).sum() - 0.6 for axis in (x, y, z)]
-                return 2.5 * np.array([*own, x**3 @ y, y**3 @ x, x**3 @ z, z**3 @ x, y**3 @ z, z**3 @ y])
-            case "linear_velocity_in":
-                return self.axes(params.get("orientation_sensor")).T @ data.joint(params["object"]).qvel[:3]
-            case "angular_velocity_in":  # qvel is in the frame of the object
-                return self.seen_axes(params) @ data.joint(params["object"]).qvel[3:]
-            case "position_error":
-                return self.command[:3] - self.pose(params)[:3]
-            case "orientation_error":
-                return rotation_vector(turn(self.pose(params)[-4:], self.command[-4:]))
-            case "remaining_rotation":
-                return rotation(turn(self.pose(params)[-4:], self.command[-4:]))[:, :2].T.ravel()
-            case "clock":
-                angle = 2 * np.pi * params["frequency_hz"] * self.metadata["control_period_s"] * self.step
-                moving = np.linalg.norm(self.command) > 0.05  # while it should stand, the clock does, too
-                return moving * np.array([np.sin(angle), np.cos(angle)])
-        raise SystemExit(f"this example does not know {function}")
-
-    def ctrl(self, row: dict) -> float:
-        """What was last asked of the actuator of an action."""
-        return self.data.ctrl[row["ctrl_index"]]
+        """What a built-in observation term is."""
+        return TERMS[function](self.scene(), params)
 
     def observe(self) -> dict[str, np.ndarray]:
         """The inputs of the policy: all flat terms side by side, scaled and clipped, and the images by group."""
         images = {image["input"]: self.see(image) for image in self.metadata.get("images", [])}
         if not self.metadata["observations"]:
             return images
-        parts = []
-        for term in self.metadata["observations"]:
-            value = term["scale"] * self.read(term["func"], term["params"])
-            parts.append(value if term["clip"] is None else np.clip(value, *term["clip"]))
-        return {"observations": np.concatenate(parts).astype(np.float32)} | images
+        return {"observations": self.observer.observe(self.scene())} | images
 
     def see(self, image: dict) -> np.ndarray:
         """The images of a group, one behind the other. Shape (channels, height, width)."""
@@ -251,13 +173,8 @@ class Robot:
     def act(self, action: np.ndarray) -> None:
         """Hold an action for a control period."""
         self.action = action
-        for row, value in zip(self.metadata["actions"], action, strict=True):
-            change = row["scale"] * np.clip(value, *row["clip"])
-            if row.get("relative"):
-                low, high = row["control_range"] or (-np.inf, np.inf)
-                self.data.ctrl[row["ctrl_index"]] = np.clip(self.ctrl(row) + change, low, high)
-            else:
-                self.data.ctrl[row["ctrl_index"]] = row["offset"] + change
+        columns = [row["ctrl_index"] for row in self.metadata["actions"]]
+        self.data.ctrl[columns] = self.actuation.apply(action)
         substeps = round(self.metadata["control_period_s"] / self.metadata["physics_step_s"])
         mujoco.mj_step(self.model, self.data, substeps)
         self.step += 1
@@ -285,7 +202,6 @@ def main() -> None:
 
     session = onnxruntime.InferenceSession(arguments.folder / "policy.onnx", providers=["CPUExecutionProvider"])
     metadata = json.loads(session.get_modelmeta().custom_metadata_map["mjtrain"])
-    assert all(term["history"] == 1 for term in metadata["observations"]), "this example keeps no history"
     robot = Robot(arguments.folder, metadata, arguments.command, arguments.seed)
     walks = "base_velocity" in {robot.model.sensor(index).name for index in range(robot.model.nsensor)}
     objects = [] if walks else [joint for joint, pose in metadata["default_pose"].items() if len(pose) == 7]

@@ -34,6 +34,7 @@ PROCESS = (
     "examples/test_urdf.py",
     "exporting/test_deploy.py",
     "exporting/test_deploy_lift.py",
+    "exporting/test_deploy_robot.py",
     "exporting/test_deploy_vision.py",
     "hooks/test_checkpoint_hook.py",
     "launcher/test_launch.py",

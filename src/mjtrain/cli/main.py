@@ -15,6 +15,7 @@ COMMANDS = {
     "runs": "list runs: how far they came, and how they ended",
     "plot": "draw learning curves of runs",
     "export": "write a policy as ONNX and TorchScript",
+    "deploy": "run an exported policy on a robot, or on a simulated one",
     "sweep": "search for good settings with many trainings",
     "doctor": "check that machines can do what a training needs",
     "scaling": "compare a training on several numbers of ranks",

@@ -7,7 +7,9 @@ from typing import Any
 from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm, to_plain
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.evaluation.export.field_keys import make_field_keys
 from mjtrain.evaluation.export.inputs import list_image_inputs
+from mjtrain.evaluation.export.sources import describe_commands, describe_robot, describe_source, keep_used
 from mjtrain.learning.learner import Policy
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.robot import describe_actuators
@@ -44,6 +46,7 @@ def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, 
         return described | _describe_foreign(env, policy)
     described |= _describe_worlds(run, env, policy)
     images = list_image_inputs(policy)
+    described["keys_left_out"] = make_field_keys(described)[1]
     return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
 
 
@@ -58,12 +61,18 @@ def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
 
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe observations and actions of worlds of ours."""
-    layout, images = env.engine.layout, list_image_inputs(policy)
+    layout, images, robot = env.engine.layout, list_image_inputs(policy), describe_robot(run.own_env)
+    groups = [group for group in policy.inputs if group not in images]
+    observations = _describe_observations(run, env, groups, robot["sensors"])
+    commands = describe_commands(run.own_env, env)
+    robot["sensors"] = keep_used(robot["sensors"], observations, commands)
     return {
         "physics_step_s": layout.timestep_s,
-        "observations": _describe_observations(run, env, [group for group in policy.inputs if group not in images]),
+        "observations": observations,
         "actions": describe_actions(run.own_env, env),
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
+        "commands": commands,
+        **robot,
     }
 
 
@@ -88,12 +97,15 @@ def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
     return rows
 
 
-def _describe_observations(run: TrainedRun, env: Env, groups: list[str]) -> list[dict[str, Any]]:
+def _describe_observations(
+    run: TrainedRun, env: Env, groups: list[str], sensors: dict[str, Any]
+) -> list[dict[str, Any]]:
     described, begin = [], 0
     for group in groups:
         for name, width in env.observation_widths(group).items():
             term = run.own_env.observations[group][name]
-            described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term)})
+            source = {"noise": term.noise, **describe_source(term, env, sensors)}
+            described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term), **source})
             begin += width
     return described
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mjtrain.evaluation.export.field_keys import make_field_keys
 from mjtrain.evaluation.export.inputs import list_image_inputs, make_examples
 from mjtrain.evaluation.export.metadata import KEY, to_text
 from mjtrain.learning.learner import Policy
@@ -26,7 +27,7 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     Args:
         policy: With its weights.
         path: File to write.
-        metadata: Stored in the file as JSON under `KEY`.
+        metadata: Stored in the file as JSON under `KEY`, and beside it in the keys that other controllers read.
 
     Raises:
         RequestError: The network is recurrent.
@@ -54,6 +55,8 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     model = onnx.load(path)
     _remove_traces(model.graph)
     model.metadata_props.add(key=KEY, value=to_text(metadata))
+    for key, value in (make_field_keys(metadata)[0] if "actions" in metadata else {}).items():
+        model.metadata_props.add(key=key, value=value)
     onnx.save(model, path)
 
 

@@ -1,0 +1,240 @@
+"""The command deploy."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.runtime.errors import RequestError
+
+DESCRIPTION = (
+    "Run an exported policy on a robot at the policy's rate: damped, standing up, policy, damped again. POLICY is "
+    "policy.onnx, the folder of an export, or a run directory that was exported. Without --robot udp the robot is "
+    "simulated by plain MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A policy on a robot."""
+
+    robot: Literal["mujoco", "udp"] = "mujoco"
+    """mujoco: a simulated robot in a separate process, in real time; udp: what answers at --address."""
+
+    address: str = "127.0.0.1:9870"
+    """Host and port of --robot udp. Nothing authenticates the packets: name another machine only in a network that you
+    trust."""
+
+    command: tuple[float, ...] = ()
+    """What the policy is commanded to do, in the order of the metadata: a velocity (m/s, m/s, rad/s), a place (m), a
+    quaternion (w, x, y, z), or place and quaternion. Default: to stand, where the command is a velocity."""
+
+    seconds: float = 60.0
+    """How long the policy acts."""
+
+    damped_s: float = 0.5
+    """How long the robot is damped first, in seconds."""
+
+    standing_s: float = 2.0
+    """How long it takes to the home pose, in seconds."""
+
+    max_torque: float = 1.0
+    """Largest torque, as a fraction of what the model allows. The motors keep within it."""
+
+    max_tilt: float = 1.0
+    """Tilt of the base at which the robot is stopped, in rad."""
+
+    position_margin: float = 0.1
+    """How far a joint may be outside its range, in rad or m, before the robot is stopped."""
+
+    stale_s: float = 0.1
+    """Age of the newest readings at which the robot is stopped, in seconds."""
+
+    late_ticks: int = 5
+    """Control periods missed in a row after which the robot is stopped."""
+
+    model: str | None = None
+    """Model of --robot mujoco, .mjb or MJCF. Default: model.mjb beside the policy."""
+
+    delay_s: float = 0.0
+    """--robot mujoco: how much later readings arrive, in seconds."""
+
+    noise: float = 0.0
+    """--robot mujoco: noise of joints and sensors, as a multiple of that in the training."""
+
+    loss: float = 0.0
+    """--robot mujoco: fraction of the packets that are lost, in each direction."""
+
+    mass: float = 1.0
+    """--robot mujoco: factor of all masses and inertias."""
+
+    friction: float = 1.0
+    """--robot mujoco: factor of the sliding friction."""
+
+    held: bool = True
+    """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts."""
+
+    watchdog_s: float = 0.08
+    """--robot mujoco: time without targets after which the robot damps itself, in seconds."""
+
+    seed: int = 0
+    """--robot mujoco: seed of noise and losses."""
+
+    realtime: bool = False
+    """Ask the kernel to run controller and simulated robot before all other processes (SCHED_FIFO)."""
+
+    log: str | None = None
+    """File for one JSON object per control period: state, timing, observation, action, errors. Default: none."""
+
+    json: bool = False
+    """Print the report as JSON."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; status 0, 1 if a limit or a failure stopped the robot, 2 if the request was wrong."""
+    run_command("deploy", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    place, *args = argv or ["--help"]
+    if place in ("-h", "--help"):
+        place, args = "POLICY", ["--help"]
+    elif place.startswith("-"):
+        raise RequestError("the policy comes first, as in deploy POLICY [options]")
+    options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
+    _check(options)
+    from mjtrain.deployment.policy import DeployedPolicy, find_policy
+    from mjtrain.deployment.run_policy import SimulatedProcess
+    from mjtrain.deployment.tick_log import TickLog
+    from mjtrain.deployment.udp import UdpRobot
+
+    policy = DeployedPolicy(find_policy(place))
+    if options.realtime:
+        _ask_for_realtime()
+    log = TickLog(options.log)
+    if options.robot == "udp":
+        host, port = _split_address(options.address)
+        _run(options, policy, UdpRobot(host, port), log, None)
+        return
+    process = SimulatedProcess(_simulation(options, policy.file), policy)
+    try:
+        _run(options, policy, UdpRobot("127.0.0.1", process.port), log, process)
+    finally:
+        process.close()
+
+
+def _run(options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
+    """Control the robot, then print what came of it."""
+    from mjtrain.deployment.commands import Commands
+    from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
+    from mjtrain.deployment.limits import Limits
+    from mjtrain.deployment.run_policy import report
+
+    controller = Controller(
+        policy,
+        robot,
+        Commands(policy.metadata, options.command),
+        Phases(damped_s=options.damped_s, standing_s=options.standing_s, policy_s=options.seconds),
+        Limits(
+            torque=options.max_torque,
+            position=options.position_margin,
+            tilt=options.max_tilt,
+            stale_s=options.stale_s,
+            late_ticks=options.late_ticks,
+        ),
+        log,
+    )
+    stopped: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        stopped.append(number)
+        controller.stop(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        cause = controller.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        log.write()
+        robot.close()
+    if cause != COMPLETED and process is not None and (end := process.find_end()) is not None:
+        cause = f"{end}; {cause}"
+    _print(report(controller, robot, policy, cause), options.json)
+    if stopped:
+        sys.exit(128 + stopped[0])
+    if cause != COMPLETED:
+        print(f"deploy: stopped: {cause}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _print(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{found['task']}: {found['ended']}; the policy acted for {found['policy_s']:g} s at {found['rate_hz']:g} Hz")
+    for name, spread in found["errors"].items():
+        print(f"  error {name}: mean {spread['mean']:g}, max {spread['max']:g}")
+    if found["max_tilt_rad"] is not None:
+        print(f"  largest tilt: {found['max_tilt_rad']:g} rad")
+    print(f"  ticks: {found['ticks']}, missed {found['missed_ticks']}")
+    words = {"late_ms": "late", "work_ms": "work per tick", "network_ms": "network", "age_ms": "age of readings"}
+    for key, word in words.items():
+        if found[key] is not None:
+            print(
+                f"  {word}: mean {found[key]['mean']:.2f}, p99 {found[key]['p99']:.2f}, max {found[key]['max']:.2f} ms"
+            )
+    print(f"  at the torque limit: {100 * found['at_torque_limit']:.1f} % of ticks")
+    print("  readings: {received} received, {lost} lost, {invalid} invalid".format(**found["readings"]))
+
+
+def _check(options: Options) -> None:
+    """Raise a RequestError for a number that cannot be meant."""
+    for name, least in (("seconds", 0), ("damped_s", 0), ("standing_s", 0), ("position_margin", 0), ("late_ticks", 0)):
+        if not getattr(options, name) >= least:
+            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least {least}")
+    for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction", "watchdog_s"):
+        if not getattr(options, name) > 0:
+            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give more than 0")
+    for name in ("delay_s", "noise"):
+        if not getattr(options, name) >= 0:
+            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
+    if not 0 <= options.loss < 1:
+        raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
+    if options.robot == "udp":
+        changed = ("model", "delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+        for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):
+            raise RequestError(f"--{name.replace('_', '-')}: is for --robot mujoco")
+        _split_address(options.address)
+    elif options.address != Options.address:
+        raise RequestError(f"--address {options.address}: is for --robot udp")
+
+
+def _ask_for_realtime() -> None:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError as error:
+        raise RequestError(f"--realtime: {error.strerror}; it needs CAP_SYS_NICE or a limit by ulimit -r") from error
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise RequestError(f"--address {address}: give a host and a port, such as 127.0.0.1:9870")
+    return host, int(port)
+
+
+def _simulation(options: Options, file: Path) -> dict[str, Any]:
+    names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+    model = options.model or str(file.parent / "model.mjb")
+    return {"model": model, **{name: getattr(options, name) for name in names}}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A trained policy on a robot: observations, states, limits. Nothing here imports torch."""

@@ -1,0 +1,106 @@
+"""From the output of a policy to what the actuators must do."""
+
+from typing import Any
+
+import numpy as np
+
+from mjtrain.deployment.robot import Drive, Readings
+
+
+class Actuation:
+    """Turns actions into drives by the table `actions` of the metadata."""
+
+    def __init__(self, metadata: dict[str, Any], max_torque_fraction: float = 1.0) -> None:
+        """Read the table.
+
+        Args:
+            metadata: Of the policy.
+            max_torque_fraction: Bound of each torque, as a fraction of the actuator's or the joint's own bound.
+        """
+        self._rows = metadata["actions"]
+        self._fraction = max_torque_fraction
+        self._scale = np.array([row["scale"] for row in self._rows], dtype=float)
+        self._offset = np.array([row["offset"] for row in self._rows], dtype=float)
+        self._relative = np.array([bool(row.get("relative")) for row in self._rows])
+        self._clip = np.array([row["clip"] for row in self._rows], dtype=float).T
+        bounds = [row["control_range"] or (-np.inf, np.inf) for row in self._rows]
+        self._bounds = np.array(bounds, dtype=float).T
+        self._home = metadata["default_pose"]
+        self.controls = self._offset.copy()
+        """What was last asked of each output's actuator, in its unit. Shape (num_actions,)."""
+
+    def reset(self) -> None:
+        """Begin at the offsets."""
+        self.controls = self._offset.copy()
+
+    @property
+    def displacements(self) -> np.ndarray:
+        """Controls minus their offsets, which the term ctrl_rel shows. Shape (num_actions,)."""
+        return self.controls - self._offset
+
+    def apply(self, action: np.ndarray) -> np.ndarray:
+        """Take an action and return the controls. Shape (num_actions,) each."""
+        change = self._scale * np.clip(action, *self._clip)
+        added = np.clip(self.controls + change, *self._bounds)
+        self.controls = np.where(self._relative, added, self._offset + change)
+        return self.controls
+
+    def drives(self) -> dict[str, Drive]:
+        """Return what the actuators must do for the current controls."""
+        rows: dict[str, list[int]] = {}
+        for index, row in enumerate(self._rows):
+            rows.setdefault(row["actuator"], []).append(index)
+        return {name: self._drive(indices) for name, indices in rows.items()}
+
+    def _drive(self, indices: list[int]) -> Drive:
+        """Return the drive of an actuator from the outputs for it: see "The torque on a joint" in the guide."""
+        row, controls = self._rows[indices[0]], np.clip(self.controls, *self._bounds)
+        if row["formula"] != "linear":
+            return Drive(kp=0.0, kd=0.0, controls=tuple(float(controls[index]) for index in indices))
+        constant = sum(self._rows[index]["gain"] * controls[index] for index in indices) + row["bias"]
+        kp, limit = row["kp"], self.max_torque(row)
+        return Drive(
+            kp=kp,
+            kd=row["kd"],
+            position=float(constant / kp) if kp else 0.0,
+            torque=0.0 if kp else float(constant),
+            max_torque=limit,
+        )
+
+    def max_torque(self, row: dict[str, Any]) -> float | None:
+        """Return the larger bound of an actuator's torque, for both directions; None without one."""
+        ranges = [row[key] for key in ("torque_range", "joint_torque_range") if row.get(key) is not None]
+        return self._fraction * min(max(-low, high) for low, high in ranges) if ranges else None
+
+    def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
+        """Return drives on the straight way from where the joints were to the home pose.
+
+        Actuators without a stiffness brake: they have no position to go to.
+
+        Args:
+            begin: Readings when standing up began.
+            progress: From 0 to 1.
+        """
+        self.reset()
+        drives = self.drives()
+        for row in self._rows:
+            name, joint = row["actuator"], row["joint"]
+            if row["formula"] != "linear":
+                continue
+            if not row["kp"]:
+                drives[name] = Drive(kp=0.0, kd=row["kd"], max_torque=drives[name].max_torque)
+                continue
+            start = float(begin.positions[joint][0]) if joint in begin.positions else self._home[joint][0]
+            position = start + progress * (drives[name].position - start)
+            drives[name] = Drive(kp=row["kp"], kd=row["kd"], position=position, max_torque=drives[name].max_torque)
+        return drives
+
+    def torques(self, readings: Readings) -> dict[str, tuple[float, float | None]]:
+        """Return the torque that each linear actuator would give without a bound, and the bound, by joint."""
+        found: dict[str, tuple[float, float | None]] = {}
+        for name, drive in self.drives().items():
+            joint = next(row["joint"] for row in self._rows if row["actuator"] == name)
+            if drive.controls is None and joint in readings.positions:
+                q, dq = float(readings.positions[joint][0]), float(readings.velocities[joint][0])
+                found[joint] = (drive.kp * (drive.position - q) - drive.kd * dq + drive.torque, drive.max_torque)
+        return found

@@ -1,0 +1,65 @@
+"""What the operator asks of a policy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mjtrain.deployment.robot import Named
+from mjtrain.runtime.errors import RequestError
+
+
+class Commands:
+    """The commands that a policy reads, and how they change from one control period to the next."""
+
+    def __init__(self, metadata: dict[str, Any], values: Sequence[float]) -> None:
+        """Take the values of all commands that the observations read, one after the other.
+
+        Args:
+            metadata: Of the policy.
+            values: As the metadata describes; none for zero where that means to stand or to stay.
+
+        Raises:
+            RequestError: There are more or fewer values than the commands have.
+        """
+        names = [term["params"]["command"] for term in metadata["observations"] if "command" in term.get("params", {})]
+        described, at = metadata.get("commands", {}), 0
+        self._described = {name: described.get(name, {}) for name in dict.fromkeys(names)}
+        self._period_s = metadata["control_period_s"]
+        sizes = {name: entry.get("size", len(values)) for name, entry in self._described.items()}
+        if not values and all(entry.get("rest") is not None for entry in self._described.values()):
+            values = [value for entry in self._described.values() for value in entry["rest"]]
+        if len(values) != sum(sizes.values()):
+            wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
+            given = " ".join(f"{value:g}" for value in values) or "without values"
+            raise RequestError(f"--command {given}: give {wanted or 'none, because the policy reads no command'}")
+        self._wanted: Named = {}
+        for name, size in sizes.items():
+            self._wanted[name] = np.array(values[at : at + size], dtype=float)
+            at += size
+        self.current: Named = {}
+        """What the policy sees."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin as an episode does: with zero where the training limits how fast a command changes."""
+        self.current = {
+            name: np.zeros_like(value) if self._is_limited(name) else value for name, value in self._wanted.items()
+        }
+
+    def advance(self, periods: int) -> None:
+        """Change the current commands by what the training allows in some control periods."""
+        for name in filter(self._is_limited, self._wanted):
+            params, before = self._described[name]["refine_params"], self.current[name]
+            change, seconds = self._wanted[name] - before, periods * self._period_s
+            longest, turn = params["acceleration"] * seconds, params["turn_acceleration"] * seconds
+            planar = change[:2] * (longest / max(longest, float(np.linalg.norm(change[:2]))))
+            self.current[name] = before + np.array([*planar, *change[2:].clip(-turn, turn)])
+
+    def _is_limited(self, name: str) -> bool:
+        return self._described[name].get("refine") == "mjtrain.mdp.velocity:approach"
+
+
+def _describe(entry: dict[str, Any], size: int) -> str:
+    columns = entry.get("columns")
+    return f"{size} values" + ("" if columns is None else f" ({', '.join(columns)})")

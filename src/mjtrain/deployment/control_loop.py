@@ -1,0 +1,211 @@
+"""The loop of a controller: it waits for the next control period, reads, checks, decides and writes."""
+
+import gc
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.commands import Commands
+from mjtrain.deployment.limits import Guard, Limits
+from mjtrain.deployment.observation import Observer, find_missing
+from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
+from mjtrain.deployment.terms import ERRORS, Scene
+from mjtrain.deployment.tick_log import TickLog
+from mjtrain.runtime.errors import RequestError
+
+FIRST_READINGS_S = 10.0
+"""Longest wait for the first readings, in seconds."""
+
+REPEAT_S = 0.02
+"""Longest time without a packet, in seconds: where a control period is longer, the last targets are sent again, so that
+the watchdog of a robot need not know the period."""
+
+COMPLETED = "completed"
+"""Cause of an end that nobody forced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phases:
+    """How long the states last, in seconds."""
+
+    damped_s: float = 0.5
+    standing_s: float = 2.0
+    policy_s: float = 60.0
+
+
+class Controller:
+    """Drives a robot through its states: damped, standing up, policy, stop."""
+
+    def __init__(
+        self, policy: DeployedPolicy, robot: Robot, commands: Commands, phases: Phases, limits: Limits, log: TickLog
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Raises:
+            RequestError: The policy needs what no robot can be asked for.
+        """
+        self._policy, self._robot, self._commands, self._phases, self._log = policy, robot, commands, phases, log
+        self._metadata = policy.metadata
+        self._period_s: float = self._metadata["control_period_s"]
+        self._guard = Guard(self._metadata, limits)
+        self._actuation = Actuation(self._metadata, limits.torque)
+        self._observer: Observer | None = None
+        self._stop: str | None = None
+        self._offset_s = float("inf")  # least difference of this clock and the robot's: no delay
+        self._sequence, self._arrived_s = -1, 0.0
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What is logged of each control period."""
+        return self._log.rows
+
+    def stop(self, cause: str) -> None:
+        """Stop at the next control period; for signals."""
+        self._stop = cause
+
+    def run(self) -> str:
+        """Run all states and return the cause of the end. Whatever happens, the robot is damped then.
+
+        Raises:
+            RequestError: The robot does not report what the policy reads.
+            RuntimeError: No readings arrive.
+        """
+        gc.collect()
+        gc.disable()  # a collection takes longer than some control periods
+        try:
+            return self._run()
+        finally:
+            gc.enable()
+            for _ in range(3):  # one may be lost
+                self._robot.write(Targets(state="stop"))
+
+    def _run(self) -> str:
+        first = self._wait_for_readings()
+        if self._stop is not None or first is None:
+            return self._stop or COMPLETED
+        self._observer = Observer(self._metadata, values=frozenset(first.values))
+        missing = find_missing(self._observer, first, self._commands.current)
+        if missing is not None:
+            raise RequestError(missing)
+        phases = self._phases
+        cause = self._hold("damped", phases.damped_s) or self._hold("standing", phases.standing_s)
+        return cause or self._hold("policy", phases.policy_s) or COMPLETED
+
+    def _wait_for_readings(self) -> Readings | None:
+        begin = time.monotonic()
+        while time.monotonic() - begin < FIRST_READINGS_S and self._stop is None:
+            self._robot.write(Targets(state="damped"))
+            time.sleep(self._period_s)
+            readings = self._robot.read()
+            if readings is not None and not readings.damped_by:
+                return readings
+        if self._stop is None:
+            raise RuntimeError(f"no readings arrived from the robot within {FIRST_READINGS_S:g} s")
+        return None
+
+    def _hold(self, state: str, seconds: float) -> str | None:
+        """Stay in a state and return why the run must end; None if the next state may begin."""
+        begin = due = time.monotonic()
+        start, tick, missed = self._robot.read(), 0, 0
+        assert start is not None
+        self._commands.reset()
+        self._actuation.reset()
+        action = np.zeros(len(self._metadata["actions"]))
+        targets = Targets(state="damped")
+        while due < begin + seconds:
+            now = self._wait(due, targets)
+            late_s = now - due
+            periods = 1 + int(late_s // self._period_s) if tick else 1
+            missed = periods - 1
+            due += (periods - 1) * self._period_s
+            tick += periods
+            readings, age_s = self._read(now)
+            cause = self._stop or self._guard.find_exceeded(readings, age_s, missed)
+            if cause is not None:
+                return cause
+            row: dict[str, Any] = {}
+            drives: dict[str, Drive] = {}
+            if state == "standing":
+                drives = self._actuation.stand(start, min(1.0, (due - begin) / (0.75 * seconds)))
+            elif state == "policy":
+                action, row = self._act(readings, action, tick - 1, periods)
+                if not np.isfinite(action).all():
+                    return "the output of the policy is not finite"
+                drives = self._actuation.drives()
+            targets = Targets(state=state, drives=drives)
+            self._robot.write(targets)
+            self._log.add(
+                state=state,
+                time_s=round(now - begin, 6),
+                late_ms=1000 * late_s,
+                work_ms=1000 * (time.monotonic() - now),
+                age_ms=1000 * age_s,
+                missed=missed,
+                tilt=self._guard.tilt(readings),
+                **row,
+            )
+            due += self._period_s
+        return None
+
+    def _wait(self, due: float, targets: Targets) -> float:
+        """Wait until a moment, repeat the targets meanwhile, and return the time."""
+        while (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, REPEAT_S))
+            if left > 1.5 * REPEAT_S:
+                self._robot.write(targets)
+        return time.monotonic()
+
+    def _read(self, now: float) -> tuple[Readings, float]:
+        """Return the newest readings and their age in seconds, relative to the fastest that have arrived."""
+        readings = self._robot.read()
+        assert readings is not None
+        if readings.sequence != self._sequence:
+            self._sequence, self._arrived_s = readings.sequence, now
+        self._offset_s = min(self._offset_s, now - readings.time_s)
+        return readings, max(now - self._arrived_s, now - readings.time_s - self._offset_s)
+
+    def _act(
+        self, readings: Readings, action: np.ndarray, step: int, periods: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Ask the policy, and return its action with what is logged."""
+        assert self._observer is not None
+        self._commands.advance(periods)
+        scene = Scene(
+            metadata=self._metadata,
+            readings=readings,
+            commands=self._commands.current,
+            action=action,
+            displacements=self._actuation.displacements,
+            step=step,
+        )
+        observation = self._observer.observe(scene)
+        begin = time.monotonic()
+        action = self._policy.act(observation)
+        spent_ms = 1000 * (time.monotonic() - begin)
+        self._actuation.apply(action)
+        torques = self._actuation.torques(readings)
+        beyond = [joint for joint, (torque, limit) in torques.items() if limit is not None and abs(torque) > limit]
+        return action, {
+            "network_ms": spent_ms,
+            "observation": observation,
+            "action": action,
+            "commands": dict(self._commands.current),
+            "at_torque_limit": beyond,
+            "errors": self._errors(scene),
+        }
+
+    def _errors(self, scene: Scene) -> dict[str, float]:
+        """Return the errors of the commands, of the truth if it is known."""
+        if scene.readings.truth is not None:
+            scene.readings = scene.readings.truth
+        found = {}
+        for command, entry in self._metadata.get("commands", {}).items():
+            for name, term in entry.get("errors", {}).items():
+                settled = scene.step * self._period_s >= term["settling_s"]
+                if command in scene.commands and settled and term["func"] in ERRORS:
+                    found[f"{command}/{name}"] = ERRORS[term["func"]](scene, term["params"])
+        return found

@@ -1,0 +1,76 @@
+"""An exported policy: its network and its metadata."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mjtrain.runtime.errors import RequestError, require
+
+KEY = "mjtrain"
+"""Key of the metadata in the ONNX file."""
+
+FORMATS = (3,)
+"""Formats of the metadata that can be read."""
+
+
+class DeployedPolicy:
+    """The network of an ONNX file, on one CPU thread, and what its numbers mean."""
+
+    def __init__(self, file: Path) -> None:
+        """Load the file.
+
+        Raises:
+            RequestError: It is missing, is not an exported policy, or is one that needs more than flat observations.
+        """
+        require("deploy", "deploy", "onnxruntime")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # one observation: threads would only wait
+        try:
+            self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class of its own for each cause
+            raise RequestError(f"{file}: is not an ONNX file ({str(error).splitlines()[0]})") from error
+        found = self._session.get_modelmeta().custom_metadata_map.get(KEY)
+        if found is None:
+            raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")
+        self.metadata: dict[str, Any] = json.loads(found)
+        self.file = file
+        check(self.metadata, str(file))
+
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action for one observation. Shapes (size,) and (num_actions,)."""
+        (actions,) = self._session.run(None, {"observations": observation[None]})
+        return np.asarray(actions)[0]
+
+
+def check(metadata: dict[str, Any], name: str) -> None:
+    """Raise a RequestError if a policy cannot be deployed."""
+    if metadata.get("format") not in FORMATS:
+        raise RequestError(f"{name}: its metadata has format {metadata.get('format')}; export the run again")
+    if "actions" not in metadata:
+        raise RequestError(f"{name}: is a policy of an external environment, whose observations are not described")
+    if metadata.get("images"):
+        images = ", ".join(image["input"] for image in metadata["images"])
+        raise RequestError(f"{name}: sees images ({images}); deploy supports flat observations only")
+
+
+def find_policy(place: str) -> Path:
+    """Return the ONNX file that is meant: a file, the folder of an export, or a run that was exported.
+
+    Raises:
+        RequestError: There is none.
+    """
+    path = Path(place)
+    if path.is_file():
+        return path
+    for file in (path / "policy.onnx", path / "export" / "policy.onnx"):
+        if file.is_file():
+            return file
+    if path.is_dir():
+        raise RequestError(
+            f"{place}: has neither policy.onnx nor export/policy.onnx; write it by mjtrain export {place}"
+        )
+    raise RequestError(f"{place}: does not exist; give policy.onnx, the folder of an export or a run directory")

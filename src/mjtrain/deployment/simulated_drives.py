@@ -1,0 +1,71 @@
+"""The motors of the simulated robot: MuJoCo's actuators with the gains of the targets."""
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mjtrain.deployment.robot import Drive
+
+
+class SimulatedDrives:
+    """Sets gains and controls of a model's actuators.
+
+    MuJoCo computes a linear drive inside its step, as in the training: with its integrator, and at the physics rate.
+    """
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
+        self._model, self._data = model, data
+        self._rows = {row["actuator"]: row for row in metadata["actions"]}
+        self._gain, self._bias = model.actuator_gainprm.copy(), model.actuator_biasprm.copy()
+        self._force_range = model.actuator_forcerange.copy()
+        self._is_limited = model.actuator_forcelimited.astype(bool)
+        for name in self._rows:
+            if self._rows[name]["formula"] == "linear":
+                index = model.actuator(name).id
+                model.actuator_biastype[index] = mujoco.mjtBias.mjBIAS_AFFINE
+                model.actuator_ctrllimited[self._columns(index)] = 0  # the controller keeps to it
+        self.damp()
+
+    def damp(self) -> None:
+        """Let every motor only brake."""
+        for name, row in self._rows.items():
+            index = self._model.actuator(name).id
+            self._data.ctrl[self._columns(index)] = 0.0
+            if row["formula"] == "linear":
+                self._set(index, row["gear"], Drive(kp=0.0, kd=row["kd"]))
+            else:
+                self._model.actuator_gainprm[index] = 0.0
+                self._model.actuator_biasprm[index, :2] = 0.0
+
+    def obey(self, drives: dict[str, Drive]) -> None:
+        """Set targets.
+
+        Raises:
+            KeyError: The model has no such actuator.
+        """
+        for name, drive in drives.items():
+            index, row = self._model.actuator(name).id, self._rows[name]
+            if drive.controls is None:
+                self._set(index, row["gear"], drive)
+                continue
+            self._model.actuator_gainprm[index] = self._gain[index]
+            self._model.actuator_biasprm[index] = self._bias[index]
+            self._data.ctrl[self._columns(index)] = drive.controls
+
+    def _set(self, index: int, gear: float, drive: Drive) -> None:
+        model = self._model
+        model.actuator_gainprm[index] = 0.0
+        model.actuator_gainprm[index, 0] = 1.0
+        model.actuator_biasprm[index] = 0.0
+        model.actuator_biasprm[index, 1:3] = (-drive.kp / gear**2, -drive.kd / gear**2)
+        self._data.ctrl[self._columns(index)] = (drive.kp * drive.position + drive.torque) / gear
+        if drive.max_torque is not None:
+            limit = drive.max_torque / abs(gear)
+            own = self._force_range[index] if self._is_limited[index] else (-np.inf, np.inf)
+            model.actuator_forcelimited[index] = 1
+            model.actuator_forcerange[index] = np.clip(own, -limit, limit)
+
+    def _columns(self, index: int) -> slice:
+        begin = int(self._model.actuator_ctrladr[index])
+        return slice(begin, begin + int(self._model.actuator_ctrlnum[index]))

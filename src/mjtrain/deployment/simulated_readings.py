@@ -1,0 +1,122 @@
+"""What the simulated robot measures."""
+
+import re
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mjtrain.deployment.robot import Named
+
+Measured = dict[str, Any]
+"""Arguments of `Readings`: positions, velocities, sensors and values, each by name."""
+
+
+class SimulatedReadings:
+    """Reads joints, the sensors that the policy's metadata names, and scans of the ground."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        data: mujoco.MjData,
+        metadata: dict[str, Any],
+        noise: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """Find what is read.
+
+        Args:
+            model: The robot and its ground.
+            data: Its state.
+            metadata: Of the policy.
+            noise: Multiple of the noise in the training.
+            rng: Draws the noise.
+        """
+        self._data, self._rng = data, rng
+        self._joints = {name: data.joint(name) for name in metadata["default_pose"]}
+        names = [model.sensor(index).name for index in range(model.nsensor) if model.sensor(index).name]
+        wanted = set(metadata.get("sensors", names))
+        self._sensors = {name: data.sensor(name) for name in names if name in wanted}
+        self._scans = {
+            term["name"]: term["params"]
+            for term in metadata["observations"]
+            if term.get("func") == "mjtrain.mdp.observations:height_scan"
+        }
+        self._field = _HeightField(model) if self._scans else None
+        self._noise = self._find_noise(metadata, noise)
+
+    def measure(self) -> tuple[Measured, Measured]:
+        """Return the readings with noise, and the same without, as `Readings` takes them."""
+        truth: dict[str, Named] = {
+            "positions": {name: joint.qpos.copy() for name, joint in self._joints.items()},
+            "velocities": {name: joint.qvel.copy() for name, joint in self._joints.items()},
+            "sensors": {name: sensor.data.copy() for name, sensor in self._sensors.items()},
+            "values": {name: self._scan(params) for name, params in self._scans.items()},
+        }
+        noisy = {
+            kind: {name: self._add_noise(kind, name, value) for name, value in named.items()}
+            for kind, named in truth.items()
+        }
+        return noisy, truth
+
+    def _add_noise(self, kind: str, name: str, value: np.ndarray) -> np.ndarray:
+        largest = self._noise.get((kind, name), 0.0)
+        return value + self._rng.uniform(-largest, largest, value.shape) if largest else value
+
+    def _find_noise(self, metadata: dict[str, Any], factor: float) -> dict[tuple[str, str], float]:
+        """Return the largest noise of each reading, from the terms that show it unchanged."""
+        found: dict[tuple[str, str], float] = {}
+        parts: list[tuple[str, str]]
+        for term in metadata["observations"]:
+            name, params = term.get("func", "").rpartition(":")[2], term.get("params", {})
+            kind = "velocities" if "vel" in name else "positions"
+            patterns = params.get("joints", [params["joint"]] if name in ("joint_pos", "joint_vel") else [])
+            parts = [(kind, joint) for joint in self._joints if any(re.fullmatch(p, joint) for p in patterns)]
+            if name in ("sensor", "sensors"):
+                patterns = params.get("sensors", [params.get("sensor")])
+                parts = [
+                    ("sensors", sensor) for sensor in self._sensors if any(re.fullmatch(p, sensor) for p in patterns)
+                ]
+            if term["name"] in self._scans:
+                parts = [("values", term["name"])]
+            found |= dict.fromkeys(parts, factor * float(term.get("noise", 0.0)))
+        return found
+
+    def _scan(self, params: dict[str, Any]) -> np.ndarray:
+        """Return the height of the body above a grid of points that turns with it, as `height_scan` does."""
+        assert self._field is not None
+        pose = self._joints[params["joint"]].qpos
+        w, x, y, z = pose[3:]
+        heading = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+        ahead, left = np.meshgrid(np.linspace(*params["x"]), np.linspace(*params["y"]))
+        cosine, sine = np.cos(heading), np.sin(heading)
+        world_x = pose[0] + cosine * ahead - sine * left
+        world_y = pose[1] + sine * ahead + cosine * left
+        return pose[2] - params["offset"] - self._field.heights(world_x.ravel(), world_y.ravel())
+
+
+class _HeightField:
+    """The generated ground of a model: the first height field, or the plane z = 0."""
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        self._heights: np.ndarray | None = None
+        if model.nhfield:
+            rows, columns = int(model.hfield_nrow[0]), int(model.hfield_ncol[0])
+            geom = int(np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)[0])
+            self._half = model.hfield_size[0, :2]
+            data = model.hfield_data[: rows * columns].reshape(rows, columns)
+            self._heights = data * model.hfield_size[0, 2] + model.geom_pos[geom, 2]
+
+    def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the heights at points: each cell is two triangles, divided from low x and y to high x and y."""
+        if self._heights is None:
+            return np.zeros_like(x)
+        rows, columns = self._heights.shape
+        column = ((x + self._half[0]) * (columns - 1) / (2 * self._half[0])).clip(0, columns - 1.001)
+        row = ((y + self._half[1]) * (rows - 1) / (2 * self._half[1])).clip(0, rows - 1.001)
+        left, bottom = column.astype(int), row.astype(int)
+        u, v = column - left, row - bottom
+        here, right = self._heights[bottom, left], self._heights[bottom, left + 1]
+        above, both = self._heights[bottom + 1, left], self._heights[bottom + 1, left + 1]
+        lower, upper = here + u * (right - here) + v * (both - right), here + v * (above - here) + u * (both - above)
+        return np.where(u >= v, lower, upper)

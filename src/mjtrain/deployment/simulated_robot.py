@@ -1,0 +1,175 @@
+"""A robot in plain MuJoCo, in a separate process and in real time, behind the packets of `packets`.
+
+Run by `mjtrain deploy`, which writes its settings to standard input and reads the port from standard output.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mjtrain.deployment.packets import MAX_BYTES, PacketError, decode_targets, encode_readings
+from mjtrain.deployment.robot import Readings, Targets
+from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.simulation import Simulation
+
+
+class SimulatedRobot:
+    """Steps the model in real time, obeys targets, and sends readings after each physics step."""
+
+    def __init__(self, simulation: Simulation, metadata: dict[str, Any]) -> None:
+        self._settings = simulation
+        self._model = load_model(simulation)
+        self._data = mujoco.MjData(self._model)
+        _start(self._model, self._data, metadata)
+        self._drives = SimulatedDrives(self._model, self._data, metadata)
+        self._rng = np.random.default_rng(simulation.seed)
+        self._readings = SimulatedReadings(self._model, self._data, metadata, simulation.noise, self._rng)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._controller: Any = None
+        self._last_s, self._sequence, self._sent = time.monotonic(), -1, 0
+        self._driven, self._damped_by, self._held = "", "", simulation.held  # by which state it is driven
+        self._waiting: collections.deque[tuple[float, bytes]] = collections.deque()
+        self._passive = _find_passive(self._model)
+        self._rest = (self._data.qpos.copy(), self._data.qvel.copy())
+
+    def serve(self, parent: int) -> None:
+        """Run until the parent has ended and the watchdog has damped the robot; then a second longer."""
+        step_s, orphaned_s = self._model.opt.timestep, None
+        due = time.monotonic()
+        while orphaned_s is None or time.monotonic() < orphaned_s + self._settings.watchdog_s + 1.0:
+            self._receive(due)
+            now = time.monotonic()
+            self._watch(now)
+            mujoco.mj_step(self._model, self._data)
+            if self._held:
+                for columns, velocities in self._passive:
+                    self._data.qpos[columns] = self._rest[0][columns]
+                    self._data.qvel[velocities] = self._rest[1][velocities]
+            self._send(now)
+            due = max(due + step_s, now - 0.1)  # what is further behind is not caught up
+            if orphaned_s is None and os.getppid() != parent:
+                orphaned_s = now
+
+    def _receive(self, until: float) -> None:
+        """Obey what arrives until a moment."""
+        while True:
+            left = until - time.monotonic()
+            self._socket.settimeout(max(left, 1e-6))
+            try:
+                data, address = self._socket.recvfrom(MAX_BYTES)
+            except (TimeoutError, BlockingIOError):
+                return
+            if self._rng.random() >= self._settings.loss:
+                self._take(data, address, time.monotonic())
+
+    def _take(self, data: bytes, address: Any, now: float) -> None:
+        is_other = self._controller is not None and address != self._controller
+        if is_other and now - self._last_s < self._settings.watchdog_s:
+            return  # one controller at a time
+        try:
+            targets, sequence = decode_targets(data)
+            if not is_other and sequence <= self._sequence:
+                return
+            self._obey(targets)
+        except (PacketError, KeyError):
+            return
+        self._controller, self._sequence, self._last_s = address, sequence, now
+
+    def _obey(self, targets: Targets) -> None:
+        if targets.state in ("damped", "stop"):
+            if self._driven:
+                _say(f"damped by the controller ({targets.state})")
+            self._driven, self._damped_by = "", ""
+            self._drives.damp()
+        elif not self._damped_by:  # else it stays damped until the controller has been there, too
+            self._drives.obey(targets.drives)
+            if targets.state != self._driven:
+                _say(f"driven ({targets.state})")
+            self._driven = targets.state
+            self._held = self._held and targets.state != "policy"
+
+    def _watch(self, now: float) -> None:
+        """Damp the robot where no targets have arrived for too long."""
+        silent_s = now - self._last_s
+        if self._driven and silent_s > self._settings.watchdog_s:
+            self._driven, self._damped_by = "", f"no targets for {self._settings.watchdog_s:g} s"
+            self._drives.damp()
+            _say(f"damped by its watchdog {1000 * silent_s:.0f} ms after the last targets")
+
+    def _send(self, now: float) -> None:
+        if self._controller is None:
+            return
+        self._sent += 1
+        if self._rng.random() >= self._settings.loss:
+            measured, truth = self._readings.measure()
+            readings = Readings(
+                sequence=self._sent, time_s=now, damped_by=self._damped_by, **measured, truth=Readings(**truth)
+            )
+            self._waiting.append((now + self._settings.delay_s, encode_readings(readings)))
+        while self._waiting and self._waiting[0][0] <= now:
+            with contextlib.suppress(OSError):  # the controller's socket is closed; the watchdog decides
+                self._socket.sendto(self._waiting.popleft()[1], self._controller)
+
+
+def load_model(simulation: Simulation) -> mujoco.MjModel:
+    """Load the model and change it as asked."""
+    compiled = simulation.model.endswith(".mjb")
+    load = mujoco.MjModel.from_binary_path if compiled else mujoco.MjModel.from_xml_path
+    model = load(simulation.model)
+    model.body_mass *= simulation.mass
+    model.body_inertia *= simulation.mass
+    model.geom_friction[:, 0] *= simulation.friction
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return model
+
+
+def _start(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
+    """Put the robot into its home pose."""
+    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+    if home >= 0:  # activations, and controls that the policy does not give
+        mujoco.mj_resetDataKeyframe(model, data, home)
+    for joint, position in metadata["default_pose"].items():
+        data.joint(joint).qpos[:] = position
+    mujoco.mj_forward(model, data)
+
+
+def _find_passive(model: mujoco.MjModel) -> list[tuple[slice, slice]]:
+    """Return the columns in qpos and qvel of joints that no actuator drives directly."""
+    on_joint = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    driven = {int(model.actuator_trnid[i, 0]) for i in range(model.nactuator) if model.actuator_trntype[i] in on_joint}
+    widths = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
+    found = []
+    for index in set(range(model.njnt)) - driven:
+        positions, velocities = widths.get(mujoco.mjtJoint(model.jnt_type[index]), (1, 1))
+        at, rate = int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
+        found.append((slice(at, at + positions), slice(rate, rate + velocities)))
+    return found
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"robot: {line}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Read settings, print the port, serve."""
+    request = json.load(sys.stdin)
+    robot = SimulatedRobot(Simulation(**request["simulation"]), request["metadata"])
+    sys.stdout.write(json.dumps({"port": robot.port}) + "\n")
+    sys.stdout.flush()
+    robot.serve(request["parent"])
+
+
+if __name__ == "__main__":
+    main()

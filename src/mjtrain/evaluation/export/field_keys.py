@@ -1,0 +1,128 @@
+"""The keys that controllers for mjlab and BeyondMimic read from an ONNX file.
+
+Each value is text: items divided by commas, and the numbers of an item by semicolons. The names are those of
+`mjlab.rl.exporter_utils` (1.6.0) and of BeyondMimic's `whole_body_tracking/utils/exporter.py` (cd65172).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Pair = tuple[float, float]
+
+_BY_FUNCTION = {
+    "mjtrain.mdp.observations:joint_velocities": "joint_vel",
+    "mjtrain.mdp.observations:joint_pos_rel": "joint_pos",
+    "mjtrain.mdp.observations:last_action": "actions",
+    "mjtrain.mdp.observations:command": "command",
+    "mjtrain.mdp.root:base_lin_vel": "base_lin_vel",
+    "mjtrain.mdp.root:base_ang_vel": "base_ang_vel",
+    "mjtrain.mdp.root:projected_gravity": "projected_gravity",
+}
+_BY_SENSOR = {"velocimeter": "base_lin_vel", "gyro": "base_ang_vel"}
+
+
+def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Write the keys that are true of a policy.
+
+    Args:
+        described: Its metadata. `joint_names` are its hinges and slides.
+
+    Returns:
+        The keys with their values; and for each key that is left out, why it would be false.
+    """
+    joints = [name for name, entry in described["joints"].items() if entry["type"] in ("hinge", "slide")]
+    keys = {
+        "run_path": str(described["run"] or described["task"]),
+        "joint_names": join(joints),
+        "default_joint_pos": join([described["default_pose"][name][0] for name in joints]),
+        "command_names": join(list(described["commands"])),
+        **_describe_observations(described, joints),
+    }
+    left_out = {}
+    why = _why_not_gains(described["actions"], joints)
+    if why is None:
+        by_joint = {row["joint"]: row for row in described["actions"]}
+        keys["joint_stiffness"] = join([by_joint[name]["kp"] for name in joints])
+        keys["joint_damping"] = join([by_joint[name]["kd"] for name in joints])
+    else:
+        left_out |= dict.fromkeys(("joint_stiffness", "joint_damping"), why)
+    why = why or _why_not_scale(described["actions"], joints, described["default_pose"])
+    if why is None:
+        keys["action_scale"] = join([row["scale"] for row in described["actions"]])
+        keys["action_clip"] = join([row["clip"] for row in described["actions"]])
+    else:
+        left_out["action_scale"] = why
+    return keys, left_out
+
+
+def join(values: Sequence[Any]) -> str:
+    """Write a list as controllers read it, without rounding."""
+    return ",".join(";".join(map(str, value)) if isinstance(value, list | tuple) else str(value) for value in values)
+
+
+def _describe_observations(described: dict[str, Any], joints: list[str]) -> dict[str, str]:
+    """Write the terms. In their pipeline the clip comes before the scale, so the bounds are divided by it."""
+    terms = described["observations"]
+    named = [_name(term, described, joints) for term in terms]
+    names = [name for name, _ in named]
+    names = [name if names.count(name) == 1 else term["name"] for name, term in zip(names, terms, strict=True)]
+    scales = [sign * term["scale"] for (_, sign), term in zip(named, terms, strict=True)]
+    clips = [_clip_before(term["clip"], scale) for term, scale in zip(terms, scales, strict=True)]
+    return {
+        "observation_names": join(names),
+        "observation_terms_scale": join(scales),
+        "observation_terms_clip": join(clips),
+        "observation_terms_history_length": join([0 if term["history"] == 1 else term["history"] for term in terms]),
+        "observation_terms_flatten_history_dim": join([1] * len(terms)),
+        "observation_history_lengths": join([term["history"] for term in terms]),
+    }
+
+
+def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) -> tuple[str, int]:
+    """Return the name under which controllers know a term, and -1 where it has the opposite sign; else its own."""
+    function, params = term["func"], term["params"]
+    if function == "mjtrain.mdp.observations:sensor":
+        sensor = described["sensors"][params["sensor"]]
+        if sensor["on_base"] and sensor["type"] in _BY_SENSOR:
+            return _BY_SENSOR[sensor["type"]], 1
+        if sensor["on_base"] and (sensor["type"], sensor["object"]) == ("framezaxis", "world"):
+            return "projected_gravity", -1
+        return term["name"], 1
+    if function.startswith("mjtrain.mdp.root:") and described["joints"][params["joint"]]["type"] != "free":
+        return term["name"], 1
+    if function.startswith("mjtrain.mdp.observations:joint_") and term.get("joints") != joints:
+        return term["name"], 1
+    return _BY_FUNCTION.get(function) or term["name"], 1
+
+
+def _clip_before(clip: Sequence[float] | None, scale: float) -> Pair:
+    if clip is None:
+        return (-math.inf, math.inf)
+    low, high = sorted(bound / scale for bound in clip)
+    return (low, high)
+
+
+def _why_not_gains(actions: list[dict[str, Any]], joints: list[str]) -> str | None:
+    """Say why kp and kd of each joint do not describe the actuators; None if they do."""
+    for row in actions:
+        if row["formula"] != "linear":
+            return f"actuator {row['actuator']} follows no linear formula: {row['why']}"
+    if sorted(row["joint"] for row in actions) != sorted(joints):
+        return "the actions do not drive each joint once"
+    return None
+
+
+def _why_not_scale(actions: list[dict[str, Any]], joints: list[str], pose: dict[str, list[float]]) -> str | None:
+    """Say why target = default_joint_pos + action_scale * action is false; None if it is true."""
+    if [row["joint"] for row in actions] != joints:
+        return "the order of the actions is not that of joint_names"
+    for row in actions:
+        name = row["actuator"]
+        if row["relative"]:
+            return f"actions add to the last control of actuator {name}"
+        if not row["kp"] or not math.isclose(row["gain"], row["kp"], rel_tol=1e-6) or row["bias"]:
+            return f"the control of actuator {name} is not the position of its joint"
+        if not math.isclose(row["offset"], pose[row["joint"]][0], abs_tol=1e-6):
+            return f"action 0 of actuator {name} is not the default pose"
+    return None

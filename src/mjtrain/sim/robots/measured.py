@@ -1,0 +1,124 @@
+"""What the joints and sensors of a model measure, for who must build its observations elsewhere."""
+
+from typing import Any
+
+import mujoco
+
+from mjtrain.config import EnvConfig
+from mjtrain.sim.robots.model import load_model
+
+_OWN_FRAME = "the frame of the object"
+_REFERENCE = "the frame of the reference"
+_SENSORS: dict[str, tuple[str, str | None, str]] = {
+    "accelerometer": ("m/s^2", _OWN_FRAME, "imu"),
+    "gyro": ("rad/s", _OWN_FRAME, "imu"),
+    "magnetometer": ("T", _OWN_FRAME, "imu"),
+    "velocimeter": ("m/s", _OWN_FRAME, "estimator"),
+    "force": ("N", _OWN_FRAME, "force sensor"),
+    "torque": ("N m", _OWN_FRAME, "force sensor"),
+    "touch": ("N", None, "contact sensor"),
+    "contact": ("as the model says", None, "contact sensor"),
+    "rangefinder": ("m", None, "rangefinder"),
+    "jointpos": ("rad or m", None, "encoders"),
+    "jointvel": ("rad/s or m/s", None, "encoders"),
+    "ballquat": ("quaternion (w, x, y, z)", None, "encoders"),
+    "ballangvel": ("rad/s", _OWN_FRAME, "encoders"),
+    "actuatorpos": ("rad or m", None, "encoders"),
+    "actuatorvel": ("rad/s or m/s", None, "encoders"),
+    "actuatorfrc": ("N m or N", None, "motor currents"),
+    "jointactuatorfrc": ("N m or N", None, "motor currents"),
+    "framepos": ("m", _REFERENCE, "estimator"),
+    "framequat": ("quaternion (w, x, y, z)", _REFERENCE, "imu"),
+    "framexaxis": ("unit vector", _REFERENCE, "imu"),
+    "frameyaxis": ("unit vector", _REFERENCE, "imu"),
+    "framezaxis": ("unit vector", _REFERENCE, "imu"),
+    "framelinvel": ("m/s", _REFERENCE, "estimator"),
+    "frameangvel": ("rad/s", _REFERENCE, "estimator"),
+    "framelinacc": ("m/s^2", _REFERENCE, "estimator"),
+    "frameangacc": ("rad/s^2", _REFERENCE, "estimator"),
+    "subtreecom": ("m", "the world's frame", "estimator"),
+    "subtreelinvel": ("m/s", "the world's frame", "estimator"),
+    "subtreeangmom": ("N m s", "the world's frame", "estimator"),
+}
+"""Unit, frame and what measures it on a robot, by type. An orientation is an IMU's where it is that of the base, and
+follows from encoders where it is that of a link."""
+
+
+def describe_joints(config: EnvConfig) -> dict[str, dict[str, Any]]:
+    """Return type and range of each named joint, in the order of the model. The range is None without one.
+
+    Raises:
+        RequestError: The MJCF file is missing or is not a valid model.
+    """
+    model, _ = load_model(config)
+    joints = [model.joint(index) for index in range(model.njnt) if model.joint(index).name]
+    return {
+        joint.name: {
+            "type": mujoco.mjtJoint(int(joint.type[0])).name.removeprefix("mjJNT_").lower(),
+            "range": [float(bound) for bound in joint.range] if joint.limited[0] else None,
+        }
+        for joint in joints
+    }
+
+
+def describe_sensors(config: EnvConfig) -> dict[str, dict[str, Any]]:
+    """Return what each named sensor measures, in the order of the model.
+
+    Returns:
+        By name: type (the MJCF element), size, unit, frame (None for a scalar), object and its object_type, reference
+        (None for the world), on_base (whether it is on a body with a free joint), and measured_by, what gives such a
+        reading on a robot: imu, encoders, contact sensor, force sensor, rangefinder, motor currents, or estimator,
+        where no sensor does.
+
+    Raises:
+        RequestError: The MJCF file is missing or is not a valid model.
+    """
+    model, _ = load_model(config)
+    return {
+        model.sensor(index).name: _describe_sensor(model, index)
+        for index in range(model.nsensor)
+        if model.sensor(index).name
+    }
+
+
+def _describe_sensor(model: mujoco.MjModel, index: int) -> dict[str, Any]:
+    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
+    kind = kind.replace("actfrc", "actuatorfrc")
+    unit, frame, measured_by = _SENSORS.get(kind, ("as the model says", None, "unknown"))
+    part, part_type = int(model.sensor_objid[index]), int(model.sensor_objtype[index])
+    other, other_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
+    is_world = other < 0 or not other_type or (other == 0 and other_type in _BODIES)
+    if frame == _REFERENCE and is_world:
+        frame = "the world's frame"
+    on_base = _is_on_base(model, part, part_type) or (not is_world and _is_on_base(model, other, other_type))
+    return {
+        "type": kind,
+        "size": int(model.sensor_dim[index]),
+        "unit": unit,
+        "frame": frame,
+        "object": _name(model, part, part_type),
+        "object_type": mujoco.mjtObj(part_type).name.removeprefix("mjOBJ_").lower(),
+        "reference": None if is_world else _name(model, other, other_type),
+        "on_base": on_base,
+        "measured_by": measured_by,
+    }
+
+
+_BODIES = (int(mujoco.mjtObj.mjOBJ_BODY), int(mujoco.mjtObj.mjOBJ_XBODY))
+
+
+def _name(model: mujoco.MjModel, part: int, kind: int) -> str | None:
+    kind = int(mujoco.mjtObj.mjOBJ_BODY) if kind in _BODIES else kind
+    return None if part < 0 else mujoco.mj_id2name(model, kind, part)
+
+
+def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:
+    """Whether a body, site or geom is part of a body with a free joint."""
+    if kind == int(mujoco.mjtObj.mjOBJ_SITE):
+        part = int(model.site_bodyid[part])
+    elif kind == int(mujoco.mjtObj.mjOBJ_GEOM):
+        part = int(model.geom_bodyid[part])
+    elif kind not in _BODIES:
+        return False
+    joint = int(model.body_jntadr[part])
+    return joint >= 0 and model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE

@@ -1,0 +1,292 @@
+"""The command deploy in real processes, and its controller with a robot that the test plays over UDP."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from mjtrain.cli.deploy import main
+from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.commands import Commands
+from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
+from mjtrain.deployment.limits import Limits
+from mjtrain.deployment.packets import PacketError, decode_targets, encode_readings
+from mjtrain.deployment.policy import KEY, DeployedPolicy
+from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.tick_log import TickLog
+from mjtrain.deployment.udp import UdpRobot
+from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.robot import save_model
+from support.machine import patience, wait_until
+from support.metadata import describe_task
+
+LEARNED = Path(__file__).parents[1] / "fixtures" / "lift_policy" / "policy.onnx"
+HEAVY = "{'torch', 'warp', 'mujoco', 'mujoco_warp', 'tensordict', 'rsl_rl', 'onnx'}"
+RUN = (
+    f"import sys; from mjtrain.cli.deploy import main\ntry: main()\nfinally: print(sorted({HEAVY} & set(sys.modules)))"
+)
+"""The command, and then which heavy modules its process has imported."""
+
+
+@pytest.fixture(scope="module")
+def lift(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lift")
+    model, (_, metadata) = onnx.load(LEARNED), describe_task("Arm-Lift-Cube")
+    (entry,) = model.metadata_props  # of an earlier format
+    entry.value = json.dumps(metadata)
+    onnx.save(model, folder / "policy.onnx")
+    save_model(load_task("Arm-Lift-Cube").env, folder / "model.mjb")
+    return folder
+
+
+def start(folder: Path, *flags: str, watchdog_s: float = 60) -> subprocess.Popen[str]:
+    generous = [
+        "--late-ticks",
+        "100000",
+        "--stale-s",
+        "60",
+        "--watchdog-s",
+        str(watchdog_s),
+    ]  # this machine may be busy
+    command = [sys.executable, "-c", RUN, str(folder), "--command", "0.45", "0.1", "0.25", *generous, *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.supports("deployment", task="Arm-Lift-Cube")
+def test_a_policy_acts_on_a_robot_in_another_process_without_torch(lift: Path, tmp_path: Path) -> None:
+    log = tmp_path / "ticks.jsonl"
+    done = start(lift, "--seconds", "2", "--standing-s", "0.5", "--json", "--log", str(log))
+    out, err = done.communicate(timeout=patience(60))
+    assert done.returncode == 0, err
+    text, _, modules = out.rstrip().rpartition("\n")
+    assert modules == "[]"
+    report = json.loads(text)
+    assert report["ended"] == COMPLETED
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert list(dict.fromkeys(row["state"] for row in rows)) == ["damped", "standing", "policy"]
+    assert len(rows) == report["ticks"] > 50
+    assert np.ptp([row["observation"] for row in rows if row["state"] == "policy"], axis=0).max() > 0.1, "it moved"
+    assert "damped by the controller (stop)" in err
+
+
+def test_the_robot_damps_itself_where_the_controller_is_killed(lift: Path) -> None:
+    process = start(lift, "--seconds", "600", "--standing-s", "0.1", "--damped-s", "0.1", watchdog_s=patience(1))
+    try:
+        assert process.stderr is not None
+        assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
+        process.kill()
+        lines = process.stderr.read()  # until the robot's process has ended, too
+    finally:
+        process.kill()
+        process.wait()
+    assert "damped by its watchdog" in lines
+
+
+def test_a_killed_robot_stops_the_controller(lift: Path) -> None:
+    process = start(lift, "--seconds", "600", "--stale-s", "1")
+    try:
+        assert process.stderr is not None
+        assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
+        (robot,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(robot, signal.SIGKILL)
+        _, err = process.communicate(timeout=patience(60))
+    finally:
+        process.kill()
+    assert process.returncode == 1, err
+    assert "the robot's process ended (signal 9)" in err
+
+
+def make_policy(file: Path, value: float = 0.25) -> DeployedPolicy:
+    """Write a policy of one hinge, which answers its observation with a constant, and load it."""
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [2, 1], [0.0, 0.0])
+    constant = helper.make_tensor("b", TensorProto.FLOAT, [1], [value])
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["observations", "w", "b"], ["actions"])],
+        "policy",
+        [helper.make_tensor_value_info("observations", TensorProto.FLOAT, ["batch", 2])],
+        [helper.make_tensor_value_info("actions", TensorProto.FLOAT, ["batch", 1])],
+        [weights, constant],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    model.metadata_props.add(key=KEY, value=json.dumps(METADATA))
+    onnx.save(model, file)
+    return DeployedPolicy(file)
+
+
+def _term(name: str, column: int, params: dict[str, Any]) -> dict[str, Any]:
+    function = f"mjtrain.mdp.observations:{name}"
+    shared = {"scale": 1.0, "clip": None, "history": 1}
+    return {"name": name, "columns": [column, column + 1], "func": function, "params": params, **shared}
+
+
+METADATA: dict[str, Any] = {
+    "format": 3,
+    "task": "Knee",
+    "control_period_s": 0.02,
+    "default_pose": {"knee": [0.5]},
+    "joints": {"knee": {"type": "hinge", "range": [-1.0, 1.0]}},
+    "sensors": {"up": {"type": "framezaxis", "object": "world", "reference": "imu"}},
+    "observations": [_term("joint_pos", 0, {"joint": "knee"}), _term("joint_vel", 1, {"joint": "knee"})],
+    "actions": [
+        {
+            "actuator": "knee_motor",
+            "joint": "knee",
+            "scale": 2.0,
+            "offset": 0.5,
+            "relative": False,
+            "clip": [-1.0, 1.0],
+            "formula": "linear",
+            "gain": 30.0,
+            "bias": 0.0,
+            "kp": 30.0,
+            "kd": 2.0,
+            "control_range": None,
+            "torque_range": [-20.0, 20.0],
+            "joint_torque_range": None,
+        }
+    ],
+}
+
+
+class PlayedRobot:
+    """A robot over UDP: it answers each packet with readings, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.told: list[Any] = []
+        self.position, self.up, self.damped_by = 0.0, 1.0, ""
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        while True:
+            data, address = self._socket.recvfrom(65_507)
+            targets, sequence = decode_targets(data)
+            self.told.append(targets)
+            self._socket.sendto(b"\xff not a packet", address)
+            readings = Readings(
+                sequence=sequence,
+                time_s=time.monotonic(),
+                positions={"knee": np.array([self.position])},
+                velocities={"knee": np.zeros(1)},
+                sensors={"up": np.array([0.0, 0.0, self.up])},
+                damped_by=self.damped_by,
+            )
+            self._socket.sendto(encode_readings(readings), address)
+
+
+def play(policy: DeployedPolicy, played: PlayedRobot, seconds: float = 0.3) -> tuple[str, UdpRobot]:
+    robot = UdpRobot("127.0.0.1", played.port)
+    limits, phases = Limits(stale_s=60, late_ticks=10_000), Phases(damped_s=0.1, standing_s=0.4, policy_s=seconds)
+    return Controller(policy, robot, Commands(policy.metadata, ()), phases, limits, TickLog(None)).run(), robot
+
+
+def test_a_robot_over_udp_is_led_through_the_states(tmp_path: Path) -> None:
+    played = PlayedRobot()
+    cause, robot = play(make_policy(tmp_path / "policy.onnx"), played)
+    wait_until(lambda: played.told[-1].state == "stop", "stop")
+    assert cause == COMPLETED
+    assert robot.invalid > 10
+    states = [targets.state for targets in played.told]
+    assert list(dict.fromkeys(states)) == ["damped", "standing", "policy", "stop"]
+    assert not any(targets.drives for targets in played.told if targets.state in ("damped", "stop"))
+    way = [targets.drives["knee_motor"].position for targets in played.told if targets.state == "standing"]
+    assert way[0] == pytest.approx(0.0), "where it was"
+    assert way[-1] == pytest.approx(0.5), "the home pose"
+    assert way == sorted(way)
+    drive = next(targets.drives["knee_motor"] for targets in played.told if targets.state == "policy")
+    assert (drive.kp, drive.kd, drive.position, drive.max_torque) == (30.0, 2.0, 1.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"up": 0.1}, "--max-tilt"),
+        ({"position": 1.2}, "--position-margin"),
+        ({"damped_by": "hot motor"}, "damped itself: hot motor"),
+    ],
+)
+def test_limits_stop_the_robot(change: dict[str, Any], cause: str, tmp_path: Path) -> None:
+    played = PlayedRobot()
+
+    def fail() -> None:
+        wait_until(lambda: bool(played.told) and played.told[-1].state == "policy", "policy")
+        vars(played).update(change)
+
+    threading.Thread(target=fail, daemon=True).start()
+    ended, _ = play(make_policy(tmp_path / "policy.onnx"), played, seconds=patience(60))
+    assert cause in ended
+    wait_until(lambda: played.told[-1].state == "stop", "stop")
+
+
+def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:
+    played = PlayedRobot()
+    ended, _ = play(make_policy(tmp_path / "policy.onnx", float("nan")), played)
+    assert "not finite" in ended
+    wait_until(lambda: played.told[-1].state == "stop", "stop")
+    assert "policy" not in [targets.state for targets in played.told]
+
+
+def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
+    row = {**METADATA["actions"][0], "torque_range": [0.0, 8.0], "joint_torque_range": [-6.0, 6.0]}
+    metadata = {**METADATA, "actions": [row]}
+    assert Actuation(metadata).drives()["knee_motor"].max_torque == 6.0
+    assert Actuation(metadata, 0.5).drives()["knee_motor"].max_torque == 3.0
+    readings = Readings(positions={"knee": np.array([0.1])}, velocities={"knee": np.array([1.0])})
+    assert Actuation(metadata).torques(readings)["knee"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], ["nowhere", "does not exist"]),
+        (["--loss", "1.5"], ["--loss 1.5", "fraction"]),
+        (["--robot", "udp", "--mass", "2"], ["--mass", "--robot mujoco"]),
+        (["--robot", "udp", "--address", "here"], ["--address here", "port"]),
+        (["--address", "10.0.0.1:1"], ["--address", "--robot udp"]),
+        (["--stale-s", "0"], ["--stale-s 0", "more than 0"]),
+    ],
+)
+def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["nowhere", *flags])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(words in line for words in said), line
+
+
+def test_a_command_has_the_size_that_the_metadata_says() -> None:
+    term = _term("command", 2, {"command": "velocity"})
+    described = {"size": 3, "columns": ["ahead", "left", "turn"], "rest": [0.0, 0.0, 0.0]}
+    limits = {"acceleration": 2.0, "turn_acceleration": 4.0}
+    described |= {"refine": "mjtrain.mdp.velocity:approach", "refine_params": limits}
+    metadata = {**METADATA, "observations": [term], "commands": {"velocity": described}}
+    assert Commands(metadata, ()).current["velocity"].tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(RequestError, match=r"--command 1: give .*ahead, left, turn"):
+        Commands(metadata, (1.0,))
+    commands = Commands(metadata, (0.6, 0.8, -1.0))
+    commands.advance(1)
+    assert commands.current["velocity"] == pytest.approx([0.024, 0.032, -0.08]), "2 m/s^2 and 4 rad/s^2 for 0.02 s"
+    commands.advance(100)
+    assert commands.current["velocity"] == pytest.approx([0.6, 0.8, -1.0])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"v":2,"seq":1}', b'{"v":1,"seq":1,"state":"policy","drives":{"a":[1,"x"]}}', b"[" * 10_000]
+)
+def test_what_is_not_a_packet_is_refused(data: bytes) -> None:
+    with pytest.raises(PacketError):
+        decode_targets(data)

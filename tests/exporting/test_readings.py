@@ -1,0 +1,165 @@
+"""What a controller builds from joints, sensors and metadata is what the policy was trained on."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+
+from mjtrain.config import ObservationTerm
+from mjtrain.deployment.observation import Observer
+from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
+from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.evaluation.export.field_keys import make_field_keys
+from mjtrain.sim.robots.model import load_model
+from support.envs import actions_for
+from support.metadata import describe_task
+
+TERMS_PAGE = Path(__file__).parents[2] / "docs" / "terms.md"
+SCAN = "height_scan"
+TASKS = (
+    "Quadruped-Velocity-Flat",
+    "Quadruped-Velocity-Rough",
+    "Go2-Velocity-Flat",
+    "Hand-Reorient-Cube",
+    "Arm-Reach",
+    "Arm-Lift-Cube",
+    "Cartpole-Swingup",
+)
+
+
+def read(env: Env, metadata: dict[str, Any]) -> Readings:
+    """Measure world 0 as a robot does."""
+    layout = env.engine.layout
+    return Readings(
+        positions={name: env.qpos(name)[0].numpy().copy() for name in layout.qpos},
+        velocities={name: env.qvel(name)[0].numpy().copy() for name in layout.qvel},
+        sensors={name: env.sensor(name)[0].numpy().copy() for name in metadata["sensors"]},
+    )
+
+
+def call(env: Env, term: ObservationTerm) -> np.ndarray:
+    """Return what a term reads, without its scale and clip. Shape (num_envs, size)."""
+    return term.func(env, **term.params).numpy().copy()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_observations_are_built_from_readings_alone(task: str) -> None:
+    env, metadata = describe_task(task, history=2 if task == "Arm-Reach" else 1)
+    (group,) = load_task(task).agent.obs_groups["actor"]
+    scan = load_task(task).env.observations[group].get(SCAN)
+    observer = Observer(metadata, values=frozenset([SCAN] if scan else []))
+    action = np.zeros(env.num_actions)
+    for step, chosen in enumerate(0.3 * actions_for(env, 12, seed=4)[:, 0]):
+        readings = read(env, metadata)
+        if scan is not None:
+            readings = replace(readings, values={SCAN: call(env, scan)[0]})
+        scene = Scene(
+            metadata=metadata,
+            readings=readings,
+            commands={name: env.command(name)[0].numpy() for name in metadata["commands"]},
+            action=action,
+            displacements=env.ctrl_displacements()[0].numpy().copy(),
+            step=int(env.episode_step[0]),
+        )
+        expected = env.observe()[group][0].numpy()
+        np.testing.assert_allclose(observer.observe(scene), expected, rtol=1e-6, atol=1e-6, err_msg=f"env step {step}")
+        _, _, terminated, truncated = env.step(chosen[None])
+        assert not (terminated | truncated).any()
+        action = chosen.numpy()
+
+
+def test_every_built_in_observation_is_known_or_named() -> None:
+    modules = re.split(r"^### `(\w+)`$", TERMS_PAGE.read_text(), flags=re.M)[1:]
+    names = {
+        f"mjtrain.mdp.{module}:{name}"
+        for module, text in zip(modules[::2], modules[1::2], strict=True)
+        for name in re.findall(r"^\| `(\w+)` \| observation \|", text, flags=re.M)
+    }
+    assert len(names) > 25
+    assert names == (TERMS.keys() | REPORTED_BY_ROBOT.keys()) - {"mjtrain.mdp.observations:joints_from_home"}
+
+
+class FieldReader:
+    """A controller of mjlab's and BeyondMimic's users: it knows their keys, seven names, and no other format."""
+
+    def __init__(self, keys: dict[str, str]) -> None:
+        def table(key: str) -> list[list[float]]:
+            return [[float(number) for number in item.split(";")] for item in keys[key].split(",")]
+
+        self.names = keys["observation_names"].split(",")
+        self.joints = keys["joint_names"].split(",")
+        self.home = np.array([float(item) for item in keys["default_joint_pos"].split(",")])
+        self.scales, self.clips = table("observation_terms_scale"), table("observation_terms_clip")
+        self.lengths = [max(1, int(item)) for item in keys["observation_terms_history_length"].split(",")]
+        self.past: dict[str, list[np.ndarray]] = {}
+
+    def observe(self, model: mujoco.MjModel, data: mujoco.MjData, own: dict[str, np.ndarray]) -> np.ndarray:
+        known = {
+            "joint_pos": np.array([data.joint(name).qpos[0] for name in self.joints]) - self.home,
+            "joint_vel": np.array([data.joint(name).qvel[0] for name in self.joints]),
+            "actions": own["actions"],
+            "command": own.get("command", np.zeros(0)),
+        }
+        if model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE and model.nq == 7 + len(self.joints):
+            turned = data.site("imu").xmat.reshape(3, 3)
+            velocity = np.empty(6)
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, model.site("imu").id, velocity, 1)
+            known |= {
+                "base_ang_vel": velocity[:3],
+                "base_lin_vel": velocity[3:],
+                "projected_gravity": turned.T @ np.array([0.0, 0.0, -1.0]),
+            }
+        parts = []
+        for name, scale, clip, length in zip(self.names, self.scales, self.clips, self.lengths, strict=True):
+            value = np.clip(known[name] if name in known else own[name], clip[0], clip[1]) * np.array(scale)
+            past = self.past.get(name) or [value] * length
+            self.past[name] = [*past[1:], value]
+            parts += self.past[name]
+        return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("task", ["Quadruped-Velocity-Flat", "Go2-Velocity-Flat", "Hand-Reorient-Cube", "Arm-Reach"])
+def test_a_reader_of_the_keys_of_others_builds_the_observation(task: str) -> None:
+    env, metadata = describe_task(task, num_envs=4)
+    keys, left_out = make_field_keys(metadata)
+    assert metadata["keys_left_out"] == left_out
+    (group,) = load_task(task).agent.obs_groups["actor"]
+    terms = load_task(task).env.observations[group]
+    walks = task.endswith("Flat")
+    taken = {"base_lin_vel", "base_ang_vel", "projected_gravity", "command", "joint_pos", "joint_vel", "actions"}
+    assert (taken - set(keys["observation_names"].split(",")) == set()) == walks, "their names are used"
+    model, _ = load_model(load_task(task).env)
+    expected = env.observe()[group].numpy()
+    for world in range(4):
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = env.state.qpos[world].numpy(), env.state.qvel[world].numpy()
+        mujoco.mj_forward(model, data)
+        own = {name: call(env, term)[world] for name, term in terms.items()}  # what no other controller knows
+        own["actions"] = own["last_action"]
+        own["command"] = next((own[name] for name in ("command", "pose") if name in own), np.zeros(0))
+        np.testing.assert_allclose(FieldReader(keys).observe(model, data, own), expected[world], rtol=1e-6, atol=1e-6)
+
+
+def test_keys_are_left_out_where_they_would_be_false() -> None:
+    _, dog = describe_task("Quadruped-Velocity-Flat")
+    keys, left_out = make_field_keys(dog)
+    assert not left_out
+    assert set(keys["joint_stiffness"].split(",")) == {"35.0"}
+    assert keys["action_clip"].split(",")[0] == "-4.0;4.0"
+    relative = {**dog, "actions": [{**row, "relative": True} for row in dog["actions"]]}
+    keys, left_out = make_field_keys(relative)
+    assert "action_scale" not in keys
+    assert "joint_stiffness" in keys
+    assert "add to the last control" in left_out["action_scale"]
+    clipped = [{**term, "clip": [-2.0, 1.0], "scale": 2.0} for term in dog["observations"]]
+    keys, _ = make_field_keys({**dog, "observations": clipped})
+    assert keys["observation_terms_clip"].split(",")[0] == "-1.0;0.5", "clipped before it is scaled"
+    assert keys["observation_terms_clip"].split(",")[2] == "-0.5;1.0", "of the opposite sign"
+    _, hand = describe_task("Hand-Reorient-Cube")
+    assert set(make_field_keys(hand)[1]) == {"joint_stiffness", "joint_damping", "action_scale"}
