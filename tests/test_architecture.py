@@ -42,6 +42,7 @@ FLOORS = (
     "env.catalog",
     "env.external",
     "env",
+    "motion",
     "sim.cameras",
     "sim.drawing",
     "sim.engines",
@@ -72,6 +73,8 @@ WALLS = {
     "mujoco": {
         "tools/doctor/frame.py",
         "evaluation/playing/native_viewer.py",
+        "motion/report.py",
+        "motion/skeleton.py",
         "sim/cameras",
         "sim/drawing/frame_worker.py",
         "sim/drawing/render_worker.py",
