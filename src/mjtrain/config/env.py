@@ -120,6 +120,12 @@ class CommandTerm(Term):
     resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
+    before_reset: bool = False
+    """Drawn only where an episode begins, and before the reset events, which can read it by `Env.drawn_command`."""
+
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function that differ in evaluations and `play`, such as where episodes start."""
+
     refine: Callable[..., Any] | None = None
     """refine(env, drawn, before, **refine_params) -> the command that terms see, computed in each env step. before is
     that of the env step before, zero where an episode begins, None at the start of the run. None: the draw itself."""

@@ -98,6 +98,9 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
         if term.refine is not None:
             leading = ("env", "drawn", "before")
             yield TermFunction(name=f"{name}.refine", func=term.refine, params=term.refine_params, leading=leading)
+        if term.evaluated_params:
+            params = {**term.params, **term.evaluated_params}
+            yield TermFunction(name=f"{name}.evaluated", func=term.func, params=params, leading=("env",))
         if term.steer is not None:
             yield TermFunction(name=f"{name}.steer", func=term.steer, params={}, leading=("env", "values"))
 

@@ -82,6 +82,16 @@ def lift(motion: Motion, height_m: float) -> Motion:
     return motion.replace(root_pos=motion.root_pos + np.array([0.0, 0.0, height_m]))
 
 
+def center(motion: Motion) -> Motion:
+    """Return a motion that begins at the origin of the plane, with the root's x axis along the world's."""
+    position, quaternion = torch.from_numpy(motion.root_pos), torch.from_numpy(motion.root_quat)
+    by = rotations.from_yaw(-rotations.yaw(quaternion[0])).expand(motion.num_frames, 4)
+    start = position[0] * torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    return motion.replace(
+        root_pos=rotations.rotate(by, position - start).numpy(), root_quat=rotations.multiply(by, quaternion).numpy()
+    )
+
+
 def loop(motion: Motion, cycles: int) -> Motion:
     """Repeat a motion; each repetition begins where and in the direction in which the one before has ended.
 

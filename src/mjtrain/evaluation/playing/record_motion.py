@@ -8,6 +8,7 @@ import torch
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
 from mjtrain.evaluation.playing.player import Player
+from mjtrain.motion.edit import center
 from mjtrain.motion.motion import Motion
 from mjtrain.motion.skeleton import Skeleton
 from mjtrain.runs.trained_run import TrainedRun
@@ -18,7 +19,7 @@ from mjtrain.runtime.rank import RankContext
 def record_motion(
     context: RankContext, run: TrainedRun, held: tuple[str, tuple[float, ...]] | None, settle_s: float, length_s: float
 ) -> Motion:
-    """Let a policy act in one world, and return its positions after each env step.
+    """Let a policy act in one world, and return its positions after each env step, from the origin on.
 
     Args:
         context: Device, seed and threads.
@@ -55,7 +56,7 @@ def record_motion(
                 raise RequestError(f"the episode ends after {(step + 1) * env.step_dt:.2f} s; give another --seed")
             if step >= settling:
                 frames.append(env.state.qpos[0].double().cpu().numpy().copy())
-        return skeleton.from_qpos(np.stack(frames), 1 / env.step_dt)
+        return center(skeleton.from_qpos(np.stack(frames), 1 / env.step_dt))
     finally:
         player.close()
 

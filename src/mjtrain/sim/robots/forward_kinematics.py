@@ -15,7 +15,7 @@ import torch
 from mjtrain.sim import rotations
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BodyStates:
     """Bodies in the world's frame, in the order of the model, the world itself first."""
 
@@ -31,7 +31,7 @@ class BodyStates:
     angular_velocities: torch.Tensor
     """In rad/s. Shape (..., nbody, 3)."""
 
-    def select(self, rows: torch.Tensor | int) -> BodyStates:
+    def select(self, rows: slice | torch.Tensor | int) -> BodyStates:
         """Return some of the bodies, in the order of their rows, or one of them without its axis."""
         return BodyStates(
             positions=self.positions[..., rows, :],
@@ -104,7 +104,7 @@ class ForwardKinematics:
         found = [(zeros, identity, zeros, zeros)]
         for level in self._levels:
             found.append(_advance(level, *found[-1], qpos, qvel))
-        parts = [torch.cat(tensors, dim=1)[:, self._order] for tensors in zip(*found, strict=True)]
+        parts = [torch.cat(tensors, dim=1).index_select(1, self._order) for tensors in zip(*found, strict=True)]
         return BodyStates(
             positions=parts[0], quaternions=parts[1], linear_velocities=parts[2], angular_velocities=parts[3]
         )
@@ -157,16 +157,18 @@ def _advance(
     qvel: torch.Tensor,
 ) -> State:
     """Return positions, quaternions and velocities of the bodies of a level from those of the level above."""
-    turned, parent_at = parent_quaternions[:, level.parents], parent_positions[:, level.parents]
+    turned = parent_quaternions.index_select(1, level.parents)
+    parent_at = parent_positions.index_select(1, level.parents)
     positions = parent_at + rotations.rotate(turned, level.positions.expand(len(qpos), -1, -1))
     quaternions = rotations.multiply(turned, level.quaternions.expand(len(qpos), -1, -1))
     axes: list[tuple[_Joints, torch.Tensor, torch.Tensor]] = []
     for joints in level.joints:
         positions, quaternions = _move(joints, positions, quaternions, qpos, axes)
-    angular = parent_angular[:, level.parents]
-    linear = parent_linear[:, level.parents] + torch.linalg.cross(angular, positions - parent_at, dim=-1)
+    angular = parent_angular.index_select(1, level.parents)
+    linear = parent_linear.index_select(1, level.parents)
+    linear = linear + rotations.cross(angular, positions - parent_at)
     for joints, axis, anchor in axes:
-        rates = qvel[:, joints.dofs]
+        rates = qvel.index_select(1, joints.dofs)
         if joints.kind == mujoco.mjtJoint.mjJNT_SLIDE:
             linear = linear.index_add(1, joints.members, axis * rates[..., None])
             continue
@@ -175,12 +177,12 @@ def _advance(
             if is_free:
                 linear = linear.index_add(1, joints.members, _three(qvel, joints.dofs))
             local = _three(qvel, joints.dofs + 3 * is_free)
-            turning = rotations.rotate(quaternions[:, joints.members], local)
+            turning = rotations.rotate(quaternions.index_select(1, joints.members), local)
         else:
             turning = axis * rates[..., None]
         angular = angular.index_add(1, joints.members, turning)
         if not joints.is_anchored_at_origin or len(level.joints) > 1:
-            swept = torch.linalg.cross(turning, positions[:, joints.members] - anchor, dim=-1)
+            swept = rotations.cross(turning, positions.index_select(1, joints.members) - anchor)
             linear = linear.index_add(1, joints.members, swept)
     return positions, quaternions, linear, angular
 
@@ -193,21 +195,21 @@ def _move(
     axes: list[tuple[_Joints, torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply joints, and note their axes and anchors in the world."""
-    at, turned = positions[:, joints.members], quaternions[:, joints.members]
+    at, turned = positions.index_select(1, joints.members), quaternions.index_select(1, joints.members)
     if joints.kind == mujoco.mjtJoint.mjJNT_FREE:
         new_at = _three(qpos, joints.columns)
         new_turned = torch.nn.functional.normalize(_gather(qpos, joints.columns + 3, 4), dim=-1)
         axes.append((joints, new_at, new_at))
     elif joints.kind == mujoco.mjtJoint.mjJNT_SLIDE:
         axis = rotations.rotate(turned, joints.axes.expand_as(at))
-        new_at, new_turned = at + axis * (qpos[:, joints.columns] - joints.zeros)[..., None], turned
+        new_at, new_turned = at + axis * (qpos.index_select(1, joints.columns) - joints.zeros)[..., None], turned
         axes.append((joints, axis, at))
     else:
         anchor = at + rotations.rotate(turned, joints.anchors.expand_as(at))
         if joints.kind == mujoco.mjtJoint.mjJNT_BALL:
             by, axis = torch.nn.functional.normalize(_gather(qpos, joints.columns, 4), dim=-1), at
         else:
-            half = ((qpos[:, joints.columns] - joints.zeros) / 2)[..., None]
+            half = ((qpos.index_select(1, joints.columns) - joints.zeros) / 2)[..., None]
             by = torch.cat([half.cos(), joints.axes * half.sin()], dim=-1)
             axis = rotations.rotate(turned, joints.axes.expand_as(at))
         new_turned = rotations.multiply(turned, by)
@@ -222,7 +224,8 @@ def _move(
 
 def _gather(values: torch.Tensor, starts: torch.Tensor, width: int) -> torch.Tensor:
     """Return width adjacent columns from each start. Shape (num, num_starts, width)."""
-    return values[:, starts[:, None] + torch.arange(width, device=values.device)]
+    columns = starts[:, None] + torch.arange(width, device=values.device)
+    return values.index_select(1, columns.flatten()).unflatten(1, (-1, width))
 
 
 def _three(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
