@@ -51,6 +51,13 @@ class ActionTerm(Term):
     noise: Annotated[float, AT_LEAST_0] = 0.0
     """Largest uniform noise to either side of ctrl, in the actuator's unit; off with observation_noise."""
 
+    base: Callable[..., Any] | None = None
+    """base(env, **base_params) -> controls, shape (num_envs, number of controls of the term), to which scale *
+    clip(action) is added instead of offset, such as those of a reference motion. Not with relative or from_home."""
+
+    base_params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of base."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationTerm(Term):

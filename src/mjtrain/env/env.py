@@ -134,7 +134,7 @@ class Env:
         """
         self._stepping = True
         self._events.apply_interval(self)
-        self.engine.step(self._actions.apply(action), self.config.decimation)
+        self.engine.step(self._actions.apply(action, self), self.config.decimation)
         self._body_states = None
         self.episode_step += 1
         self._update_contact_times()

@@ -187,6 +187,29 @@ def _limits(env: Env) -> tuple[torch.Tensor, torch.Tensor]:
     return low, high
 
 
+def motion_controls(
+    env: Env, *, command: str, actuators: tuple[str, ...], share: Annotated[float, FRACTION] = 1.0
+) -> torch.Tensor:
+    """Positions of the reference, for position servos that a policy corrects: a base of actions.
+
+    Args:
+        env: The environment.
+        command: Name of the motion command.
+        actuators: Regular expressions over actuators of one joint each, whose controls are positions of these.
+        share: Fraction of the way from the default pose to the reference; 0 is the default pose, as mjlab has it.
+
+    Returns:
+        Shape (num_envs, num_actuators), in the order of the model.
+    """
+    reference, layout, model = reference_of(env, command), env.engine.layout, env.engine.model
+    rows = sorted(layout.rows("actuator", actuators).tolist())
+    names = {row: name for name, row in layout.actuators.items()}
+    columns = [int(model.jnt_qposadr[model.actuator_trnid[row, 0]]) for row in rows]
+    home = layout.default_ctrl[[layout.controls[names[row]].start for row in rows]]
+    wanted = _at(reference.qpos, _frames(env, command, reference, 1))[:, columns]
+    return home + share * (wanted - home)
+
+
 @mirrors.mirrored(mirrors.motion_joints)
 def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,)) -> torch.Tensor:
     """Joint positions, relative to the default pose, and velocities of the reference, for each of some frames.

@@ -78,7 +78,15 @@ def make_env(file: Path = CLIPS / "trot.npz") -> EnvConfig:
         decimation=2,
         episode_length_s=10.0,
         terrain=TerrainConfig(kind="flat"),
-        actions={"legs": ActionTerm(actuators=JOINTS, scale=0.3, from_home=True, clip=(-4.0, 4.0))},
+        actions={
+            "legs": ActionTerm(
+                actuators=JOINTS,
+                scale=0.2,
+                clip=(-4.0, 4.0),
+                base=tracking.motion_controls,
+                base_params={**motion, "actuators": JOINTS, "share": 1.0},
+            )
+        },
         commands={"motion": make_command(file)},
         observations={
             "actor": actor,
@@ -149,7 +157,7 @@ def make_agent() -> AgentConfig:
     """PPO with networks that are symmetric between left and right: the mirror image of a motion is one, too."""
     network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
     return AgentConfig(
-        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.5)),
+        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.4)),
         critic=network,
         algorithm=PpoConfig(
             entropy_coef=0.002,
