@@ -8,7 +8,8 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
-from mjtrain.mdp import gait, reach
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.mdp import gait, reach, tracking
 
 Policy = Callable[[Any], torch.Tensor]
 LEGS = ("FR", "FL", "RR", "RL")
@@ -155,6 +156,31 @@ def judge_walk(env: Env, policy: Policy) -> list[float]:
     ]
 
 
+def judge_tracking(env: Env, policy: Policy) -> list[float]:
+    """Return how many episodes come to the end of the clip in %, and mjlab's errors over all states that steps led to.
+
+    A state is compared with the frame that was one ahead before the step. That which ends an episode does not count.
+    """
+    errors = (tracking.mpkpe, tracking.r_mpkpe, tracking.joint_vel_error)
+    running, failed = torch.ones(env.num_envs, dtype=torch.bool), torch.zeros(env.num_envs, dtype=torch.bool)
+    found: list[list[torch.Tensor]] = [[] for _ in errors]
+    while running.any():
+        frames = env.command("motion")[:, 0].clone()
+        _, _, terminated, truncated = env.step(policy(env.observe()))
+        failed |= running & terminated
+        running &= ~(terminated | truncated)
+        assert (env.command("motion")[running, 0] == frames[running] + 1).all()
+        for values, error in zip(found, errors, strict=True):
+            values.append(error(env, command="motion")[running])
+    means = [torch.cat(values).mean().item() for values in found]
+    return [100 * (~failed).double().mean().item(), 100 * means[0], 100 * means[1], means[2]]
+
+
+def from_the_start(config: EnvConfig, _: dict[str, Any]) -> EnvConfig:
+    """Begin every episode in the first frame, with the task's noise of starts, and without pushes."""
+    return to_eval_config(config)
+
+
 def in_fine_steps(config: EnvConfig, _: dict[str, Any]) -> EnvConfig:
     """Step the physics by 5 ms, whatever the training's step was: the judge's physics stays what it is."""
     return replace(config, robot=replace(config.robot, timestep=0.005), decimation=4)
@@ -280,4 +306,19 @@ GOALS = {
         adapt=in_fine_steps,
     ),
     "Quadruped-Velocity-Rough": ROUGH,
+    "Quadruped-Track": Goal(
+        seeds=(1, 2),
+        within_s=360,
+        threshold="95 % of the episodes end with the clip",
+        reached=lambda metrics, _: metrics.get("success/completed", 0) >= 0.95,
+        measures=(
+            Measure(name="success, %", least=95.0),
+            Measure(name="mpkpe, cm", most=3.0),
+            Measure(name="r_mpkpe, cm"),
+            Measure(name="joint velocity error, rad/s"),
+        ),
+        judge=judge_tracking,
+        curve="success/completed",
+        adapt=from_the_start,
+    ),
 }

@@ -36,6 +36,7 @@ TRACKS = {
     "arm-reach": "Arm-Reach",
     "quadruped-flat": "Quadruped-Velocity-Flat",
     "quadruped-rough": "Quadruped-Velocity-Rough",
+    "quadruped-track": "Quadruped-Track",
 }
 SAVE_INTERVAL = 10
 JUDGE_SEED = 1_000_000

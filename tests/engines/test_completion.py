@@ -612,7 +612,7 @@ def test_actions_find_the_controls_of_an_actuator_by_its_block(scene: Path) -> N
         ("servo", "pos"), ("servo", "vel"), ("push", None),
     ]  # fmt: skip
     assert env.engine.layout.actuators == {"servo": 0, "turn": 1, "push": 2}
-    ctrl = env._actions.apply(torch.tensor([[0.1, 0.2, 0.3]]))
+    ctrl = env._actions.apply(torch.tensor([[0.1, 0.2, 0.3]]), env)
     assert ctrl[0].tolist() == pytest.approx([0.1, 0.2, 0.0, 0.0, 0.3])
     with pytest.raises(RequestError, match="this task needs what the robot lacks: actuator servo:force"):
         make_env(env_of(str(scene), actions={"all": ActionTerm(actuators=("servo:force",))}))

@@ -20,6 +20,7 @@ from mjtrain.config import (
     SymmetryConfig,
 )
 from mjtrain.env.env import Env
+from mjtrain.env.shared import SharedSums
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.distillation import Distillation
@@ -38,6 +39,7 @@ class RecordedEnv(Env):
         self.config = SimpleNamespace(observations={"actor": {}})  # pyright: ignore[reportAttributeAccessIssue]
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long)
         self.statistics = EpisodeStatistics(("recorded",), ("end",), self.num_envs, self.device)
+        self._shared = SharedSums(self.device)
         first = context.rank * self.num_envs
         mine = slice(first, first + self.num_envs)
         generator = torch.Generator().manual_seed(123)
@@ -61,6 +63,8 @@ class RecordedEnv(Env):
         rewards, ends, time_outs = self._rewards[self._now], self._ends[self._now], self._time_outs[self._now]
         self._now += 1
         self.statistics.update(rewards[:, None], ends[:, None], ends | time_outs)
+        by_sign = torch.stack([ends & (rewards > 0), ends & (rewards <= 0)])
+        self.shared_sum("ends", 2, keep=0.9).add(by_sign.double().sum(dim=1))
         return self.observe(), rewards, ends, time_outs
 
     def stagger(self) -> None:
@@ -88,11 +92,12 @@ def _train(context: RankContext, agent: AgentConfig, dtype: torch.dtype) -> tupl
         if isinstance(runner.alg, Distillation):
             runner.alg.teacher_loaded = True  # with its first weights, which are the same on all ranks
         metrics = [result.metrics for result in runner.iterate(NUM_ITERATIONS)]
-        return {
+        learned = {
             f"{name}.{key}": value.clone()
             for name, model in runner.networks.items()
             for key, value in model.state_dict().items()
-        }, metrics
+        }
+        return learned | env.shared_totals(), metrics
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "list-tasks": "list the installed tasks",
     "runs": "list runs: how far they came, and how they ended",
     "plot": "draw learning curves of runs",
+    "motion": "convert, inspect, show or record reference motions",
     "export": "write a policy as ONNX and TorchScript",
     "deploy": "run an exported policy on a robot, or on a simulated one",
     "sweep": "search for good settings with many trainings",

@@ -210,7 +210,11 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     if info.type not in FLAT_CONFIGS:
         return None
     default = info.default if isinstance(info.default, info.type) else info.type()
-    words = {param.arg_name: param.description or "" for param in docstring_parser.parse_from_object(info.type).params}
+    words = {
+        param.arg_name: param.description or ""
+        for base in reversed(info.type.__mro__[:-1])  # the docstring of a class has no fields of its bases
+        for param in docstring_parser.parse_from_object(base).params
+    }
     types = get_type_hints(info.type, include_extras=True)
     return tyro.constructors.StructConstructorSpec(
         instantiate=info.type,

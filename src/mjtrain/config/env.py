@@ -51,6 +51,13 @@ class ActionTerm(Term):
     noise: Annotated[float, AT_LEAST_0] = 0.0
     """Largest uniform noise to either side of ctrl, in the actuator's unit; off with observation_noise."""
 
+    base: Callable[..., Any] | None = None
+    """base(env, **base_params) -> controls, shape (num_envs, number of controls of the term), to which scale *
+    clip(action) is added instead of offset, such as those of a reference motion. Not with relative or from_home."""
+
+    base_params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of base."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationTerm(Term):
@@ -119,6 +126,12 @@ class CommandTerm(Term):
 
     resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
+
+    before_reset: bool = False
+    """Drawn only where an episode begins, and before the reset events, which can read it by `Env.drawn_command`."""
+
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function that differ in evaluations and `play`, such as where episodes start."""
 
     refine: Callable[..., Any] | None = None
     """refine(env, drawn, before, **refine_params) -> the command that terms see, computed in each env step. before is

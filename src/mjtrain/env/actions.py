@@ -1,14 +1,18 @@
 """From the policy's output to the actuators."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mjtrain.config import ActionTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
+from mjtrain.env.term_result import call_term
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import match_names
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
 
 
 class Actions:
@@ -30,6 +34,7 @@ class Actions:
         rows: list[tuple[float, ...]] = []
         table: list[dict[str, Any]] = []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
+        self._bases: list[tuple[str, slice, ActionTerm]] = []
         for name, term in terms.items():
             check_delay(f"--env.actions.{name}.delay", term.delay)
             if not term.actuators:
@@ -41,6 +46,8 @@ class Actions:
             if term.delay[1]:
                 part = slice(len(columns), len(columns) + len(matched))
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
+            if term.base is not None:
+                self._bases.append((f"actions.{name}.base", slice(len(columns), len(columns) + len(matched)), term))
             columns += matched
             home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
             rows += [(term.scale, term.offset + at_home, *term.clip, term.noise, term.relative) for at_home in home]
@@ -52,6 +59,7 @@ class Actions:
                     "relative": term.relative,
                     "clip": term.clip,
                     "delay": term.delay,
+                    **({} if term.base is None else {"base": term.base.__name__}),
                 }
                 for column, at_home in zip(matched, home, strict=True)
             ]
@@ -75,11 +83,12 @@ class Actions:
         """What each column of an action does: its actuator, the input if that has several controls, and the fields of
         `ActionTerm`, home in the offset."""
 
-    def apply(self, action: torch.Tensor) -> torch.Tensor:
+    def apply(self, action: torch.Tensor, env: "Env") -> torch.Tensor:
         """Turn an action into controls.
 
         Args:
             action: Shape (num_envs, size).
+            env: What the functions of bases get.
 
         Returns:
             All controls; those without a term stay as in the default pose. Shape (num_envs, nu).
@@ -93,7 +102,9 @@ class Actions:
             for part, line in self._lines.values():
                 arrived[:, part] = line.push(self.current[:, part])
         change = self._scale * torch.clamp(arrived, self._low, self._high)
-        if self._relative is None:
+        if self._bases:
+            values = self._find_offsets(env) + change
+        elif self._relative is None:
             values = self._offset + change
         else:
             values = torch.where(self._relative, self._target, self._offset) + change
@@ -102,6 +113,21 @@ class Actions:
         if self._noise is not None:
             values += self._noise * (2 * torch.rand(values.shape, generator=self._core.rng, device=values.device) - 1)
         return self._ctrl.index_copy_(1, self._columns, values)
+
+    def _find_offsets(self, env: "Env") -> torch.Tensor:
+        """Return what is added to the scaled actions, of which some have bases. Shape (num_envs, size)."""
+        offsets = self._offset.repeat(len(self.current), 1)
+        if self._relative is not None:
+            offsets = torch.where(self._relative, self._target, offsets)
+        for name, part, term in self._bases:
+            assert term.base is not None
+            self._core.read_only.mark()
+            base = call_term(name, term.base, env, term.base_params, self._core)
+            if base.shape != (len(offsets), part.stop - part.start):
+                wanted = f"(num_envs, {part.stop - part.start}), one column for each control of the term"
+                raise RequestError(f"--env.{name}: returned shape {tuple(base.shape)}; it must be {wanted}")
+            offsets[:, part] = base
+        return offsets
 
     def displacements(self) -> torch.Tensor:
         """Return what the actions ask of their actuators, without noise, less their offsets. Shape (num_envs, size)."""

@@ -1,5 +1,6 @@
 """What a training needs of an environment, whoever wrote it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,6 +93,18 @@ class TaskEnv(Protocol):
         Raises:
             ValueError: It cannot be restored; the message says why. Then nothing has changed.
         """
+        ...
+
+    def load_shared(self, state: dict[str, Any]) -> None:
+        """Continue with what environments of all ranks share, from the state of any of them."""
+        ...
+
+    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Bring together what the environments of all ranks share; every rank must call it between two iterations."""
+        ...
+
+    def shared_totals(self) -> dict[str, torch.Tensor]:
+        """Return what is the same on all ranks between two iterations, by name."""
         ...
 
     def explain_broken_worlds(self) -> str:

@@ -27,16 +27,27 @@ class Commands:
         self.held: dict[str, torch.Tensor] = {}
         """Commands given by hand, by term; they replace draws. Shape (num_envs, size)."""
         self._left: dict[str, torch.Tensor] = {}
+        self._early = [name for name, term in terms.items() if term.before_reset]
+
+    def draw_before_reset(self, env: "Env", mask: torch.Tensor) -> None:
+        """Draw the commands that the reset events of new episodes may read.
+
+        Args:
+            env: The environment, in which the episodes before have ended.
+            mask: Worlds where an episode begins. Boolean, shape (num_envs,).
+        """
+        for name in self._early:
+            if name in self.drawn:
+                self._draw(name, env, mask)
+            else:
+                self._draw_first(name, env)
 
     def start(self, env: "Env") -> None:
         """Draw the first commands."""
-        drawn = {
-            # A copy: the function may have returned a view of the state, or a tensor that it keeps.
-            name: self._call(f"commands.{name}", term.func, env, term.params).clone()
-            for name, term in self._terms.items()
-        }
+        for name in self._terms:
+            if name not in self.drawn:
+                self._draw_first(name, env)
         self._left = {name: draw_steps(self._core, term.resampling_s) for name, term in self._terms.items()}
-        self.drawn = drawn
         self._core.read_only.add({f"drawn of commands.{name}": drawn for name, drawn in self.drawn.items()})
         self.values = {name: self._refine(name, env, None).clone() for name in self._terms}
         self._core.read_only.add({f"env.command({name!r})": value for name, value in self.values.items()})
@@ -49,6 +60,10 @@ class Commands:
             fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
         """
         for name in self._terms:
+            if name in self._early:
+                before = self.values[name].masked_fill(fresh[:, None], 0.0)
+                self.values[name].copy_(self._refine(name, env, before))
+                continue
             self._left[name] -= 1
             due = fresh | (self._left[name] <= 0)
             reached = self._terms[name].resample_on
@@ -59,7 +74,8 @@ class Commands:
     def reset(self, env: "Env", mask: torch.Tensor) -> None:
         """Draw new commands for the masked worlds. Boolean, shape (num_envs,)."""
         for name in self._terms:
-            self._draw(name, env, mask)
+            if name not in self._early:
+                self._draw(name, env, mask)
             begun = self._refine(name, env, torch.zeros_like(self.values[name]))
             self.values[name].copy_(torch.where(mask[:, None], begun, self.values[name]))
 
@@ -71,13 +87,21 @@ class Commands:
             **{f"{name}.value": value for name, value in self.values.items()},
         }
 
+    def _draw_first(self, name: str, env: "Env") -> None:
+        term = self._terms[name]
+        # A copy: the function may have returned a view of the state, or a tensor that it keeps.
+        self.drawn[name] = self._call(f"commands.{name}", term.func, env, term.params).clone()
+
     def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
         term = self._terms[name]
-        drawn, left = self.drawn[name], self._left[name]
+        drawn = self.drawn[name]
         new = self.held[name] if name in self.held else self._call(f"commands.{name}", term.func, env, term.params)
         if new.shape != drawn.shape:
             raise TypeError(f"--env.commands.{name}: has shape {tuple(new.shape)} now, and had {tuple(drawn.shape)}")
         drawn.copy_(torch.where(mask[:, None], new, drawn))
+        if name in self._early:
+            return
+        left = self._left[name]
         left.copy_(torch.where(mask, draw_steps(self._core, term.resampling_s), left))
 
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:

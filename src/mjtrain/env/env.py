@@ -1,6 +1,6 @@
 """The batched MDP."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
 from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
+from mjtrain.env.shared import SharedSum, SharedSums
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
@@ -28,14 +29,15 @@ from mjtrain.env.terminations import Curriculum, Rewards, Terminations
 from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
+from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
 
 
 class Env:
     """Steps `num_envs` copies of a task at once. Worlds whose episode ends are reset within the same step.
 
     Terms read it: `state`, `qpos(joint)`, `qvel(joint)`, `sensor(name)`, `command(name)`, `level(name)`,
-    `success(name)`, `ground`, `action`, `last_action`, `episode_step`. Every function on the step path works on whole
-    batches. Nothing waits for the device, except cameras with an interval.
+    `success(name)`, `bodies`, `ground`, `action`, `last_action`, `episode_step`. Every function on the step path works
+    on whole batches. Nothing waits for the device, except cameras with an interval.
     """
 
     log = None
@@ -87,6 +89,9 @@ class Env:
         Shapes as those of `observe`."""
         self._core = core
         self._memory = core.memory
+        self._shared = SharedSums(self.device)
+        self._kinematics: ForwardKinematics | None = None
+        self._body_states: BodyStates | None = None
         self._stepping = False
         self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
@@ -129,7 +134,8 @@ class Env:
         """
         self._stepping = True
         self._events.apply_interval(self)
-        self.engine.step(self._actions.apply(action), self.config.decimation)
+        self.engine.step(self._actions.apply(action, self), self.config.decimation)
+        self._body_states = None
         self.episode_step += 1
         self._update_contact_times()
         broken = self._nan_guard.check(self.state, self.engine.failed)
@@ -186,6 +192,7 @@ class Env:
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
             "memory": self._memory.state_dict(),
+            "shared": self._shared.state_dict(),
             "cameras": self.cameras.state_dict(),
         }
 
@@ -214,9 +221,27 @@ class Env:
         self.rng.set_state(rng_state)
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
+        self._body_states = None
         self._memory.load_state_dict(state.get("memory", {}))
+        self._shared.load_state_dict(state.get("shared", {}))
         self.cameras.load_state_dict(state.get("cameras", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
+
+    def load_shared(self, state: dict[str, Any]) -> None:
+        """Continue with what worlds share, from a state of any rank and of any number of worlds."""
+        self._shared.load_state_dict(state.get("shared", {}))
+
+    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Bring together what the worlds of all ranks have added to each `shared_sum`; every rank must call it.
+
+        Args:
+            add_over_ranks: Adds a tensor up over ranks, in place, and returns it.
+        """
+        self._shared.merge(add_over_ranks)
+
+    def shared_totals(self) -> dict[str, torch.Tensor]:
+        """Return the total of each `shared_sum` by name, which is the same on all ranks."""
+        return self._shared.totals()
 
     def explain_broken_worlds(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
@@ -315,6 +340,33 @@ class Env:
         """
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
 
+    @property
+    def bodies(self) -> BodyStates:
+        """Poses and velocities of all bodies in the world's frame, in the present state; rows as `Layout.bodies`.
+
+        Computed from `qpos` and `qvel` when it is first read after a step, with no sensor. Shapes (num_envs, nbody, …).
+        """
+        if self._body_states is None:
+            if self._kinematics is None:
+                self._kinematics = ForwardKinematics(self.engine.model, self.device, self.state.qpos.dtype)
+            self._body_states = self._kinematics.compute(self.state.qpos, self.state.qvel)
+        return self._body_states
+
+    def shared_sum(self, name: str, size: int, keep: float = 1.0) -> SharedSum:
+        """Numbers that all worlds of all ranks add to, such as how often each part of a motion failed.
+
+        They are part of a checkpoint.
+
+        Args:
+            name: Which.
+            size: How many numbers.
+            keep: Factor of the total at the end of each iteration, before that iteration is added.
+
+        Returns:
+            Read `total`, shape (size,), which is the same on all ranks; call `add(amounts)`.
+        """
+        return self._shared.get(name, size, keep)
+
     def touches(self, sensors: Sequence[str], threshold: float = 1.0) -> torch.Tensor:
         """Whether touch and contact sensors feel a contact.
 
@@ -392,7 +444,8 @@ class Env:
 
     def drawn_command(self, name: str) -> torch.Tensor:
         """Last draw of a command term, before it was refined. Shape (num_envs, size of the draw)."""
-        self._check_drawn(name)
+        if name not in self._commands.drawn:
+            self._check_drawn(name)
         return _find("command", name, self._commands.drawn)
 
     def level(self, name: str) -> torch.Tensor:
@@ -442,7 +495,7 @@ class Env:
         if command in self.config.commands and command not in self._commands.values:
             raise RequestError(
                 f"command {command} is not drawn yet: in each env step, commands are drawn after the startup and reset "
-                "events, so those cannot read them; the level of a curriculum term is known before"
+                "events, so those cannot read them, unless its term has before_reset"
             )
 
     def _find_read_only(self) -> dict[str, torch.Tensor]:
@@ -467,8 +520,10 @@ class Env:
         }
 
     def _begin_episodes(self, mask: torch.Tensor) -> None:
+        self._commands.draw_before_reset(self, mask)
         qpos, qvel = self._events.sample_start(self, mask)
         self.engine.reset(mask, qpos, qvel)
+        self._body_states = None
         self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
         self._actions.reset(mask)
         self._successes.reset(mask)

@@ -9,7 +9,7 @@ import torch
 
 from mjtrain.config import ObservationTerm
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.layout import Columns
+from mjtrain.sim.robots.layout import Columns, match_names
 from mjtrain.sim.robots.mirror import find_mirror
 
 if TYPE_CHECKING:
@@ -104,6 +104,62 @@ class Mirror:
         widths = [self._width(self._layout.sensors, name) for name in _names(names, self._layout.sensors)]
         rows = [row.split(widths, dim=1) for row in matrix.split(widths)]
         return torch.tensor([[float(block.any()) for block in row] for row in rows], dtype=torch.float64)
+
+    def command_params(self, name: str) -> dict[str, Any]:
+        """Return the parameters of the function of a command term."""
+        return self._env.config.commands[name].params
+
+    def body_vectors(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
+        """Return the matrix of a vector for each of several bodies, in the frame of another one.
+
+        Args:
+            bodies: Regular expressions over bodies, which must match the image of each.
+            anchor: A body that is its own image.
+
+        Returns:
+            Shape (3 * number, 3 * number).
+
+        Raises:
+            RequestError: An image is missing.
+        """
+        return torch.kron(self._body_order(self._bodies(bodies)), self._anchor(anchor))
+
+    def body_axes(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
+        """Return the matrix of the x and y axes of several bodies in the frame of another one; see `body_vectors`.
+
+        Shape (6 * number, 6 * number).
+
+        Raises:
+            RequestError: An image is missing, or has other axes.
+        """
+        names, frame = self._bodies(bodies), self._anchor(anchor)
+        matrix = torch.zeros(6 * len(names), 6 * len(names), dtype=torch.float64)
+        for image, body in self._body_order(names).nonzero().tolist():
+            local = torch.from_numpy(self._robot.body_frames[names[body]])
+            signs = local.diagonal()
+            if (local - signs.diag()).abs().max() > 1e-3:
+                raise RequestError(f"the axes of the image of body {names[body]} are others")
+            block = torch.kron(signs[:2].sign().diag(), frame)
+            matrix[6 * image : 6 * image + 6, 6 * body : 6 * body + 6] = block
+        return matrix
+
+    def _bodies(self, patterns: Sequence[str]) -> list[str]:
+        return match_names(patterns, self._layout.bodies, "body")
+
+    def _anchor(self, body: str) -> torch.Tensor:
+        if self._robot.bodies[body] != body:
+            raise RequestError(f"body {body} is not its own mirror image")
+        return torch.from_numpy(self._robot.body_frames[body]).T.contiguous()
+
+    def _body_order(self, names: Sequence[str]) -> torch.Tensor:
+        """Return the matrix of one column for each body, which goes to the body's image. Shape (number, number)."""
+        order = torch.zeros(len(names), len(names), dtype=torch.float64)
+        for place, body in enumerate(names):
+            image = self._robot.bodies[body]
+            if image not in names:
+                raise RequestError(f"has body {body} and not its mirror image")
+            order[names.index(image), place] = 1.0
+        return order
 
     def frame(self, joint: str) -> torch.Tensor:
         """Return the matrix of a velocity or a force in the frame of a free body. Shape (3, 3).

@@ -80,6 +80,9 @@ def find_term_problems(config: EnvConfig) -> list[str]:
 
 def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
     """Yield every function of a config whose terms are of the kinds that their places ask for."""
+    for key, term in config.actions.items():
+        if term.base is not None:
+            yield TermFunction(name=f"actions.{key}.base", func=term.base, params=term.base_params, leading=("env",))
     groups: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
         *((f"observations.{name}", ("env",), terms) for name, terms in config.observations.items()),
         ("rewards", ("env",), config.rewards),
@@ -98,6 +101,9 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
         if term.refine is not None:
             leading = ("env", "drawn", "before")
             yield TermFunction(name=f"{name}.refine", func=term.refine, params=term.refine_params, leading=leading)
+        if term.evaluated_params:
+            params = {**term.params, **term.evaluated_params}
+            yield TermFunction(name=f"{name}.evaluated", func=term.func, params=params, leading=("env",))
         if term.steer is not None:
             yield TermFunction(name=f"{name}.steer", func=term.steer, params={}, leading=("env", "values"))
 
@@ -141,6 +147,8 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
     for name, term in config.actions.items():
         if term.clip[0] == term.clip[1]:
             yield f"--env.actions.{name}.clip {term.clip[0]} {term.clip[1]}: every action is the same; give two bounds"
+        if term.base is not None and (term.relative or term.from_home or term.offset):
+            yield f"--env.actions.{name}.base: replaces the offset, so relative, from-home and offset must be off"
     for name, term in config.curriculum.items():
         (first, last), (low, high) = term.initial, term.bounds
         if first <= last and low <= high and not low <= first <= last <= high:

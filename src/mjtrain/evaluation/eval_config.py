@@ -17,7 +17,7 @@ def to_eval_config(
     """Remove from an environment what is there to make training robust.
 
     Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
-    Curriculum levels are spread over their whole range and do not change.
+    Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
 
     Args:
         env: Environment of the training.
@@ -30,6 +30,9 @@ def to_eval_config(
         env,
         observation_noise=env.observation_noise and noise,
         events={name: term for name, term in env.events.items() if term.mode not in off},
+        commands={
+            name: replace(term, params={**term.params, **term.evaluated_params}) for name, term in env.commands.items()
+        },
         curriculum={
             name: replace(term, func=keep_level, params={}, initial=term.bounds)
             for name, term in env.curriculum.items()

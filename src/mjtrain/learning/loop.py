@@ -107,6 +107,7 @@ class TrainingLoop:
             self.env_steps_total += self.env_steps_per_iteration
             check_losses(losses, self.iteration, self._find_broken_terms, self._find_large_terms)
             check_parameters(algorithm.parameters(), self.iteration)
+            env.merge_shared(collectives.sum)
             metrics = {
                 "iteration": self.iteration,
                 "env_steps_total": self.env_steps_total,
@@ -156,7 +157,8 @@ class TrainingLoop:
         """
         if self._context.is_distributed:
             learned, rate = as_tensors(self._algorithm.state_dict()), self._algorithm.learning_rate
-            state = {**learned, "learning_rate": rate, "iteration": self.iteration}
+            shared = {f"shared/{name}": total for name, total in self._env.shared_totals().items()}
+            state = {**learned, **shared, "learning_rate": rate, "iteration": self.iteration}
             check_drift(state, self._context.world_size, self.device)
 
     def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
@@ -229,6 +231,8 @@ class TrainingLoop:
             A line about what could not be restored, or None.
         """
         change = _describe_other_size(len(ranks), self._context.world_size)
+        if ranks:
+            self._env.load_shared(ranks[0]["env"])  # the same on all ranks, those that start again too
         if self._context.rank >= len(ranks):
             return change
         state = ranks[self._context.rank]

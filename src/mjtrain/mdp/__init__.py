@@ -3,7 +3,7 @@
     from mjtrain.mdp import observation, observations, reward, rewards, torch
 
 Submodules hold the functions: observations, rewards, terminations, events, randomization, appearance,
-root, velocity, gait, reach, targets, objects.
+root, velocity, gait, reach, targets, objects, tracking, and reference, which tracking reads.
 Neither this package nor its submodules import torch. `torch` of this package is imported by its first use; `import
 torch` works as well, and costs the help page of a task the time. `Env` and `Worlds`, which are for annotations, import
 torch.

@@ -91,6 +91,37 @@ def planar_velocity(mirror: Mirror, *, joint: str, **_: Any) -> torch.Tensor:
     return torch.block_diag(frame[:2, :2], -frame[2:, 2:])
 
 
+def motion_joints(mirror: Mirror, *, command: str, ahead: tuple[int, ...] = (0,), **_: Any) -> torch.Tensor:  # noqa: ARG001
+    """Positions and then velocities of all joints, for each of several frames of a motion."""
+    joints = (".*",)
+    frame = torch.block_diag(mirror.positions(joints), mirror.velocities(joints))
+    return torch.block_diag(*[frame] * len(ahead))
+
+
+def anchor_position(mirror: Mirror, *, command: str, **_: Any) -> torch.Tensor:
+    """Vector in the frame of the anchor body of a motion command."""
+    anchor = mirror.command_params(command)["anchor_body"]
+    return mirror.body_vectors((anchor,), anchor)
+
+
+def anchor_axes(mirror: Mirror, *, command: str, **_: Any) -> torch.Tensor:
+    """Axes of the anchor body in its own frame."""
+    anchor = mirror.command_params(command)["anchor_body"]
+    return mirror.body_axes((anchor,), anchor)
+
+
+def tracked_positions(mirror: Mirror, *, command: str) -> torch.Tensor:
+    """Vector for each tracked body of a motion command, in the frame of the anchor body."""
+    params = mirror.command_params(command)
+    return mirror.body_vectors(params["bodies"], params["anchor_body"])
+
+
+def tracked_axes(mirror: Mirror, *, command: str) -> torch.Tensor:
+    """Axes of each tracked body of a motion command, in the frame of the anchor body."""
+    params = mirror.command_params(command)
+    return mirror.body_axes(params["bodies"], params["anchor_body"])
+
+
 def half_stride(mirror: Mirror, **_: Any) -> torch.Tensor:  # noqa: ARG001
     """Sine and cosine of the phase of a gait in which left and right legs alternate, such as a walk or a trot."""
     return -torch.eye(2, dtype=torch.float64)

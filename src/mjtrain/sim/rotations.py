@@ -34,8 +34,13 @@ def conjugate(quaternion: torch.Tensor) -> torch.Tensor:
 def rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     """Rotate vectors: from the frame of a body to the world's. Shapes (..., 4) and (..., 3) to (..., 3)."""
     scalar, axis = quaternion[..., :1], quaternion[..., 1:]
-    twice = 2 * torch.linalg.cross(axis, vector, dim=-1)
-    return vector + scalar * twice + torch.linalg.cross(axis, twice, dim=-1)
+    twice = 2 * cross(axis, vector)
+    return vector + scalar * twice + cross(axis, twice)
+
+
+def cross(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Vector product. Shapes (..., 3) and (..., 3) to (..., 3)."""
+    return torch.linalg.cross(one, other, dim=-1)
 
 
 def rotate_inverse(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A foreign environment with what a training needs of it: `env.base.TaskEnv`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,6 +125,16 @@ class ForeignEnv:
             ValueError: Always.
         """
         raise ValueError(f"{self._label} does not tell its state, so no checkpoint has it")
+
+    def load_shared(self, state: dict[str, Any]) -> None:
+        """Do nothing: they share nothing that is known."""
+
+    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Do nothing: they share nothing that is known."""
+
+    def shared_totals(self) -> dict[str, torch.Tensor]:
+        """Return nothing."""
+        return {}
 
     def explain_broken_worlds(self) -> str:
         """Nothing, as no worlds are found to be broken."""

@@ -1,6 +1,6 @@
 """Replay NaN dumps: the last seconds of a world that diverged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Dump:
     """Env step, in seconds."""
     world: int
     """Index of the world in its batch."""
-    robot: str
+    robot: str = ""
     """MJCF file."""
 
     @property
@@ -115,8 +115,13 @@ def _velocity_joints(kinematics: Kinematics) -> list[str]:
 class ReplaySession:
     """Plays the finite env steps of a dump in a loop. A `ViewerSession`."""
 
-    def __init__(self, dump: Dump, config: EnvConfig) -> None:
+    def __init__(self, dump: Dump, config: EnvConfig, lines: Sequence[str] | None = None) -> None:
         """Compile the model.
+
+        Args:
+            dump: What is shown.
+            config: Gives the robot and the ground.
+            lines: What the viewer says about it; None for a description of the dump.
 
         Raises:
             RequestError: The dump is of another robot.
@@ -131,7 +136,7 @@ class ReplaySession:
         self.num_frames = dump.num_finite
         """Number of env steps that can be shown."""
         self._dump = dump
-        self._lines = describe_dump(dump, self.kinematics)
+        self._lines = describe_dump(dump, self.kinematics) if lines is None else lines
         self._actions = Actions()
         self._clock = Clock(dump.step_dt)
 

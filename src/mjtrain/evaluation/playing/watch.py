@@ -1,16 +1,21 @@
 """Start the viewer that play was asked for."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mjtrain.config import PlayConfig
+import numpy as np
+
+from mjtrain.config import PlayConfig, TerrainConfig
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
     from mjtrain.evaluation.playing.viewer_session import ViewerSession
+    from mjtrain.motion.motion import Motion
+    from mjtrain.motion.skeleton import Skeleton
 
 
 def check_viewer(config: PlayConfig) -> None:
@@ -64,6 +69,29 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
         return describe_dump(dump, kinematics)
     _run_viewer(ReplaySession(dump, run.own_env), config)
     return []
+
+
+def show_motion(path: Path, motion: "Motion", skeleton: "Skeleton", config: PlayConfig) -> None:
+    """Show a reference motion in a viewer until the viewer is closed or a signal arrives.
+
+    Raises:
+        RequestError: The motion is of another robot, or the viewer cannot run here.
+    """
+    from mjtrain.evaluation.playing.replay import Dump, ReplaySession
+    from mjtrain.motion.report import report_motion
+    from mjtrain.motion.skeleton import robot_only
+    from mjtrain.sim.robots.model import list_grounds
+
+    qpos = skeleton.qpos(motion).numpy()
+    empty = np.zeros((len(qpos), 0))
+    frames = Dump(
+        path=path, qpos=qpos, qvel=skeleton.qvel(motion).numpy(), act=empty, ctrl=empty, step_dt=1 / motion.fps, world=0
+    )
+    lines = [f"{name}: {value}" for name, value in report_motion(motion, skeleton).rows()]
+    scene = robot_only(skeleton.robot)
+    if not list_grounds(skeleton.model):
+        scene = replace(scene, terrain=TerrainConfig(kind="flat"))
+    _run_viewer(ReplaySession(frames, scene, lines), config)
 
 
 def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:

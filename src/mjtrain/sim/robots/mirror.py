@@ -8,6 +8,7 @@ forces are reversed along that axis; angular velocities and torques, which are a
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -55,6 +56,12 @@ class RobotMirror:
 
     frames: dict[str, np.ndarray]
     """For vectors in the frame of the body of each free joint, by its name. Shape (3, 3) each."""
+
+    bodies: dict[str, str]
+    """Image of each body that has a name."""
+
+    body_frames: dict[str, np.ndarray]
+    """P of each body, with which the frame of its image is M R P where that of the body is R. Shape (3, 3) each."""
 
     unknown: dict[str, str]
     """Sensors that have no mirror image, by name, and why."""
@@ -125,10 +132,21 @@ class _Finder:
             ctrl=ctrl,
             sensordata=sensordata,
             frames=frames,
+            **self._find_bodies(),
             unknown=unknown,
         )
         self._check_motion(mirror)
         return mirror
+
+    def _find_bodies(self) -> dict[str, dict[str, Any]]:
+        """Return the fields of `RobotMirror` about bodies."""
+        kind = mujoco.mjtObj.mjOBJ_BODY
+        pairs = {self._name(kind, body): (body, image) for body, image in enumerate(self._partners[kind])}
+        named = {name: pair for name, pair in pairs.items() if name}
+        return {
+            "bodies": {name: self._name(kind, image) for name, (_, image) in named.items()},
+            "body_frames": {name: self._part_frame(mujoco.mjtObj.mjOBJ_XBODY, *pair) for name, pair in named.items()},
+        }
 
     def _pair(self, kind: mujoco.mjtObj, number: int, word: str) -> list[int]:
         """Return the index of the mirror image of each part of a kind."""

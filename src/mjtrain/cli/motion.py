@@ -1,0 +1,251 @@
+"""The command motion."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
+from mjtrain.runtime.errors import RequestError, suggest
+
+if TYPE_CHECKING:
+    from mjtrain.motion.skeleton import Skeleton
+
+USAGE = "mjtrain motion convert|info|play|record ..."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Robot:
+    """The robot of a motion; without it only files that name their joints can be read."""
+
+    task: str | None = None
+    """Task whose robot it is, as for train."""
+
+    robot: str | None = None
+    """MJCF file of the robot, instead of a task."""
+
+    input_fps: float | None = None
+    """Frames per second of a CSV file, which does not say; Unitree's have 30."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(_Robot):
+    """Convert a motion; edits happen in the order of these options."""
+
+    mirror: bool = False
+    """Write the mirror image, by the mirror of the robot of the task."""
+
+    start_s: float = 0.0
+    """First moment that is kept, in s."""
+
+    end_s: float | None = None
+    """Last moment that is kept, in s. Default: the end."""
+
+    lift_m: float = 0.0
+    """Raise the whole motion, in m."""
+
+    blend_s: float = 0.0
+    """Let the last part of this length approach the first frame, so that the motion can be repeated, in s."""
+
+    cycles: int = 1
+    """Repeat it, each time from where it has ended."""
+
+    fps: float | None = None
+    """Frames per second of the output. Default: as they are."""
+
+    to: str = "mjtrain"
+    """Format: mjtrain, or mjlab, which BeyondMimic reads too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoOptions(_Robot):
+    """Print the figures of a motion."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(_Robot):
+    """Play a motion in a viewer."""
+
+    viewer: str = "web"
+    """web, or native, a window of this machine."""
+
+    viewer_host: str = "127.0.0.1"
+    """Address on which the web viewer listens."""
+
+    viewer_port: int = 8080
+    """Its port."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Roll out a trained policy and write what the robot does as a motion."""
+
+    length_s: float = 4.0
+    """Length of the motion, in s."""
+
+    settle_s: float = 2.0
+    """Time that the policy acts before, which is not recorded, in s."""
+
+    command: str = ""
+    """Command term to hold, by the values of its controls."""
+
+    values: tuple[float, ...] = ()
+    """Value of each control of the command, such as a velocity ahead, to the left, and a turning rate."""
+
+    checkpoint: str | None = None
+    """Checkpoint to play. Default: the newest of the run."""
+
+    log_root: str = "logs"
+    """Folder below which runs live."""
+
+    seed: int = 1
+    """Seed of the start."""
+
+    trust_run: bool = False
+    """Run the code that the run directory names, see play."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1, or 2 if the request was wrong."""
+    run_command("motion", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    actions = {"convert": _convert, "info": _info, "play": _play, "record": _record}
+    word, *args = argv or ["--help"]
+    if word in ("-h", "--help"):
+        print(f"usage: {USAGE}\n\nReference motions for motion tracking.\n")
+        for name, line in _LINES.items():
+            print(f"  {name:<10}{line}")
+        print("\n`mjtrain motion convert --help` and so on list the options.")
+        return
+    if word not in actions:
+        hint = suggest(word, actions, f"give one of {', '.join(actions)}")
+        raise RequestError(f"unknown command {word}{hint}")
+    actions[word](args)
+
+
+_LINES = {
+    "convert": "IN OUT: convert, cut, repeat or mirror a motion",
+    "info": "FILE: print length, speed, lowest point, joint limits, jerk and foot slip",
+    "play": "FILE: show a motion in a viewer",
+    "record": "RUN OUT: roll out a trained policy, and write what the robot does",
+}
+
+
+def _take_files(args: list[str], names: str, line: str) -> tuple[list[str], list[str]]:
+    """Split the files from the options; without enough files, ask for help."""
+    count = len(names.split())
+    files = args[:count]
+    if "-h" in args or "--help" in args:
+        return [], ["--help"]
+    if len(files) < count or any(file.startswith("-") for file in files):
+        raise RequestError(f"give the files first, as in mjtrain motion {line} {names} [options]")
+    return files, args[count:]
+
+
+def _skeleton(options: _Robot) -> "Skeleton | None":
+    from mjtrain.env.catalog import load_task
+    from mjtrain.motion.skeleton import load_skeleton
+
+    if options.task is not None and options.robot is not None:
+        raise RequestError("--task and --robot: give one of them")
+    if options.robot is not None:
+        return load_skeleton(RobotConfig(file=options.robot))
+    if options.task is None:
+        return None
+    env = load_task(options.task).env
+    if not isinstance(env, EnvConfig):
+        raise RequestError(f"--task {options.task}: has no robot of ours")
+    return load_skeleton(env.robot)
+
+
+def _convert(args: list[str]) -> None:
+    files, rest = _take_files(args, "IN OUT", "convert")
+    options = parse(ConvertOptions, rest, prog="mjtrain motion convert IN OUT", description=ConvertOptions.__doc__)
+    if options.to not in ("mjtrain", "mjlab"):
+        raise RequestError(f"--to {options.to}: give mjtrain or mjlab")
+    from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
+    from mjtrain.motion.files import read_motion, write_motion
+
+    skeleton = _skeleton(options)
+    motion = read_motion(files[0], skeleton, fps=options.input_fps)
+    if options.mirror:
+        if skeleton is None:
+            raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
+        motion = skeleton.mirror(motion)
+    motion = cut(motion, options.start_s, options.end_s)
+    motion = lift(motion, options.lift_m)
+    if options.blend_s:
+        motion = blend_seam(motion, options.blend_s)
+    motion = loop(motion, options.cycles)
+    if options.fps is not None:
+        motion = resample(motion, options.fps)
+    write_motion(files[1], motion, skeleton, mjlab=options.to == "mjlab")
+    print(f"{files[1]}: {motion.num_frames} frames, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+
+
+def _info(args: list[str]) -> None:
+    files, rest = _take_files(args, "FILE", "info")
+    options = parse(InfoOptions, rest, prog="mjtrain motion info FILE", description=InfoOptions.__doc__)
+    from mjtrain.motion.files import read_motion
+    from mjtrain.motion.report import report_motion
+
+    skeleton = _skeleton(options)
+    report = report_motion(read_motion(files[0], skeleton, fps=options.input_fps), skeleton)
+    if options.json:
+        print(json.dumps(asdict(report), indent=2))
+        return
+    for name, value in report.rows():
+        print(f"{name:<20}{value}")
+    if skeleton is None:
+        print("lowest point, joint limits and foot slip need the robot: give --task or --robot")
+
+
+def _play(args: list[str]) -> None:
+    files, rest = _take_files(args, "FILE", "play")
+    options = parse(ShowOptions, rest, prog="mjtrain motion play FILE", description=ShowOptions.__doc__)
+    if options.viewer not in ("web", "native"):
+        raise RequestError(f"--viewer {options.viewer}: give web or native")
+    skeleton = _skeleton(options)
+    if skeleton is None:
+        raise RequestError("a motion can only be shown on a robot; give --task or --robot")
+    from mjtrain.evaluation.playing.watch import check_viewer, show_motion
+    from mjtrain.motion.files import read_motion
+
+    config = PlayConfig(
+        viewer="web" if options.viewer == "web" else "native",
+        viewer_host=options.viewer_host,
+        viewer_port=options.viewer_port,
+    )
+    check_viewer(config)
+    show_motion(Path(files[0]), read_motion(files[0], skeleton, fps=options.input_fps), skeleton, config)
+
+
+def _record(args: list[str]) -> None:
+    files, rest = _take_files(args, "RUN OUT", "record")
+    options = parse(RecordOptions, rest, prog="mjtrain motion record RUN OUT", description=RecordOptions.__doc__)
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play
+    from mjtrain.evaluation.playing.record_motion import record_motion
+    from mjtrain.launcher import launch
+    from mjtrain.motion.files import write_motion
+
+    config = PlayConfig(
+        checkpoint=options.checkpoint, log_root=options.log_root, seed=options.seed, trust_run=options.trust_run
+    )
+    run = find_run_to_play(files[0], config)
+    held = (options.command, options.values) if options.command else None
+    where = LaunchConfig(gpu_ids=None, seed=options.seed)
+    motion = launch(record_motion, run, held, options.settle_s, options.length_s, launch=where)
+    write_motion(files[1], motion)
+    print(f"{files[1]}: {motion.num_frames} frames, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+
+
+if __name__ == "__main__":
+    main()

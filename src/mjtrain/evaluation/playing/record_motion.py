@@ -1,0 +1,72 @@
+"""Roll out a policy, and take what the robot does for a motion."""
+
+import math
+
+import numpy as np
+import torch
+
+from mjtrain.config import EnvConfig
+from mjtrain.env.env import Env
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.motion.edit import center
+from mjtrain.motion.motion import Motion
+from mjtrain.motion.skeleton import Skeleton
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+
+
+def record_motion(
+    context: RankContext, run: TrainedRun, held: tuple[str, tuple[float, ...]] | None, settle_s: float, length_s: float
+) -> Motion:
+    """Let a policy act in one world, and return its positions after each env step, from the origin on.
+
+    Args:
+        context: Device, seed and threads.
+        run: What to play; its env is used unchanged.
+        held: A command term, and the values of its controls; None leaves all commands to chance.
+        settle_s: Time before the motion begins, in s.
+        length_s: Length of the motion, in s.
+
+    Raises:
+        RequestError: The robot has no free joint, the command cannot be held, the times do not fit, or the episode
+            ends.
+    """
+    if not isinstance(run.env, EnvConfig):
+        _ = run.own_env  # says that there is nothing to record
+    for flag, value, least in (("--settle-s", settle_s, 0.0), ("--length-s", length_s, 0.04)):
+        if not (math.isfinite(value) and value >= least):
+            raise RequestError(f"{flag} {value:g}: must be at least {least:g}")
+    player = Player(context, run, num_envs=1)
+    try:
+        env = player.env
+        assert isinstance(env, Env)
+        skeleton = Skeleton(env.engine.model, env.config.robot)
+        steps, settling = round(length_s / env.step_dt) + 1, round(settle_s / env.step_dt)
+        if settling + steps > env.max_episode_steps:
+            raise RequestError(
+                f"--settle-s {settle_s:g} --length-s {length_s:g}: an episode lasts "
+                f"{env.max_episode_steps * env.step_dt:g} s"
+            )
+        if held is not None:
+            _hold(env, *held)
+        frames = []
+        for step in range(settling + steps):
+            if player.step().any():
+                raise RequestError(f"the episode ends after {(step + 1) * env.step_dt:.2f} s; give another --seed")
+            if step >= settling:
+                frames.append(env.state.qpos[0].double().cpu().numpy().copy())
+        return center(skeleton.from_qpos(np.stack(frames), 1 / env.step_dt))
+    finally:
+        player.close()
+
+
+def _hold(env: Env, command: str, values: tuple[float, ...]) -> None:
+    term = env.config.commands.get(command)
+    held = [name for name, found in env.config.commands.items() if found.steer is not None]
+    if term is None or term.steer is None:
+        raise RequestError(f"--command {command}: cannot be held by hand; there is {', '.join(held) or 'none'}")
+    if len(values) != len(term.controls):
+        raise RequestError(f"--values: give {len(term.controls)}, for {', '.join(term.controls)}")
+    env.steer(command, list(values))
+    env.reset(torch.ones(1, dtype=torch.bool, device=env.device))

@@ -1,0 +1,162 @@
+"""What a motion command follows: clips on the robot of an environment, at one frame per env step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+    from mjtrain.sim.robots.forward_kinematics import BodyStates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Clips one after another, at one frame per env step, on the device of the environment. float32."""
+
+    qpos: torch.Tensor
+    """Shape (num_frames, nq)."""
+
+    qvel: torch.Tensor
+    """Shape (num_frames, nv)."""
+
+    joint_positions: torch.Tensor
+    """Hinges and slides of the robot, in the order of the model. Shape (num_frames, num_joints)."""
+
+    joint_velocities: torch.Tensor
+    """Shape (num_frames, num_joints)."""
+
+    bodies: BodyStates
+    """Tracked bodies. Shapes (num_frames, num_bodies, …)."""
+
+    anchor: BodyStates
+    """The anchor body. Shapes (num_frames, …)."""
+
+    rows: slice | torch.Tensor
+    """Rows of the tracked bodies in `Env.bodies`: a slice where they are adjacent, so that indexing copies nothing."""
+
+    row_list: list[int]
+    """The same, one by one."""
+
+    anchor_row: int
+    """Row of the anchor body."""
+
+    body_names: tuple[str, ...]
+    """Names of the tracked bodies."""
+
+    last: torch.Tensor
+    """Last frame of the clip of each frame. Shape (num_frames,)."""
+
+    starts: torch.Tensor
+    """Frames in which an episode may start: all except the last of each clip. Shape (num_starts,)."""
+
+    bins: torch.Tensor
+    """Bin of each frame. Shape (num_frames,)."""
+
+    bin_starts: torch.Tensor
+    """Where the frames of each bin begin in `starts`. Shape (num_bins,)."""
+
+    bin_sizes: torch.Tensor
+    """How many of `starts` each bin has. Shape (num_bins,)."""
+
+
+_FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
+
+
+def reference_of(env: Env, command: str) -> Reference:
+    """Return what a motion command follows."""
+    params = env.config.commands[command].params
+    keys = ("file", "anchor_body", "bodies", "loop_s", "bin_s")
+    return load_reference(env, **{key: params[key] for key in keys})
+
+
+def load_reference(
+    env: Env, *, file: str, anchor_body: str, bodies: tuple[str, ...], loop_s: float, bin_s: float
+) -> Reference:
+    """Read clips, once for an environment; see `tracking.motion_command`.
+
+    Raises:
+        RequestError: There is no such file, or it is not a motion of this robot.
+    """
+    key = (file, anchor_body, tuple(bodies), loop_s, bin_s)
+    known = _FOUND.setdefault(env, {})
+    if key not in known:
+        with torch.inference_mode(mode=False):
+            known[key] = _load(env, *key)
+    return known[key]
+
+
+def list_clips(file: str) -> list[Path]:
+    """Return the file, or the NPZ files of a folder in alphabetical order.
+
+    Raises:
+        RequestError: The folder has none.
+    """
+    path = Path(file)
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.npz"))
+    if not found:
+        raise RequestError(f"{file}: has no .npz file")
+    return found
+
+
+def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop_s: float, bin_s: float) -> Reference:
+    from mjtrain.motion.edit import loop, resample
+    from mjtrain.motion.files import read_motion
+    from mjtrain.motion.skeleton import Skeleton
+
+    skeleton, fps = Skeleton(env.engine.model, env.config.robot), 1 / env.step_dt
+    clips = [read_motion(path, skeleton) for path in list_clips(file)]
+    clips = [loop(clip, max(1, -int(-loop_s // clip.length_s))) for clip in clips]
+    clips = [clip if abs(clip.fps - fps) < 1e-6 * fps else resample(clip, fps) for clip in clips]
+    rows = env.engine.layout.rows("body", patterns)
+    row_list = rows.tolist()
+    first = row_list[0]
+    names = {row: name for name, row in env.engine.layout.bodies.items()}
+    states = [skeleton.body_states(clip) for clip in clips]
+
+    def joined(values: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(values).to(dtype=torch.float32, device=env.device)
+
+    qpos, qvel = joined([skeleton.qpos(clip) for clip in clips]), joined([skeleton.qvel(clip) for clip in clips])
+    fields = ("positions", "quaternions", "linear_velocities", "angular_velocities")
+    everything = type(states[0])(**{field: joined([getattr(state, field) for state in states]) for field in fields})
+    layout = env.engine.layout
+    columns = [layout.qpos[name].start for name in skeleton.joints]
+    dofs = [layout.qvel[name].start for name in skeleton.joints]
+    return Reference(
+        qpos=qpos,
+        qvel=qvel,
+        joint_positions=qpos[:, columns].contiguous(),
+        joint_velocities=qvel[:, dofs].contiguous(),
+        bodies=everything.select(rows - 1),
+        anchor=everything.select(layout.bodies[anchor_body] - 1),
+        rows=slice(first, first + len(rows)) if row_list == list(range(first, first + len(rows))) else rows,
+        row_list=row_list,
+        anchor_row=layout.bodies[anchor_body],
+        body_names=tuple(names[row] for row in row_list),
+        **_divide([clip.num_frames for clip in clips], max(1, round(bin_s * fps)), env.device),
+    )
+
+
+def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return the fields of `Reference` about starts and bins, from the number of frames of each clip."""
+    last, starts, bins, sizes = [], [], [], []
+    begin = 0
+    for length in lengths:
+        last += [begin + length - 1] * length
+        starts += range(begin, begin + length - 1)
+        count = max(1, (length - 1) // frames_per_bin)  # a remainder belongs to the last bin
+        places = [min(frame // frames_per_bin, count - 1) for frame in range(length)]
+        bins += [len(sizes) + place for place in places]
+        sizes += [places[:-1].count(place) for place in range(count)]
+        begin += length
+    offsets = [sum(sizes[:place]) for place in range(len(sizes))]
+    found = {"last": last, "starts": starts, "bins": bins, "bin_starts": offsets, "bin_sizes": sizes}
+    return {name: torch.tensor(values, dtype=torch.long, device=device) for name, values in found.items()}

@@ -1,0 +1,478 @@
+"""Following a reference motion: the command, observations of it, rewards, terminations, resets and errors.
+
+Names and formulas are those of mjlab's tracking task, which is that of Liao et al., "BeyondMimic: From Motion Tracking
+to Versatile Humanoid Control via Guided Diffusion", 2025 (arXiv:2508.08241); starts anywhere in a clip are those of
+Peng et al., "DeepMimic", 2018 (arXiv:1804.02717).
+
+The command has two columns: the frame in which the reference is now, which belongs to the present state of the robot,
+and how many frames the episode has seen. Frames are env steps apart. Rewards and terminations come after the physics of
+an env step and before the next command; they compare the robot with the frame that it should have reached: one ahead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from weakref import WeakKeyDictionary
+
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Bounds
+from mjtrain.env.sampling import uniform
+from mjtrain.mdp import mirrors
+from mjtrain.mdp.reference import Reference, load_reference, reference_of
+from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim import rotations
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+    from mjtrain.env.events import Worlds
+    from mjtrain.sim.robots.forward_kinematics import BodyStates
+
+    Relative = tuple[torch.Tensor, torch.Tensor]
+
+_RELATIVE: WeakKeyDictionary[BodyStates, dict[tuple[str, int], Relative]] = WeakKeyDictionary()
+"""References as they are moved to the robot, by the state of its bodies, command and frames ahead."""
+
+
+def motion_command(
+    env: Env,
+    *,
+    file: str,
+    anchor_body: str,
+    bodies: tuple[str, ...],
+    sampling: Literal["adaptive", "uniform", "start"] = "adaptive",
+    uniform_share: Annotated[float, FRACTION] = 0.1,
+    bin_s: Annotated[float, MORE_THAN_0] = 1.0,
+    loop_s: Annotated[float, AT_LEAST_0] = 0.0,
+) -> torch.Tensor:
+    """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`.
+
+    Args:
+        env: The environment.
+        file: The motion, as `mjtrain motion` reads it, or a folder whose NPZ files are all tracked.
+        anchor_body: Body to which the others are relative, such as the trunk.
+        bodies: Regular expressions over the tracked bodies.
+        sampling: start: the first frame of a clip; uniform: any but the last; adaptive: more often in bins of time in
+            which more episodes failed, as the curriculum `adaptive_sampling` counts them.
+        uniform_share: Fraction of adaptive draws that are uniform.
+        bin_s: Length of a bin, in s.
+        loop_s: Repeat each clip, from where it has ended, until it is this long, in s; for cyclic clips.
+
+    Returns:
+        Shape (num_envs, 1).
+    """
+    reference = load_reference(
+        env, file=file, anchor_body=anchor_body, bodies=tuple(bodies), loop_s=loop_s, bin_s=bin_s
+    )
+    shares = uniform(env, (0.0, 1.0), 2)
+    if sampling == "start":
+        firsts = torch.cat([reference.last.new_zeros(1), reference.last.unique()[:-1] + 1])
+        return firsts[(shares[:, 0] * len(firsts)).long().clamp(max=len(firsts) - 1)][:, None].float()
+    weights = reference.bin_sizes.double()
+    weights = weights / weights.sum()
+    if sampling == "adaptive":
+        weights = _adapt(weights, _failures(env, file, len(weights)).total, uniform_share)
+    ends = weights.cumsum(0).to(shares.dtype)
+    chosen = torch.searchsorted(ends, shares[:, 0].contiguous(), right=True).clamp(max=len(ends) - 1)
+    inside = (shares[:, 1] * reference.bin_sizes[chosen]).long()
+    inside = torch.minimum(inside, reference.bin_sizes[chosen] - 1)
+    return reference.starts[reference.bin_starts[chosen] + inside][:, None].float()
+
+
+def _adapt(weights: torch.Tensor, failures: torch.Tensor, uniform_share: float) -> torch.Tensor:
+    """Return probabilities of bins: in proportion to their failures, and a share as long as there are none."""
+    total = failures.sum()
+    rates = torch.where(total > 0, failures / total.clamp_min(1e-9), weights)
+    return uniform_share * weights + (1 - uniform_share) * rates
+
+
+def _failures(env: Env, file: str, num_bins: int):
+    """Return how many episodes failed in each bin, the last few hundred iterations more than those before."""
+    return env.shared_sum(f"failures of {Path(file).name}", num_bins, keep=0.98)
+
+
+def follow_motion(env: Env, drawn: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
+    """Advance the reference by a frame in each env step, from the frame that was drawn.
+
+    Args:
+        env: The environment.
+        drawn: Frame in which the episode has started. Shape (num_envs, 1).
+        before: The command of the env step before.
+
+    Returns:
+        The frame that belongs to the present state, and how many the episode has seen. Shape (num_envs, 2).
+    """
+    if before is None:
+        before = torch.zeros(env.num_envs, 2, device=env.device)
+    frame = torch.where(before[:, 1] == 0, drawn[:, 0], before[:, 0] + 1)
+    return torch.stack([frame, before[:, 1] + 1], dim=1)
+
+
+def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.Tensor:
+    """Count in which bin of the motion episodes fail, for a `motion_command` with adaptive sampling.
+
+    Counts are summed over all worlds and ranks after each iteration.
+
+    Args:
+        env: The environment.
+        level: Not used.
+        command: Name of the motion command.
+
+    Returns:
+        The entropy of the bins' probabilities as a fraction of the largest one: 1 while all are equal. Shape
+        (num_envs,).
+    """
+    reference, params = reference_of(env, command), env.config.commands[command].params
+    failures = _failures(env, params["file"], len(reference.bin_sizes))
+    bins = reference.bins[_frames(env, command, reference, 0)]
+    failures.add(torch.zeros_like(failures.total).index_add(0, bins, env.terminated.double()))
+    weights = reference.bin_sizes.double()
+    weights = _adapt(weights / weights.sum(), failures.total, params["uniform_share"])
+    entropy = -(weights * weights.clamp_min(1e-12).log()).sum()
+    most = torch.log(torch.tensor(float(max(len(weights), 2)), dtype=torch.float64, device=env.device))
+    return (entropy / most).to(level.dtype).expand_as(level) if len(weights) > 1 else torch.ones_like(level)
+
+
+def reset_to_motion(
+    env: Env,
+    worlds: Worlds,
+    *,
+    command: str,
+    xy: Bounds = (0.0, 0.0),
+    z: Bounds = (0.0, 0.0),
+    tilt: Bounds = (0.0, 0.0),
+    yaw: Bounds = (0.0, 0.0),
+    linear_velocity: Bounds = (0.0, 0.0),
+    angular_velocity: Bounds = (0.0, 0.0),
+    position: Bounds = (0.0, 0.0),
+) -> None:
+    """Start in the drawn frame of the motion, with noise: reference state initialisation.
+
+    Args:
+        env: The environment.
+        worlds: The worlds to change.
+        command: Name of the motion command, which must have `before_reset`.
+        xy: Bounds of the offset of the root along x and y, in m.
+        z: Bounds of the offset along z, in m.
+        tilt: Bounds of rotations about x and y, in rad.
+        yaw: Bounds of the rotation about z, in rad.
+        linear_velocity: Bounds of each component that is added, in m/s.
+        angular_velocity: Bounds of each component that is added, in rad/s, in the body's frame.
+        position: Bounds of the offset of each joint, in rad or m; it stays within the range of the joint.
+    """
+    reference, layout = reference_of(env, command), env.engine.layout
+    frames = env.drawn_command(command)[:, 0].long()
+    qpos, qvel = _at(reference.qpos, frames), _at(reference.qvel, frames)
+    root = next(name for name, place in layout.qpos.items() if place.stop - place.start == 7)
+    place, motion = layout.qpos[root].start, layout.qvel[root].start
+    qpos[:, place : place + 2] += uniform(env, xy, 2)
+    qpos[:, place + 2] += uniform(env, z)
+    roll, pitch = uniform(env, tilt, 2).unbind(dim=1)
+    turn = rotations.from_euler(roll, pitch, uniform(env, yaw))
+    qpos[:, place + 3 : place + 7] = rotations.multiply(turn, qpos[:, place + 3 : place + 7])
+    qvel[:, motion : motion + 3] += uniform(env, linear_velocity, 3)
+    qvel[:, motion + 3 : motion + 6] += uniform(env, angular_velocity, 3)
+    joints = layout.qpos.select((".*",))
+    moved = qpos[:, joints] + uniform(env, position, qpos[:, joints].shape[1])
+    low, high = _limits(env)
+    qpos[:, joints] = torch.minimum(torch.maximum(moved, low), high)
+    worlds.qpos.copy_(qpos)
+    worlds.qvel.copy_(qvel)
+
+
+def _limits(env: Env) -> tuple[torch.Tensor, torch.Tensor]:
+    layout = env.engine.layout
+    ranges = [layout.joint_range.get(name, (-torch.inf, torch.inf)) for name in layout.qpos.match((".*",))]
+    low, high = torch.tensor(ranges, device=env.device).T
+    return low, high
+
+
+def motion_controls(
+    env: Env, *, command: str, actuators: tuple[str, ...], share: Annotated[float, FRACTION] = 1.0
+) -> torch.Tensor:
+    """Positions of the reference, for position servos that a policy corrects: a base of actions.
+
+    Args:
+        env: The environment.
+        command: Name of the motion command.
+        actuators: Regular expressions over actuators of one joint each, whose controls are positions of these.
+        share: Fraction of the way from the default pose to the reference; 0 is the default pose, as mjlab has it.
+
+    Returns:
+        Shape (num_envs, num_actuators), in the order of the model.
+    """
+    reference, layout, model = reference_of(env, command), env.engine.layout, env.engine.model
+    rows = sorted(layout.rows("actuator", actuators).tolist())
+    names = {row: name for name, row in layout.actuators.items()}
+    columns = [int(model.jnt_qposadr[model.actuator_trnid[row, 0]]) for row in rows]
+    home = layout.default_ctrl[[layout.controls[names[row]].start for row in rows]]
+    wanted = _at(reference.qpos, _frames(env, command, reference, 1))[:, columns]
+    return home + share * (wanted - home)
+
+
+@mirrors.mirrored(mirrors.motion_joints)
+def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,)) -> torch.Tensor:
+    """Joint positions, relative to the default pose, and velocities of the reference, for each of some frames.
+
+    Args:
+        env: The environment.
+        command: Name of the motion command.
+        ahead: How many env steps ahead the frames are; 1 is what the next state should be.
+
+    Returns:
+        In rad and rad/s. Shape (num_envs, 2 * num_joints * num_frames).
+    """
+    reference, layout = reference_of(env, command), env.engine.layout
+    home = layout.default_qpos[layout.qpos.select((".*",))]
+    parts = []
+    for steps in ahead:
+        frames = _frames(env, command, reference, steps)
+        parts += [_at(reference.joint_positions, frames) - home, _at(reference.joint_velocities, frames)]
+    return torch.cat(parts, dim=1)
+
+
+@mirrors.mirrored(mirrors.anchor_position)
+def motion_anchor_pos_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tensor:
+    """Position of the anchor body of the reference in the frame of the robot's, in m. Shape (num_envs, 3)."""
+    reference = reference_of(env, command)
+    anchor = env.bodies.select(reference.anchor_row)
+    wanted = _at(reference.anchor.positions, _frames(env, command, reference, ahead))
+    return rotations.rotate_inverse(anchor.quaternions, wanted - anchor.positions)
+
+
+@mirrors.mirrored(mirrors.anchor_axes)
+def motion_anchor_ori_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tensor:
+    """Axes x and y of the anchor body of the reference in the frame of the robot's. Shape (num_envs, 6)."""
+    reference = reference_of(env, command)
+    anchor = env.bodies.select(reference.anchor_row)
+    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, ahead))
+    return rotations.first_axes(rotations.multiply(rotations.conjugate(anchor.quaternions), wanted))
+
+
+@mirrors.mirrored(mirrors.tracked_positions)
+def robot_body_pos_b(env: Env, *, command: str) -> torch.Tensor:
+    """Positions of the tracked bodies in the frame of the anchor body, in m. Shape (num_envs, 3 * num_bodies)."""
+    reference = reference_of(env, command)
+    anchor = env.bodies.select(reference.anchor_row)
+    offsets = env.bodies.positions[:, reference.rows] - anchor.positions[:, None]
+    return rotations.rotate_inverse(anchor.quaternions[:, None].expand(-1, offsets.shape[1], -1), offsets).flatten(1)
+
+
+@mirrors.mirrored(mirrors.tracked_axes)
+def robot_body_ori_b(env: Env, *, command: str) -> torch.Tensor:
+    """Axes x and y of the tracked bodies in the frame of the anchor body. Shape (num_envs, 6 * num_bodies)."""
+    reference = reference_of(env, command)
+    quaternions = env.bodies.quaternions[:, reference.rows]
+    inverse = rotations.conjugate(env.bodies.quaternions[:, reference.anchor_row])[:, None].expand_as(quaternions)
+    return rotations.first_axes(rotations.multiply(inverse, quaternions)).flatten(1)
+
+
+def motion_global_anchor_position_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """exp(-e^2 / std^2) of the distance e of the anchor body from the reference, in m. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
+    error = env.bodies.positions[:, reference.anchor_row] - wanted
+    return torch.exp(-error.square().sum(dim=1) / std**2)
+
+
+def motion_global_anchor_orientation_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """exp(-e^2 / std^2) of the angle e between the anchor body and the reference, in rad. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, 1))
+    return torch.exp(-_angle(env.bodies.quaternions[:, reference.anchor_row], wanted).square() / std**2)
+
+
+def motion_relative_body_position_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """exp(-e^2 / std^2) of the distances of the tracked bodies from the reference, in m; e^2 is their mean square.
+
+    The reference is moved to the robot: to the place of its anchor body in the plane, and to its heading.
+
+    Returns:
+        Shape (num_envs,).
+    """
+    wanted, _ = _relative(env, command, 1)
+    return torch.exp(-_mean_square(env.bodies.positions[:, reference_of(env, command).rows] - wanted) / std**2)
+
+
+def motion_relative_body_orientation_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """The same of the angles between the tracked bodies and the reference, in rad. Shape (num_envs,)."""
+    _, wanted = _relative(env, command, 1)
+    return torch.exp(
+        -_angle(env.bodies.quaternions[:, reference_of(env, command).rows], wanted).square().mean(dim=1) / std**2
+    )
+
+
+def motion_global_body_linear_velocity_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """The same of the velocities of the tracked bodies, in m/s, in the world's frame. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.bodies.linear_velocities, _frames(env, command, reference, 1))
+    return torch.exp(-_mean_square(env.bodies.linear_velocities[:, reference_of(env, command).rows] - wanted) / std**2)
+
+
+def motion_global_body_angular_velocity_error_exp(
+    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """The same of the angular velocities of the tracked bodies, in rad/s, in the world's frame. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.bodies.angular_velocities, _frames(env, command, reference, 1))
+    return torch.exp(-_mean_square(env.bodies.angular_velocities[:, reference_of(env, command).rows] - wanted) / std**2)
+
+
+def bad_anchor_pos(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+    """The anchor body is further than a threshold, in m, from the reference. Boolean, shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
+    return (env.bodies.positions[:, reference.anchor_row] - wanted).norm(dim=1) > threshold
+
+
+def bad_anchor_pos_z_only(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+    """The height of the anchor body differs by more than a threshold, in m. Boolean, shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
+    return (env.bodies.positions[:, reference.anchor_row, 2] - wanted[:, 2]).abs() > threshold
+
+
+def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+    """The vertical, in the frame of the anchor body, differs in z by more than a threshold, from 0 to 2.
+
+    Boolean, shape (num_envs,).
+    """
+    reference = reference_of(env, command)
+    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, 1))
+    return (_uprightness(env.bodies.quaternions[:, reference.anchor_row]) - _uprightness(wanted)).abs() > threshold
+
+
+def bad_motion_body_pos_z_only(
+    env: Env, *, command: str, bodies: tuple[str, ...], threshold: Annotated[float, MORE_THAN_0]
+) -> torch.Tensor:
+    """The height of a tracked body differs from the reference by more than a threshold.
+
+    Args:
+        env: The environment.
+        command: Name of the motion command.
+        bodies: Regular expressions over tracked bodies, such as the feet.
+        threshold: In m.
+
+    Returns:
+        Boolean, shape (num_envs,).
+    """
+    reference = reference_of(env, command)
+    rows = env.engine.layout.rows("body", bodies)
+    places = _places(reference, rows)
+    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 1))[:, places, 2]
+    return ((env.bodies.positions[:, rows, 2] - wanted).abs() > threshold).any(dim=1)
+
+
+def motion_ended(env: Env, *, command: str) -> torch.Tensor:
+    """The robot has reached the last frame of its clip; use `truncation`. Boolean, shape (num_envs,)."""
+    reference = reference_of(env, command)
+    frames = _frames(env, command, reference, 0)
+    return frames + 1 >= reference.last[frames]
+
+
+def motion_completed(env: Env) -> torch.Tensor:
+    """The episode has not failed in this env step; at its end, that it has come to the end of the clip.
+
+    Use `success`, measured at the end of episodes. Boolean, shape (num_envs,).
+    """
+    return ~env.terminated
+
+
+def mpkpe(env: Env, *, command: str) -> torch.Tensor:
+    """Mean distance of the tracked bodies from the reference in the world's frame, in m. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 0))
+    return (env.bodies.positions[:, reference_of(env, command).rows] - wanted).norm(dim=-1).mean(dim=1)
+
+
+def r_mpkpe(env: Env, *, command: str) -> torch.Tensor:
+    """The same after the reference is moved to the place and heading of the robot. Shape (num_envs,)."""
+    wanted, _ = _relative(env, command, 0)
+    return (env.bodies.positions[:, reference_of(env, command).rows] - wanted).norm(dim=-1).mean(dim=1)
+
+
+def joint_vel_error(env: Env, *, command: str) -> torch.Tensor:
+    """Root mean square over joints of the difference in velocity, in rad/s. Shape (num_envs,)."""
+    reference = reference_of(env, command)
+    wanted = _at(reference.joint_velocities, _frames(env, command, reference, 0))
+    return (env.qvel((".*",)) - wanted).square().mean(dim=1).sqrt()
+
+
+def ee_pos_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
+    """Mean distance of some tracked bodies from the reference, moved as in `r_mpkpe`, in m. Shape (num_envs,)."""
+    reference, rows = reference_of(env, command), env.engine.layout.rows("body", bodies)
+    wanted, _ = _relative(env, command, 0)
+    return (env.bodies.positions[:, rows] - wanted[:, _places(reference, rows)]).norm(dim=-1).mean(dim=1)
+
+
+def ee_ori_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
+    """Mean angle between some tracked bodies and the reference, moved as in `r_mpkpe`, in rad. Shape (num_envs,)."""
+    reference, rows = reference_of(env, command), env.engine.layout.rows("body", bodies)
+    _, wanted = _relative(env, command, 0)
+    return _angle(env.bodies.quaternions[:, rows], wanted[:, _places(reference, rows)]).mean(dim=1)
+
+
+def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.Tensor:
+    """Return the frame of each world, some env steps ahead but not beyond the end of its clip. Shape (num_envs,)."""
+    now = env.command(command)[:, 0].long()
+    return torch.minimum(now + ahead, reference.last[now.clamp(max=len(reference.last) - 1)])
+
+
+def _at(values: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
+    """Return the values of some frames; faster than indexing. Shape (num_frames, …) to (num_envs, …)."""
+    return values.index_select(0, frames)
+
+
+def _relative(env: Env, command: str, ahead: int) -> Relative:
+    """Return positions and orientations of the tracked bodies of the reference, moved to the robot.
+
+    It gets the place of the robot's anchor body in the plane and its heading, and keeps its own height.
+    """
+    states = env.bodies
+    known = _RELATIVE.setdefault(states, {})
+    if (command, ahead) in known:
+        return known[command, ahead]
+    reference = reference_of(env, command)
+    frames = _frames(env, command, reference, ahead)
+    at, turned = _at(reference.anchor.positions, frames), _at(reference.anchor.quaternions, frames)
+    robot = states.select(reference.anchor_row)
+    by = rotations.from_yaw(rotations.yaw(rotations.multiply(robot.quaternions, rotations.conjugate(turned))))
+    by = by[:, None].expand(-1, len(reference.row_list), -1)
+    place = torch.cat([robot.positions[:, :2], at[:, 2:]], dim=1)[:, None]
+    positions = place + rotations.rotate(by, _at(reference.bodies.positions, frames) - at[:, None])
+    known[command, ahead] = positions, rotations.multiply(by, _at(reference.bodies.quaternions, frames))
+    return known[command, ahead]
+
+
+def _places(reference: Reference, rows: torch.Tensor) -> list[int]:
+    """Return which of the tracked bodies have these rows of `Env.bodies`."""
+    tracked = reference.row_list
+    missing = [row for row in rows.tolist() if row not in tracked]
+    if missing:
+        raise RequestError(f"bodies names one that the command does not track; it tracks {reference.body_names}")
+    return [tracked.index(row) for row in rows.tolist()]
+
+
+def _mean_square(errors: torch.Tensor) -> torch.Tensor:
+    """Return the mean over bodies of the squared length. Shape (num_envs, num_bodies, 3) to (num_envs,)."""
+    return errors.square().sum(dim=-1).mean(dim=-1)
+
+
+def _angle(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the angle between rotations, in rad. Shape (..., 4) to (...,)."""
+    return 2 * (one * other).sum(dim=-1).abs().clamp(max=1.0).acos()
+
+
+def _uprightness(quaternion: torch.Tensor) -> torch.Tensor:
+    """Return the z component of the vertical in the frame of a body. Shape (..., 4) to (...,)."""
+    return 1 - 2 * (quaternion[..., 1].square() + quaternion[..., 2].square())

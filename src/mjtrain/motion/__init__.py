@@ -1,0 +1,1 @@
+"""Reference motions: their files, their kinematics on a robot, and how they are edited."""

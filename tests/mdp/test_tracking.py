@@ -1,0 +1,161 @@
+"""Following a motion: where episodes start, what they are compared with, how they end, and what worlds share."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mjtrain.config import EnvConfig, RobotConfig
+from mjtrain.env.env import Env
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.mdp import tracking
+from mjtrain.mdp.reference import reference_of
+from mjtrain.motion.files import read_motion, write_motion
+from mjtrain.motion.skeleton import load_skeleton
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines import make_engine
+from mjtrain_tasks.models import QUADRUPED
+from mjtrain_tasks.quadruped_track import CLIPS, MIRROR, make_env
+
+NOISELESS = {"xy", "z", "tilt", "yaw", "linear_velocity", "angular_velocity", "position"}
+ERRORS = (tracking.mpkpe, tracking.r_mpkpe, tracking.joint_vel_error)
+
+
+def exact(file: Path = CLIPS / "trot.npz", **params: Any) -> EnvConfig:
+    """The task without noise, pushes and failures."""
+    config = to_eval_config(make_env(file))
+    start, command = config.events["start"], config.commands["motion"]
+    return replace(
+        config,
+        events={"start": start.replace(params={**start.params, **dict.fromkeys(NOISELESS, (0.0, 0.0))})},
+        commands={"motion": command.replace(params={**command.params, **params})},
+    )
+
+
+def make(config: EnvConfig, num_envs: int = 8) -> Env:
+    return Env(config, make_engine("native", config, num_envs, "cpu", 1), seed=3)
+
+
+def test_episodes_start_in_the_drawn_frame_and_end_with_the_clip() -> None:
+    config = exact(sampling="uniform")
+    kept = {name: config.terminations[name] for name in ("time_out", "clip_ended")}
+    env = make(replace(config, terminations=kept), 64)
+    frames = env.command("motion")[:, 0].clone()
+    last = reference_of(env, "motion").last[0]
+    assert frames.unique().numel() > 40
+    assert torch.equal(frames, env.drawn_command("motion")[:, 0])
+    for error in ERRORS:
+        assert error(env, command="motion").abs().max() < 1e-5, error.__name__
+    ended = 0
+    for _ in range(60):
+        _, _, terminated, truncated = env.step(torch.zeros(64, 12))
+        now = env.command("motion")[:, 0]
+        assert not terminated.any()
+        assert torch.equal(truncated, frames + 1 >= last)
+        assert torch.equal(now[~truncated], frames[~truncated] + 1)  # never anywhere else within an episode
+        assert torch.equal(env.success("completed") | truncated, torch.ones(64, dtype=torch.bool))
+        frames, ended = now.clone(), ended + int(truncated.sum())
+    assert ended > 5
+
+
+def test_rewards_compare_with_the_frame_that_should_be_reached() -> None:
+    """Of a robot that stands in the frame after the drawn one, all rewards for tracking are one."""
+    config = exact(sampling="start")
+    env = make(config, 2)
+    reference = reference_of(env, "motion")
+    everywhere = torch.ones(2, dtype=torch.bool)
+    env.engine.reset(everywhere, reference.qpos[1:2].repeat(2, 1), reference.qvel[1:2].repeat(2, 1))
+    env._body_states = None
+    for name, term in config.rewards.items():
+        if "motion" in term.func.__name__:
+            assert term.func(env, **term.params) == pytest.approx(1.0, abs=1e-3), name
+    assert tracking.mpkpe(env, command="motion").min() > 1e-3
+
+
+def test_evaluations_start_in_the_first_frame() -> None:
+    env = make(to_eval_config(make_env()))
+    assert (env.command("motion")[:, 0] == 0).all()
+    assert (env.command_error("motion", "mpkpe") > 1e-3).all()  # the noise of starts stays
+    assert (env.command_error("motion", "mpkpe") < 0.15).all()
+
+
+def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
+    config = make_env(CLIPS / "sit.npz")
+    env = make(config, 256)
+    reference, failures = reference_of(env, "motion"), env.shared_sum("failures of sit.npz", 3, keep=0.98)
+    assert reference.bin_sizes.tolist() == [50, 50, 80]  # of 3.6 s; what is left over belongs to the last second
+    failures.add(torch.tensor([0.0, 50.0, 0.0], dtype=torch.float64))
+    assert failures.total.sum() == 0  # not before the end of the iteration
+    env.merge_shared(lambda mine: mine.mul_(2))  # as with another rank that saw the same
+    assert failures.total.tolist() == [0, 100, 0]
+    env.reset(torch.ones(256, dtype=torch.bool))
+    drawn = reference.bins[env.drawn_command("motion")[:, 0].long()]
+    assert (drawn == 1).float().mean() > 0.85  # 0.9 and its share of the rest
+    for _ in range(30):
+        env.step(4 * torch.ones(256, 12))
+    assert env.statistics.summarise(env.statistics.pop().tolist())["curriculum/sampling"] < 0.6
+    assert failures.pending[1] > 100
+    state = env.state_dict()
+    other = make(config, 256)
+    other.load_state_dict(state)
+    again = other.shared_sum("failures of sit.npz", 3, keep=0.98)
+    assert torch.equal(again.total, failures.total)
+    assert torch.equal(again.pending, failures.pending)
+    action = torch.zeros(256, 12)
+    for _ in range(3):
+        env.step(action)
+        other.step(action)
+        assert torch.equal(env.observe()["actor"], other.observe()["actor"])
+
+
+def test_the_mirror_image_of_a_motion_is_seen_mirrored(tmp_path: Path) -> None:
+    skeleton = load_skeleton(RobotConfig(file=str(QUADRUPED), mirror=MIRROR))
+    write_motion(tmp_path / "paw.npz", skeleton.mirror(read_motion(CLIPS / "paw.npz", skeleton)))
+    one, other = make(exact(CLIPS / "paw.npz")), make(exact(tmp_path / "paw.npz"))
+    mirror = one.make_mirror()
+    actions = mirror.actions().float()
+    action = torch.rand(8, 12, generator=torch.Generator().manual_seed(1))
+    for step in range(20):
+        for group in ("actor", "critic"):
+            image = one.observe()[group] @ mirror.observations(group).float().T
+            assert (other.observe()[group] - image).abs().max() < (1e-4 if step == 0 else 0.05), (group, step)
+        one.step(action)
+        other.step(action @ actions.T)
+
+
+def test_several_clips_and_loops(tmp_path: Path) -> None:
+    for name in ("sit", "bow"):
+        (tmp_path / f"{name}.npz").write_bytes((CLIPS / f"{name}.npz").read_bytes())
+    env = make(exact(tmp_path, sampling="start"), 32)
+    assert sorted(set(env.command("motion")[:, 0].tolist())) == [0, 161]  # bow has 161 frames
+    looped = make(exact(loop_s=7.0))
+    reference = reference_of(looped, "motion")
+    assert len(reference.last) == 401
+    assert reference.qpos[-1, 0] == pytest.approx(2 * float(reference.qpos[200, 0]), rel=0.1)
+
+
+def test_without_residual_actions_controls_begin_at_the_default_pose() -> None:
+    config = exact()
+    legs = config.actions["legs"]
+    for share in (0.0, 1.0):
+        changed = legs.replace(base_params={**legs.base_params, "share": share})
+        env = make(replace(config, actions={"legs": changed}), 2)
+        wanted = reference_of(env, "motion").qpos[1, 7:] if share else env.engine.layout.default_ctrl
+        env.step(torch.zeros(2, 12))
+        assert env.state.ctrl[0] == pytest.approx(wanted.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"file": "none.npz"}, "no such file"),
+        ({"anchor_body": "torso"}, "torso"),
+        ({"sampling": "adaptiv"}, "sampling"),
+        ({"uniform_share": 2.0}, "uniform_share"),
+    ],
+)
+def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        make(exact(**changes))
