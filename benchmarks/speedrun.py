@@ -36,6 +36,8 @@ TRACKS = {
     "arm-reach": "Arm-Reach",
     "quadruped-flat": "Quadruped-Velocity-Flat",
     "quadruped-rough": "Quadruped-Velocity-Rough",
+    "humanoid-flat": "Humanoid-Velocity-Flat",
+    "humanoid-rough": "Humanoid-Velocity-Rough",
 }
 SAVE_INTERVAL = 10
 JUDGE_SEED = 1_000_000
