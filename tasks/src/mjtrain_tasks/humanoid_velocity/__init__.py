@@ -205,6 +205,14 @@ def make_rewards() -> dict[str, RewardTerm]:
             tolerance_m=0.05,
             **WALK,
         ),
+        "bend_legs": reward(
+            gait.swing_posture,
+            2.0,
+            joints=(".*_(hip_pitch|knee|ankle_pitch)_joint",),
+            amplitudes=(-0.3, 0.6, -0.3),  # 8 cm of clearance
+            tolerance=0.6,
+            **WALK,
+        ),
         "failed": reward(rewards.is_terminated, -250.0),  # -5 per fall
         "vertical_speed": reward(velocity.lin_vel_z, -0.5, sensor="base_velocity"),
         "rocking": reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
