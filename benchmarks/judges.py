@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from judge_biped import by_full_commands, judge_biped, on_lower_levels
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
@@ -238,6 +239,17 @@ ROUGH = Goal(
     condition=is_above_half,
 )
 
+BIPED = (
+    Measure(name="planar velocity error, m/s", most=0.25),
+    Measure(name="turning rate error, rad/s", most=0.3),
+    Measure(name="falls, %", most=2.0),
+    *GAIT[:2],
+    Measure(name="duty factor", least=0.5, most=0.75),
+    Measure(name="left and right differ by, %", most=5.0),
+    Measure(name="tilt of the torso, 95th percentile, degrees", most=15.0),
+    *GAIT[3:],
+)
+
 GOALS = {
     "Cartpole-Balance": Goal(
         seeds=(0, 1, 2, 3, 4),
@@ -320,5 +332,27 @@ GOALS = {
         judge=judge_tracking,
         curve="success/completed",
         adapt=from_the_start,
+    ),
+    "Humanoid-Velocity-Flat": Goal(
+        seeds=(1, 2, 3),
+        within_s=1800,
+        threshold="70 % of the return for tracking",
+        reached=lambda metrics, longest: (
+            metrics.get("reward/track_planar", 0) + metrics.get("reward/track_turn", 0) > 0.7 * 4.5 * longest * 0.02
+        ),
+        measures=BIPED,
+        judge=judge_biped,
+        curve="mean_reward",
+        adapt=by_full_commands,
+    ),
+    "Humanoid-Velocity-Rough": Goal(
+        seeds=(1, 2),
+        within_s=3600,
+        threshold="mean level above half",
+        reached=lambda metrics, _: is_above_half(metrics),
+        measures=BIPED,
+        judge=judge_biped,
+        curve="curriculum/terrain",
+        adapt=on_lower_levels,
     ),
 }

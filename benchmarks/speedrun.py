@@ -37,6 +37,8 @@ TRACKS = {
     "quadruped-flat": "Quadruped-Velocity-Flat",
     "quadruped-rough": "Quadruped-Velocity-Rough",
     "quadruped-track": "Quadruped-Track",
+    "humanoid-flat": "Humanoid-Velocity-Flat",
+    "humanoid-rough": "Humanoid-Velocity-Rough",
 }
 SAVE_INTERVAL = 10
 JUDGE_SEED = 1_000_000

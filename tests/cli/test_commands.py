@@ -50,6 +50,8 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Go2-Velocity-Flat",
         "Hand-Reorient-Cube",
         "Hand-Reorient-Cube-Vision",
+        "Humanoid-Velocity-Flat",
+        "Humanoid-Velocity-Rough",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

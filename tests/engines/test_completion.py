@@ -616,3 +616,26 @@ def test_actions_find_the_controls_of_an_actuator_by_its_block(scene: Path) -> N
     assert ctrl[0].tolist() == pytest.approx([0.1, 0.2, 0.0, 0.0, 0.3])
     with pytest.raises(RequestError, match="this task needs what the robot lacks: actuator servo:force"):
         make_env(env_of(str(scene), actions={"all": ActionTerm(actuators=("servo:force",))}))
+
+
+def test_locked_joints_leave_the_robot_in_its_default_pose_with_fewer_joints(vendor: Path) -> None:
+    sensors = {"knee": SensorConfig(type="jointpos", object="left_knee_joint")}
+    whole = load(vendor, keyframe="stand", sensors=sensors)
+    legs = load(vendor, keyframe="stand", sensors=sensors, locked_joints=("left_.*",))
+    assert names_of(legs, "joint") == ["root", "right_hip_joint"]
+    assert names_of(legs, "actuator") == ["right"]
+    assert [legs.sensor(index).name for index in range(legs.nsensor)] == ["right_force", "torso_pos"]
+    assert legs.key("home").qpos == pytest.approx([0, 0, 0.55, 1, 0, 0, 0, 0.1])
+    assert legs.key("home").ctrl == pytest.approx([0.4])
+    ends = []
+    for model in (whole, legs):
+        data = mujoco.MjData(model)
+        mujoco.mj_resetDataKeyframe(model, data, model.key("home").id)
+        mujoco.mj_forward(model, data)
+        ends.append(np.concatenate([data.geom(name).xpos for name in ("left_leg", "left_foot", "right_leg")]))
+    assert ends[1] == pytest.approx(ends[0], abs=1e-9)
+
+
+def test_locked_joints_that_are_not_there_are_named(vendor: Path) -> None:
+    with pytest.raises(RequestError, match=r"--env\.robot\.locked-joints arm: matches no hinge or slide"):
+        load(vendor, locked_joints=("arm",))

@@ -193,7 +193,7 @@ def test_a_state_that_does_not_fit_changes_nothing(engine: str) -> None:
 
 
 # Where single precision lets contacts come and go, trajectories part; other tests compare the engines there.
-PARTING = ("Hand-Reorient-Cube", "Hand-Reorient-Cube-Vision", "Quadruped-Velocity-Rough")
+PARTING = ("Hand-Reorient-Cube", "Hand-Reorient-Cube-Vision", "Humanoid-Velocity-Rough", "Quadruped-Velocity-Rough")
 
 
 @pytest.mark.supports("parity", task="{variant[0]}", engine="warp")

@@ -17,8 +17,8 @@ from mjtrain.runtime.errors import RequestError
 from support.envs import make_env
 
 NUM_PAIRS = 16
-HALF_STRIDE = 10
-"""Env steps by which the mirror image of a trot is ahead."""
+HALF_STRIDE = {"Quadruped": 10, "Humanoid": 50}
+"""Env steps by which the mirror image of a gait is ahead: half a stride of the trot, one and a half of the walk."""
 HIPS = torch.tensor([-1.0, 1.0, 1.0])
 
 LEGS = (".*_(hip|thigh|calf)",)
@@ -50,6 +50,19 @@ def mirror_quadruped(qpos: torch.Tensor, qvel: torch.Tensor, action: torch.Tenso
     return torch.cat(positions, dim=1), torch.cat(velocities, dim=1), swap_legs(action)
 
 
+def swap_two_legs(joints: torch.Tensor) -> torch.Tensor:
+    """Mirror image of the humanoid's legs: pitch and knee turn the same way, roll and yaw the other way."""
+    signs = torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
+    return (joints.unflatten(1, (2, 6))[:, [1, 0]] * signs).flatten(1)
+
+
+def mirror_humanoid(qpos: torch.Tensor, qvel: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    vector, quaternion, axial = (torch.tensor(signs) for signs in ([1.0, -1, 1], [1.0, -1, 1, -1], [-1.0, 1, -1]))
+    positions = [qpos[:, :3] * vector, qpos[:, 3:7] * quaternion, swap_two_legs(qpos[:, 7:])]
+    velocities = [qvel[:, :3] * vector, qvel[:, 3:6] * axial, swap_two_legs(qvel[:, 6:])]
+    return torch.cat(positions, dim=1), torch.cat(velocities, dim=1), swap_two_legs(action)
+
+
 def mirror_cartpole(qpos: torch.Tensor, qvel: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return -qpos, -qvel, -action
 
@@ -79,6 +92,12 @@ def make_config(task: str, folder: Path) -> EnvConfig:
         ground = TerrainConfig(kind="generated", kinds=("slope_up",), num_levels=1) if "Rough" in task else env.terrain
         groups = env.observations | {"declared": DECLARED}
         env = replace(env, robot=robot, commands={"velocity": command}, terrain=ground, observations=groups)
+    if task.startswith("Humanoid"):
+        term = env.commands["velocity"]
+        steady = {name: value for name, value in term.params.items() if name != "curriculum"}
+        term = term.replace(params=steady, resampling_s=(90.0, 90.0))
+        robot = replace(env.robot, mirror=replace(env.robot.mirror, tolerance=1e-6))
+        env = replace(env, robot=robot, commands={"velocity": term})
     ends = {name: term for name, term in env.terminations.items() if name == "time_out"}
     return replace(env, observation_noise=False, events={}, curriculum={}, terminations=ends)
 
@@ -101,6 +120,11 @@ def set_states(env: Env, task: str, mirror: Callable[..., tuple[torch.Tensor, ..
         ahead = 2.0 if "Rough" in task else 0.0
         qpos[:, 0] = ahead + 0.2 * draw(NUM_PAIRS)
         qpos[:, 2] = draw(NUM_PAIRS, low=0.22, high=0.3) if not ahead else draw(NUM_PAIRS, low=1.0, high=1.1)
+    if task.startswith("Humanoid"):
+        qpos[:, 3:7] = torch.nn.functional.normalize(
+            torch.cat([draw(NUM_PAIRS, 1), 0.1 * draw(NUM_PAIRS, 2), draw(NUM_PAIRS, 1)], dim=1), dim=1
+        )
+        qpos[:, 2] = draw(NUM_PAIRS, low=0.7, high=0.76)
     action = draw(NUM_PAIRS, env.num_actions)
     one, other = (qpos, qvel, action), mirror(qpos, qvel, action)
     everywhere = torch.ones(env.num_envs, dtype=torch.bool)
@@ -110,7 +134,7 @@ def set_states(env: Env, task: str, mirror: Callable[..., tuple[torch.Tensor, ..
     actions = torch.cat([one[2], other[2]])
     env.action.copy_(actions / 2)
     if "velocity" in env.config.commands:
-        env.episode_step[NUM_PAIRS:] += HALF_STRIDE
+        env.episode_step[NUM_PAIRS:] += HALF_STRIDE[task.partition("-")[0]]
         drawn = draw(NUM_PAIRS, 5)
         drawn[:, 4] = (drawn[:, 4] > 0).float()
         image = drawn * torch.tensor([1.0, -1.0, -1.0, -1.0, 1.0])
@@ -130,6 +154,7 @@ def compare(images: torch.Tensor, wanted: torch.Tensor, tolerance: float, what: 
     [
         ("Quadruped-Velocity-Flat", mirror_quadruped),
         ("Quadruped-Velocity-Rough", mirror_quadruped),
+        ("Humanoid-Velocity-Flat", mirror_humanoid),
         ("Cartpole-Balance", mirror_cartpole),
         ("Cartpole-Swingup", mirror_cartpole),
     ],

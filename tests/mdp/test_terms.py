@@ -215,6 +215,14 @@ def test_velocity_commands_keep_to_their_bounds() -> None:
     assert torch.bincount(quadrants[~stands]).min() > 600
 
 
+def test_velocity_commands_may_be_slower_to_the_sides() -> None:
+    env = make_env(QUADRUPED, num_envs=500)
+    drawn = velocity.velocity_command(env, speed=1.0, turn=0.0, standing_fraction=0.0, sideways=0.4)
+    ellipse = (drawn[:, 0].square() + (drawn[:, 1] / 0.4).square()).sqrt()
+    assert ellipse.max() == pytest.approx(1.0, abs=0.01)
+    assert drawn[:, 1].abs().max() == pytest.approx(0.4, abs=0.02)
+
+
 def test_a_heading_is_held_and_speed_changes_gently() -> None:
     env = make_env(QUADRUPED)
     params = {"joint": "base", "gain": 0.5, "turn": 0.6, "acceleration": 2.0, "turn_acceleration": 5.0}
@@ -417,6 +425,25 @@ def test_feet_that_stand_when_they_should_keep_step() -> None:
     lift = {"position_sensors": positions, "radius_m": 0.02, "height_m": 0.08, "tolerance_m": 0.08}
     expected = math.exp(-2 * (math.sin(math.pi * 0.5) ** 2) ** 2)
     assert torch.allclose(gait.feet_clearance(env, **lift, **step), torch.full((NUM_ENVS,), expected), atol=0.1)
+
+
+def test_legs_bend_while_their_feet_swing() -> None:
+    env = make_env(QUADRUPED)
+    step: dict[str, Any] = {"frequency_hz": 2.0, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6, "command": "velocity"}
+    bend: dict[str, Any] = {"joints": (".*_(thigh|calf)",), "amplitudes": (0.3, -0.6), "tolerance": 0.5}
+    env._commands.values["velocity"][:] = 0.5
+    env.episode_step.fill_(20)  # 0.8 of a stride: FR and RL are in mid-swing
+    pose = env.engine.layout.default_qpos.repeat(NUM_ENVS, 1)
+    everywhere, still = torch.ones(NUM_ENVS, dtype=torch.bool), torch.zeros_like(env.state.qvel)
+    env.engine.reset(everywhere, pose, still)
+    unbent = math.exp(-2 * (0.3**2 + 0.6**2) / 0.5**2)
+    assert torch.allclose(gait.swing_posture(env, **bend, **step), torch.full((NUM_ENVS,), unbent), atol=1e-5)
+    pose[:, [8, 17]] += 0.3
+    pose[:, [9, 18]] -= 0.6
+    env.engine.reset(everywhere, pose, still)
+    assert torch.allclose(gait.swing_posture(env, **bend, **step), torch.ones(NUM_ENVS), atol=1e-5)
+    with pytest.raises(RequestError, match="joints are 12, and offsets are for 4 feet"):
+        gait.swing_posture(env, **bend | {"joints": (".*_(hip|thigh|calf)",)}, **step)
 
 
 def test_a_fallen_robot_is_noticed() -> None:

@@ -66,6 +66,10 @@ class RobotConfig:
     keyframe: str = ""
     """Name of the keyframe that is the default pose. Default: home if there is one, else the reference pose."""
 
+    locked_joints: tuple[str, ...] = ()
+    """Regular expressions over slides and hinges that stay where the default pose has them. They are no joints of the
+    model then, and their actuators and sensors are left out."""
+
     cameras: dict[str, MountedCameraConfig] = field(default_factory=dict)
     """Cameras that are added, by name."""
 

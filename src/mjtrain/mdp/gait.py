@@ -138,6 +138,52 @@ def feet_clearance(
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
 
 
+def swing_posture(
+    env: Env,
+    *,
+    joints: tuple[str, ...],
+    amplitudes: tuple[float, ...],
+    tolerance: Annotated[float, MORE_THAN_0],
+    frequency_hz: Annotated[float, MORE_THAN_0],
+    offsets: tuple[float, ...],
+    duty: Annotated[float, DUTY],
+    command: str,
+) -> torch.Tensor:
+    """One where each leg bends while its foot swings, and is as in the default pose while it stands.
+
+    Each joint is to be away from its default position by its amplitude in mid-swing, and by less before and after. A
+    reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695.
+
+    Args:
+        env: The environment.
+        joints: Regular expressions over the joints of the legs. In the order of the model, the joints of each foot
+            follow each other.
+        amplitudes: Distances of the joints of one leg from the default pose in mid-swing, in rad; for all legs alike.
+        tolerance: Norm of the error over all joints at which the value is 1/e, in rad.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
+        command: Name of the velocity command.
+
+    Returns:
+        Shape (num_envs,).
+
+    Raises:
+        RequestError: The number of joints is not that of the feet times that of the amplitudes.
+    """
+    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command)
+    columns = env.engine.layout.qpos.select(joints)
+    away = env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]
+    if away.shape[1] != len(offsets) * len(amplitudes):
+        raise RequestError(
+            f"joints are {away.shape[1]}, and offsets are for {len(offsets)} feet with {len(amplitudes)} amplitudes "
+            "each; give an amplitude for each joint of a leg"
+        )
+    bend = (torch.pi * swings).sin().square()
+    wanted = torch.stack([amplitude * bend for amplitude in amplitudes], dim=2).flatten(1)
+    return torch.exp(-(away - wanted).square().sum(dim=1) / tolerance**2)
+
+
 def feet_air_time(
     env: Env, *, contact_sensors: tuple[str, ...], threshold_s: Annotated[float, AT_LEAST_0], command: str = ""
 ) -> torch.Tensor:

@@ -26,6 +26,7 @@ def velocity_command(
     heading_fraction: Annotated[float, FRACTION] = 0.0,
     curriculum: str = "",
     least: Annotated[float, FRACTION] = 0.3,
+    sideways: Annotated[float, FRACTION] = 1.0,
 ) -> torch.Tensor:
     """Draw velocity commands, for `approach` to refine.
 
@@ -38,6 +39,7 @@ def velocity_command(
         curriculum: Name of a curriculum term whose level scales speed and turn, from the factor `least` at level 0 to
             1 at level 1; empty for the factor 1.
         least: See curriculum.
+        sideways: Largest speed to the left and right, as a fraction of speed.
 
     Returns:
         Ahead, left, turn, heading in rad, and 1 where the heading is held, else 0. Shape (num_envs, 5).
@@ -53,7 +55,7 @@ def velocity_command(
     return torch.stack(
         [
             pace * angle.cos(),
-            pace * angle.sin(),
+            sideways * pace * angle.sin(),
             turn * (2 * turning - 1) * moves,
             2 * torch.pi * heading - torch.pi,
             holds,

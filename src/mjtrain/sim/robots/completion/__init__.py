@@ -5,6 +5,7 @@ from typing import Any
 from mjtrain.config import RobotConfig
 from mjtrain.sim.robots.completion.actuators import replace_actuators
 from mjtrain.sim.robots.completion.keyframes import Controls, forget_controls, set_keyframes
+from mjtrain.sim.robots.completion.locks import lock_joints
 from mjtrain.sim.robots.completion.names import rename_parts
 from mjtrain.sim.robots.completion.parts import (
     add_cameras,
@@ -42,5 +43,7 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
         }
     add_sensors(spec, config.sensors)
     set_keyframes(spec, config, controls)
+    if config.locked_joints:
+        lock_joints(spec, config.locked_joints)
     add_cameras(spec, config.cameras)
     add_lights(spec, config.lights)

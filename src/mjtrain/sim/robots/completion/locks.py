@@ -1,0 +1,91 @@
+"""Joints that are locked: a robot learns with fewer of them than its file has."""
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.completion.keyframes import HOME
+from mjtrain.sim.robots.completion.parts import match
+
+_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+
+
+def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
+    """Weld hinges and slides where the default pose has them; their actuators, and the sensors of both, are removed.
+
+    Args:
+        spec: The robot, with all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
+        patterns: Regular expressions that match whole names of joints.
+
+    Raises:
+        RequestError: An expression matches no joint, or a body with a locked joint is in a <frame>.
+    """
+    there = [joint.name for joint in spec.joints if joint.type in _JOINTS]
+    names = set(match("locked-joints", patterns, "hinge or slide", there))
+    model = spec.compile()
+    joints = [joint for joint in spec.joints if joint.name in names]
+    _place_bodies(model, joints)
+    removed = [part for part in spec.actuators if part.trntype in _ON_JOINT and part.target in names]
+    keyframes = _shorten_keyframes(model, names, {part.name for part in removed})
+    for key in spec.keys:  # MuJoCo checks their sizes whenever something is deleted
+        key.qpos = key.qvel = key.ctrl = key.act = []
+    gone = {
+        mujoco.mjtObj.mjOBJ_JOINT: names,
+        mujoco.mjtObj.mjOBJ_ACTUATOR: {part.name for part in removed},
+    }
+    for part in [*spec.sensors]:
+        if part.objname in gone.get(part.objtype, ()):
+            spec.delete(part)
+    for part in [*removed, *joints]:
+        spec.delete(part)
+    for key in spec.keys:
+        key.qpos, key.qvel, key.ctrl, key.act = keyframes[key.name]
+
+
+def _place_bodies(model: Any, joints: list[Any]) -> None:
+    """Give the bodies of joints the place in their parents that they have in the default pose."""
+    data = mujoco.MjData(model)
+    home = next((index for index in range(model.nkey) if model.key(index).name == HOME), None)
+    pose = model.qpos0 if home is None else model.key_qpos[home]
+    for joint in joints:
+        column = int(model.joint(joint.name).qposadr[0])
+        data.qpos[column] = pose[column]
+    mujoco.mj_kinematics(model, data)
+    for joint in joints:
+        body = joint.parent
+        if body.frame is not None:
+            raise RequestError(f"--env.robot.locked-joints: body {body.name} of joint {joint.name} is in a <frame>")
+        index = int(model.jnt_bodyid[model.joint(joint.name).id])
+        parent = int(model.body_parentid[index])
+        turn, place = data.xmat[parent].reshape(3, 3).T, np.zeros(4)
+        inverse = data.xquat[parent] * [1, -1, -1, -1]
+        mujoco.mju_mulQuat(place, inverse, data.xquat[index])
+        body.pos = turn @ (data.xpos[index] - data.xpos[parent])
+        body.quat, body.alt.type = place, mujoco.mjtOrientation.mjORIENTATION_QUAT
+
+
+def _shorten_keyframes(model: Any, joints: set[str], actuators: set[str]) -> dict[str, tuple[np.ndarray, ...]]:
+    """Return qpos, qvel, ctrl and act of each keyframe without the columns of joints and of actuators."""
+    qpos, qvel = np.ones(model.nq, bool), np.ones(model.nv, bool)
+    ctrl, act = np.ones(model.nu, bool), np.ones(model.na, bool)
+    for name in joints:
+        qpos[model.joint(name).qposadr[0]] = qvel[model.joint(name).dofadr[0]] = False
+    for name in actuators:
+        index = model.actuator(name).id
+        begin = model.actuator_ctrladr[index]
+        ctrl[begin : begin + model.actuator_ctrlnum[index]] = False
+        if model.actuator_actnum[index]:
+            begin = model.actuator_actadr[index]
+            act[begin : begin + model.actuator_actnum[index]] = False
+    return {
+        model.key(index).name: (
+            model.key_qpos[index][qpos],
+            model.key_qvel[index][qvel],
+            model.key_ctrl[index][ctrl],
+            model.key_act[index][act],
+        )
+        for index in range(model.nkey)
+    }

@@ -1,0 +1,281 @@
+"""Humanoid-Velocity: walk on two legs at the velocity, in the direction and with the turning rate of a command."""
+
+from dataclasses import replace
+from typing import TypedDict
+
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    CommandTerm,
+    DistributionConfig,
+    EnvConfig,
+    EventTerm,
+    MirrorConfig,
+    ModelConfig,
+    ObservationTerm,
+    PpoConfig,
+    RewardTerm,
+    RobotConfig,
+    SymmetryConfig,
+    TaskConfig,
+    TerrainConfig,
+)
+from mjtrain.mdp import (
+    command,
+    curriculum,
+    error,
+    events,
+    gait,
+    interval_event,
+    observation,
+    observations,
+    randomization,
+    refined,
+    reset_event,
+    reward,
+    rewards,
+    root,
+    startup_event,
+    termination,
+    terminations,
+    truncation,
+    velocity,
+)
+from mjtrain_tasks.models import HUMANOID
+
+BASE = "base"
+JOINTS = (".*_joint",)
+UPPER_BODY = ("waist_.*_joint", ".*_(shoulder|elbow|wrist)_.*joint")
+FOOT_POSITIONS = ("left_foot_position", "right_foot_position")
+FOOT_VELOCITIES = ("left_foot_velocity", "right_foot_velocity")
+FOOT_CONTACTS = ("left_foot_contact", "right_foot_contact")
+STANDING_HEIGHT_M = 0.758
+MIRROR = MirrorConfig(names={"left_(.*)": r"right_\1"})
+SPEED = 1.0  # m/s
+SIDEWAYS = 0.5  # of the speed
+TURN = 1.0  # rad/s
+
+
+class Gait(TypedDict):
+    """Parameters that the terms of a gait share."""
+
+    frequency_hz: float
+    offsets: tuple[float, ...]
+    duty: float
+    command: str
+
+
+# Left and right are half a stride apart.
+WALK: Gait = {"frequency_hz": 1.5, "offsets": (0.0, 0.5), "duty": 0.6, "command": "velocity"}
+
+
+def make_flat() -> TaskConfig:
+    """Walk on two legs with a commanded velocity and turning rate on flat ground."""
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
+
+
+def make_flat_29dof() -> TaskConfig:
+    """Humanoid-Velocity-Flat with all 29 joints: arms and waist move too, and are kept near their default pose."""
+    task = make_flat()
+    posture = {
+        "arms": reward(rewards.joint_deviation, -0.5, joints=(".*_(shoulder|elbow|wrist)_.*",)),
+        "waist": reward(rewards.joint_deviation, -2.0, joints=("waist_.*",)),
+    }
+    robot = replace(task.env.robot, locked_joints=())
+    return replace(task, env=replace(task.env, robot=robot, rewards=task.env.rewards | posture))
+
+
+def make_flat_without_velocity() -> TaskConfig:
+    """Humanoid-Velocity-Flat whose actor does not see the velocity of the base, which a robot cannot measure."""
+    return replace(make_flat(), env=without_velocity(make_env()))
+
+
+def make_rough() -> TaskConfig:
+    """Walk on two legs over slopes, stairs, bumps and blocks, which get harder as the robot improves."""
+    env = make_env()
+    scan = observation(
+        observations.height_scan, joint=BASE, x=(-0.4, 0.8, 9), y=(-0.3, 0.3, 5), offset=STANDING_HEIGHT_M
+    ).replace(noise=0.02, clip=(-0.5, 0.5))
+    # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
+    term = env.commands["velocity"]
+    term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
+    env = replace(
+        env,
+        robot=replace(env.robot, timestep=0.005),  # feet on a height field need fine steps (docs/speedrun.md)
+        decimation=4,
+        episode_length_s=10.0,
+        commands={"velocity": term},
+        terrain=TerrainConfig(kind="generated"),
+        observations={
+            "actor": {**env.observations["actor"], "height_scan": scan},
+            "critic": {**env.observations["critic"], "height_scan": scan.replace(noise=0.0)},
+        },
+        events={**env.events, "patch": reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
+        curriculum={
+            **env.curriculum,
+            "terrain": curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=2.0).replace(
+                initial=(0.0, 3.0), bounds=(0.0, 9.0)
+            ),
+        },
+        terminations={
+            **env.terminations,
+            "out_of_bounds": truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5),
+        },
+    )
+    return TaskConfig(env=env, agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
+
+
+def without_velocity(env: EnvConfig) -> EnvConfig:
+    """Take the linear velocity of the base from the actor; the critic still sees it."""
+    actor = {name: term for name, term in env.observations["actor"].items() if name != "base_velocity"}
+    return replace(env, observations=env.observations | {"actor": actor})
+
+
+def make_env() -> EnvConfig:
+    """The MDP on flat ground: 50 env steps per second, 20 s per episode unless the robot falls."""
+    state = make_observations()
+    privileged = {
+        "foot_contacts": observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.003),
+        "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
+        "foot_velocities": observation(observations.sensors, sensors=FOOT_VELOCITIES).replace(scale=0.5),
+    }
+    return EnvConfig(
+        # 10 ms per physics step: half the physics of 5 ms, in which the policies are judged (docs/humanoid.md).
+        robot=RobotConfig(file=str(HUMANOID), timestep=0.01, locked_joints=UPPER_BODY, mirror=MIRROR),
+        decimation=2,
+        episode_length_s=20.0,
+        terrain=TerrainConfig(kind="flat"),
+        actions={"joints": ActionTerm(actuators=JOINTS, scale=0.4, from_home=True, clip=(-4.0, 4.0))},
+        commands={"velocity": make_command()},
+        observations={
+            "actor": state,
+            "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
+        },
+        rewards=make_rewards(),
+        terminations={
+            "time_out": truncation(terminations.time_out),
+            "tilted": termination(root.bad_orientation, joint=BASE, limit=1.0),
+            "low": termination(terminations.root_height_below_minimum, joint=BASE, height_m=0.45),
+        },
+        events=make_events(),
+        curriculum={
+            # Commands become faster where a robot steps as it should: it would also earn much by standing still.
+            "speed": curriculum(velocity.command_level, reward="keep_step", full=4.0, share=0.8, step=0.25)
+        },
+    )
+
+
+def make_observations() -> dict[str, ObservationTerm]:
+    """What the actor sees."""
+    return {
+        "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
+        "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
+        "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
+        "command": observation(observations.command, command="velocity").replace(scale=2.0),
+        "clock": observation(gait.clock, frequency_hz=WALK["frequency_hz"], command=WALK["command"]),
+        "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.01, scale=2.0),
+        "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.5, scale=0.1),
+        "last_action": observation(observations.last_action).replace(scale=0.5),
+    }
+
+
+def make_rewards() -> dict[str, RewardTerm]:
+    """Track the command, keep to the schedule of the feet, and neither lean, slip, sprawl nor fall."""
+    return {
+        "track_planar": reward(
+            velocity.track_lin_vel_xy, 3.0, command="velocity", sensor="base_velocity", tolerance=0.3
+        ),
+        "track_turn": reward(
+            velocity.track_ang_vel_z, 1.5, command="velocity", sensor="base_angular_velocity", tolerance=0.5
+        ),
+        "keep_step": reward(gait.feet_gait, 4.0, contact_sensors=FOOT_CONTACTS, **WALK),
+        "lift_feet": reward(
+            gait.feet_clearance,
+            4.0,
+            position_sensors=FOOT_POSITIONS,
+            radius_m=0.0,
+            height_m=0.08,
+            tolerance_m=0.05,
+            **WALK,
+        ),
+        "bend_legs": reward(
+            gait.swing_posture,
+            3.0,
+            joints=(".*_(hip_pitch|knee|ankle_pitch)_joint",),
+            amplitudes=(-0.3, 0.6, -0.3),  # 8 cm of clearance
+            tolerance=0.6,
+            **WALK,
+        ),
+        "failed": reward(rewards.is_terminated, -250.0),  # -5 per fall
+        "vertical_speed": reward(velocity.lin_vel_z, -0.5, sensor="base_velocity"),
+        "rocking": reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
+        "leaning": reward(velocity.flat_orientation, -5.0, sensor="up"),
+        "posture": reward(rewards.joint_deviation, -1.0, joints=(".*_hip_(roll|yaw)_joint", ".*_ankle_roll_joint")),
+        "limits": reward(rewards.joint_pos_limits, -1.0, joints=JOINTS),
+        "slip": reward(gait.feet_slide, -0.2, contact_sensors=FOOT_CONTACTS, velocity_sensors=FOOT_VELOCITIES),
+        "landing": reward(rewards.sensors_squared, -5e-7, sensors=FOOT_CONTACTS),
+        "crossing": reward(rewards.undesired_contacts, -1.0, sensors=(".*_crossing",)),
+        "torque": reward(rewards.sensors_squared, -1e-5, sensors=(".*_torque",)),
+        "action_rate": reward(rewards.action_rate, -0.02),
+    }
+
+
+def make_events() -> dict[str, EventTerm]:
+    """Randomisation, resets and pushes."""
+    return {
+        "friction": startup_event(randomization.friction, geoms=(".*_sole_.*",), sliding=(0.5, 1.2)),
+        "payload": startup_event(randomization.mass, bodies=("torso_link",), factor=(0.9, 1.2)),
+        "center_of_mass": startup_event(randomization.center_of_mass, bodies=("torso_link",), offset_m=(-0.03, 0.03)),
+        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
+        "pose": reset_event(
+            events.reset_root_state_uniform,
+            joint=BASE,
+            xy=(-0.5, 0.5),
+            z=(0.02, 0.03),  # so that no foot starts inside the ground
+            yaw=(-3.1416, 3.1416),
+            linear_velocity=(-0.3, 0.3),
+            angular_velocity=(-0.3, 0.3),
+        ),
+        "joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.85, 1.15)),
+        "push": interval_event(events.push_by_setting_velocity, (8.0, 12.0), joint=BASE, linear=0.5, angular=0.3),
+    }
+
+
+def make_command() -> CommandTerm:
+    """The velocity command: drawn every few seconds, and approached no faster than a body can accelerate."""
+    drawn = command(
+        velocity.velocity_command,
+        speed=SPEED,
+        turn=TURN,
+        standing_fraction=0.1,
+        heading_fraction=0.2,
+        curriculum="speed",
+        sideways=SIDEWAYS,
+    ).replace(
+        resampling_s=(2.5, 5.0),
+        errors={
+            "planar": error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
+            "turn": error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
+        },
+        controls={"ahead": (-SPEED, SPEED), "left": (-SIDEWAYS, SIDEWAYS), "turn": (-TURN, TURN)},
+        steer=velocity.steer,
+    )
+    return refined(drawn, velocity.approach, joint=BASE, gain=1.0, turn=TURN, acceleration=2.0, turn_acceleration=4.0)
+
+
+def make_agent() -> AgentConfig:
+    """PPO with equivariant networks; the critic also sees contacts, heights and velocities of the feet, and no noise.
+
+    Observations are scaled by their terms, see `mjtrain_tasks.quadruped_velocity.make_agent`.
+    """
+    network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
+    return AgentConfig(
+        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.5)),
+        critic=network,
+        algorithm=PpoConfig(
+            entropy_coef=0.004,
+            desired_kl=0.02,
+            gamma=0.98,
+            symmetry_cfg=SymmetryConfig(use_equivariant_networks=True),
+        ),
+    )
