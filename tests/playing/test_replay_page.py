@@ -114,3 +114,21 @@ def test_the_scene_has_what_is_visible() -> None:
     rows, columns = ground["grid"].shape
     assert 8 <= 2 * ground["extent"][0] < 8.5
     assert rows * columns < model.hfield_nrow[0] * model.hfield_ncol[0] / 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--html", "walk.htm5"), "--html walk.htm5"),
+        (("--html", "nowhere/walk.html"), "nowhere"),
+        (("--html", "walk.html", "--html-episodes", "0"), "--html-episodes 0"),
+        (("--html", "walk.html", "--record", "data"), "--html --record"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_one_line(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["Cartpole-Balance", "--policy", "zero", *options])
+    assert stop.value.code == 2
+    assert words in capsys.readouterr().err

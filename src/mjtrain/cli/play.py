@@ -3,8 +3,9 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mjtrain.cli.command import run_command
@@ -15,11 +16,10 @@ from mjtrain.runtime.errors import RequestError
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
-    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, record a "
-    "video or a data set, or write a page to send. TASK is "
-    "a name from list-tasks, package.module:factory, path/to/file.py:factory or gymnasium:ID, whose newest run is "
-    "played; or it is a run directory. Environment and networks are those that the run recorded. Every setting of the "
-    "environment (--env.…) is a flag too; `play TASK --help-all` lists them."
+    "Play a trained policy: measure whole episodes and print a table, watch it in a viewer, record a video or a data "
+    "set, or write a page to send. TASK is a name from list-tasks, package.module:factory, path/to/file.py:factory or "
+    "gymnasium:ID, whose newest run is played; or it is a run directory. Environment and networks are those that the "
+    "run recorded. Every setting of the environment (--env.…) is a flag too; `play TASK --help-all` lists them."
 )
 
 
@@ -51,6 +51,8 @@ def _main(argv: list[str]) -> None:
     from mjtrain.launcher import launch
 
     check_viewer(config)
+    if len(written := _writes(config)) > 1:
+        raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
@@ -69,23 +71,8 @@ def _main(argv: list[str]) -> None:
     if config.viewer != "none":
         launch(watch, run, config, launch=where)
         return
-    if config.video is not None:
-        from mjtrain.evaluation.playing.record_video import check_video, record_video
-
-        check_video(config)
-        print(launch(record_video, run, config, launch=where))
-        return
-    if config.html is not None:
-        from mjtrain.evaluation.playing.replay_page import check_page, write_page
-
-        check_page(config)
-        print(launch(write_page, run, config, launch=where))
-        return
-    if config.record is not None:
-        from mjtrain.evaluation.playing.record_dataset import check_folder, record_dataset
-
-        check_folder(config)
-        print(launch(record_dataset, run, config, launch=where))
+    if _writes(config):
+        print(launch(_check_writer(config), run, config, launch=where))
         return
     report = measure_run(run, config)
     if config.json:
@@ -94,6 +81,30 @@ def _main(argv: list[str]) -> None:
         from mjtrain.evaluation.summary_table import print_summary
 
         print_summary(report)
+
+
+def _writes(config: PlayConfig) -> list[str]:
+    """Return the flags that ask for files in place of a table."""
+    options = {"--video": config.video, "--html": config.html, "--record": config.record}
+    return [flag for flag, value in options.items() if value is not None]
+
+
+def _check_writer(config: PlayConfig) -> Callable[..., Path]:
+    """Check where the files go, and return the function that writes them."""
+    if config.video is not None:
+        from mjtrain.evaluation.playing.record_video import check_video, record_video
+
+        check_video(config)
+        return record_video
+    if config.html is not None:
+        from mjtrain.evaluation.playing.replay_page import check_page, write_page
+
+        check_page(config)
+        return write_page
+    from mjtrain.evaluation.playing.record_dataset import check_folder, record_dataset
+
+    check_folder(config)
+    return record_dataset
 
 
 if __name__ == "__main__":
