@@ -448,6 +448,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"actuators": {"a": ActuatorConfig(joints=("(",), kp=1.0)}},
         "--env.robot.actuators.a.joints (: is not a valid regular expression",
     ),
+    "a pose that is no number": (
+        {"keyframes": {"home": KeyframeConfig(joints={"left_hip_joint": float("nan")})}},
+        "--env.robot.keyframes.home.joints left_hip_joint nan: must be finite",
+    ),
+    "a gain of a motor": (
+        {"actuators": {"a": ActuatorConfig(type="motor", kv=1.0)}},
+        "--env.robot.actuators.a.kv 1: type motor does not use it; leave it out",
+    ),
     "no gain": ({"actuators": {"a": ActuatorConfig()}}, "--env.robot.actuators.a.kp 0: must be more than 0"),
     "range": (
         {"actuators": {"a": ActuatorConfig(kp=1.0, force_range=(1.0, -1.0))}},

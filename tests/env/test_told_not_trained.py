@@ -615,6 +615,13 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         term("commands", "velocity", controls={"ahead": (1.0, -1.0), "left": (-1.0, 1.0), "turn": (-1.0, 1.0)}),
         r"--env\.commands\.velocity\.controls\.ahead 1\.0 -1\.0: the first is more than the second",
     ),
+    "a quaternion that is none": (
+        WALKER,
+        robot(keyframes={"home": KeyframeConfig(quat=(0.0, 0.0, 0.0, 0.0))}),
+        r"--env\.robot\.keyframes\.home\.quat 0 0 0 0: must be finite, and not zero",
+    ),
+    "a height that is no number": (WALKER, home(float("nan")), r"keyframes\.home\.height nan: must be finite"),
+    "an infinite gain": (WALKER, pd(float("inf"), 1.0), r"--env\.robot\.actuators\.legs\.kp inf: must be finite"),
     "cells of zero": (
         ROUGH,
         lambda config: replace(config, terrain=replace(config.terrain, cell_m=0.0)),

@@ -68,6 +68,17 @@ class Range:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Direction:
+    """A vector or a quaternion that is not zero; its length does not matter."""
+
+    def find_problem(self, value: tuple[float, ...] | None) -> str | None:
+        """Return what is wrong with it, to follow its name; None if nothing is."""
+        if value is None or (all(map(math.isfinite, value)) and any(value)):
+            return None
+        return f"{' '.join(f'{number:g}' for number in value)}: must be finite, and not zero"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reads:
     """What the named sensor must measure."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NONZERO, Range
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, MORE_THAN_0, NONZERO, Direction, Range
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -154,7 +154,7 @@ class SiteConfig:
     pos: Vector = (0.0, 0.0, 0.0)
     """Position in the body's frame, in m."""
 
-    quat: Quaternion = (1.0, 0.0, 0.0, 0.0)
+    quat: Annotated[Quaternion, Direction()] = (1.0, 0.0, 0.0, 0.0)
     """Orientation in the body's frame, quaternion (w, x, y, z)."""
 
     type: Literal["sphere", "capsule", "ellipsoid", "cylinder", "box"] = "sphere"
@@ -213,7 +213,7 @@ class ActuatorConfig:
     """What the control is: a target position (force = kp * (ctrl - position) - kv * velocity), a target velocity
     (force = kv * (ctrl - velocity)), or the force itself."""
 
-    kp: float = 0.0
+    kp: Annotated[float, FINITE] = 0.0
     """Type position: gain, in N m/rad or N/m."""
 
     kv: Annotated[float, AT_LEAST_0] = 0.0
@@ -250,10 +250,10 @@ class KeyframeConfig:
     """Free joint that height and quat set. Default: the one that names.free_joint names, else the only one, else the
     only one of a body with actuators."""
 
-    height: float | None = None
+    height: Annotated[float | None, FINITE] = None
     """Height (z) of the free joint, in m."""
 
-    quat: Quaternion | None = None
+    quat: Annotated[Quaternion | None, Direction()] = None
     """Orientation of the free joint, quaternion (w, x, y, z)."""
 
     ctrl: dict[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mjtrain.config.limits import Range
+from mjtrain.config.limits import Direction, Range
 
 
 def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
@@ -27,7 +27,7 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         found = find_type_problems(arguments[0], value, name)
-        limits = [limit for limit in arguments[1:] if isinstance(limit, Range)]
+        limits = [limit for limit in arguments[1:] if isinstance(limit, Range | Direction)]
         return found or [f"{name} {problem}" for limit in limits if (problem := limit.find_problem(value))]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):

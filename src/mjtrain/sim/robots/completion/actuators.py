@@ -10,6 +10,8 @@ from mjtrain.sim.robots.completion.parts import choose, match
 
 _TYPES = ("position", "velocity", "motor")
 _JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
+"""Gains that a type of actuator has no use for."""
 
 
 def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
@@ -53,6 +55,11 @@ def _check(flag: str, config: ActuatorConfig) -> None:
     gain = {"position": "kp", "velocity": "kv"}.get(config.type)
     if gain is not None and not getattr(config, gain) > 0:
         raise RequestError(f"--env.robot.{flag}.{gain} {getattr(config, gain):g}: must be more than 0")
+    for unused in _UNUSED.get(config.type, ()):
+        if value := getattr(config, unused):
+            raise RequestError(
+                f"--env.robot.{flag}.{unused} {value:g}: type {config.type} does not use it; leave it out"
+            )
     for field in ("force_range", "ctrl_range"):
         bounds = getattr(config, field)
         if bounds is not None and not bounds[0] < bounds[1]:

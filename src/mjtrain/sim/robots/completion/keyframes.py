@@ -1,5 +1,6 @@
 """Poses that are added, and the one that is the default pose."""
 
+import math
 from typing import Any
 
 import mujoco
@@ -116,11 +117,14 @@ def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]
     """Return the value of each part.
 
     Raises:
-        RequestError: An expression matches nothing, or two that give different values match the same part.
+        RequestError: An expression matches nothing, or two that give different values match the same part; or a value
+            is not finite.
     """
     values: dict[str, float] = {}
     patterns: dict[str, str] = {}
     for pattern, value in by_pattern.items():
+        if not math.isfinite(value):
+            raise RequestError(f"--env.robot.{flag} {pattern} {value:g}: must be finite")
         for name in match_one(flag, pattern, kind, there):
             if values.setdefault(name, value) != value:
                 raise RequestError(
