@@ -1,6 +1,7 @@
-"""TensorBoard on a disk that is full for a while."""
+"""Files of metrics that are lost for a while: a disk that is full, a file that is deleted."""
 
 import itertools
+import json
 import resource
 import signal
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mjtrain.training.reporting import writers
-from mjtrain.training.reporting.writers import TensorBoardWriter
+from mjtrain.training.reporting.writers import JsonlWriter, TensorBoardWriter
 from support.machine import wait_until
 
 
@@ -50,3 +51,20 @@ def test_tensorboard_comes_back_when_there_is_room_again(
     events.Reload()
     assert [event.step for event in events.Scalars("metric_3")][-1] == 301
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_metrics_that_were_deleted_are_written_again(tmp_path: Path) -> None:
+    """Those of a run directory that was renamed stay with it, and nothing appears under its old name."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    path = run_dir / "metrics.jsonl"
+    writer = JsonlWriter(path, 0)
+    writer.write({"iteration": 1})
+    path.unlink()
+    writer.write({"iteration": 2})
+    assert [json.loads(line)["iteration"] for line in path.read_text().splitlines()] == [1, 2]
+    run_dir.rename(tmp_path / "renamed")
+    writer.write({"iteration": 3})
+    writer.close()
+    assert not run_dir.exists()
+    assert (tmp_path / "renamed" / "metrics.jsonl").read_text().count("iteration") == 3

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.cli.train import main
 from mjtrain.runs.storage import check_url
 from mjtrain.runs.storage.record import Latest, choose_stale, newest_first, object_name, parse_latest
 from mjtrain.runs.storage.store import s3_options, scrub
 from mjtrain.runtime.errors import RequestError
+from support.machine import free_port
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,19 @@ def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     xml = "<?xml?><Id>x</Id><Message>not hush-hush-hush, quiet-quiet</Message>"
     message = f"PUT\nfailed: fromthefile {xml}\n\nDebug source:\nx"
     assert scrub(message, {"secret_access_key": "fromthefile"}) == "PUT failed: *** not ***, ***"
+
+
+def test_a_storage_that_does_not_answer_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 1: what starts the command again may find the storage later."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    flags = ["--gpu-ids", "None", "--log-root", str(tmp_path), "--checkpoint-url", "s3://bucket/one"]
+    with pytest.raises(SystemExit) as stop:
+        main(["Cartpole-Balance", *flags, "--resume", "auto"])
+    assert stop.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("train: --checkpoint-url s3://bucket/one: ")
+    assert list(tmp_path.iterdir()) == []
