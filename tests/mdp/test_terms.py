@@ -427,6 +427,23 @@ def test_feet_that_stand_when_they_should_keep_step() -> None:
     assert torch.allclose(gait.feet_clearance(env, **lift, **step), torch.full((NUM_ENVS,), expected), atol=0.1)
 
 
+def test_weight_on_feet_that_should_swing_counts_up_to_a_limit() -> None:
+    env = make_env(QUADRUPED)
+    for _ in range(30):
+        env.step(torch.zeros(NUM_ENVS, 12))
+    step: dict[str, Any] = {"frequency_hz": 2.0, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6, "command": "velocity"}
+    contacts = tuple(f"{leg}_foot_contact" for leg in LEGS)
+    env._commands.values["velocity"][:] = 0.5
+    env.episode_step.fill_(20)  # FR and RL should swing, and stand
+    forces = env.sensor(contacts)
+    load = gait.swing_load(env, contact_sensors=contacts, load_n=1000.0, **step)
+    assert torch.allclose(load, (forces[:, 0] + forces[:, 3]) / 1000)
+    assert load.min() > 0.03
+    assert (gait.swing_load(env, contact_sensors=contacts, load_n=5.0, **step) == 2).all()
+    env._commands.values["velocity"][:] = 0.0
+    assert (gait.swing_load(env, contact_sensors=contacts, load_n=5.0, **step) == 0).all()
+
+
 def test_legs_bend_while_their_feet_swing() -> None:
     env = make_env(QUADRUPED)
     step: dict[str, Any] = {"frequency_hz": 2.0, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6, "command": "velocity"}

@@ -124,3 +124,4 @@ POSITION = Reads(what="a position in the world's frame", types=("framepos", "sub
 ORIENTATION = Reads(what="an orientation", types=("framequat",), relative_types=("framequat",))
 VELOCITY_IN_WORLD = Reads(what="a linear velocity in the world's frame", types=("framelinvel", "subtreelinvel"))
 EFFORT = Reads(what="a force or torque of an actuator", types=("actuatorfrc", "jointactuatorfrc"))
+TOUCH = Reads(what="a normal force", types=("touch",))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import AT_LEAST_0, MORE_THAN_0, POSITION, VELOCITY_IN_WORLD, Range
+from mjtrain.config.limits import AT_LEAST_0, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
@@ -136,6 +136,36 @@ def feet_clearance(
     _check_feet(swings, "offsets", heights, "position_sensors")
     error = heights - wanted
     return torch.exp(-error.square().sum(dim=1) / tolerance_m**2)
+
+
+def swing_load(
+    env: Env,
+    *,
+    contact_sensors: Annotated[tuple[str, ...], TOUCH],
+    load_n: Annotated[float, MORE_THAN_0],
+    frequency_hz: Annotated[float, MORE_THAN_0],
+    offsets: tuple[float, ...],
+    duty: Annotated[float, DUTY],
+    command: str,
+) -> torch.Tensor:
+    """Load on the feet that should swing: unlike `feet_gait`, it falls as the robot shifts its weight off a foot.
+
+    Args:
+        env: The environment.
+        contact_sensors: Touch sensors of the feet.
+        load_n: Force of a foot that counts as 1, and above which no more is counted, in N; such as half of the weight.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
+        command: Name of the velocity command.
+
+    Returns:
+        From 0 to the number of feet. Shape (num_envs,).
+    """
+    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
+    loads = (env.sensor(contact_sensors) / load_n).clamp_max(1.0)
+    _check_feet(swings, "offsets", loads, "contact_sensors")
+    return (loads * swings).sum(dim=1)
 
 
 def swing_posture(

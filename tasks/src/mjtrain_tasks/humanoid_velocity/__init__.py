@@ -50,6 +50,7 @@ FOOT_POSITIONS = ("left_foot_position", "right_foot_position")
 FOOT_VELOCITIES = ("left_foot_velocity", "right_foot_velocity")
 FOOT_CONTACTS = ("left_foot_contact", "right_foot_contact")
 STANDING_HEIGHT_M = 0.758
+WEIGHT_N = 327.0
 MIRROR = MirrorConfig(names={"left_(.*)": r"right_\1"})
 SPEED = 1.0  # m/s
 SIDEWAYS = 0.5  # of the speed
@@ -189,6 +190,7 @@ def make_rewards() -> dict[str, RewardTerm]:
             velocity.track_ang_vel_z, 1.5, command="velocity", sensor="base_angular_velocity", tolerance=0.5
         ),
         "keep_step": reward(gait.feet_gait, 4.0, contact_sensors=FOOT_CONTACTS, **WALK),
+        "unload": reward(gait.swing_load, -5.0, contact_sensors=FOOT_CONTACTS, load_n=WEIGHT_N / 2, **WALK),
         "lift_feet": reward(
             gait.feet_clearance,
             4.0,
