@@ -94,7 +94,7 @@ def compute_torques(
         if row["formula"] != "linear":
             of_joint[joint] = None
             continue
-        torque = sum(each["gain"] * clip(ctrl[each["ctrl_index"]], each["control_range"]) for each in own)
+        torque = sum(each["gain"] * clip(float(ctrl[each["ctrl_index"]]), each["control_range"]) for each in own)
         torque += row["bias"] - row["kp"] * positions[joint] - row["kd"] * velocities[joint]
         of_actuator[actuator] = clip(torque, row["torque_range"])
         before = of_joint.get(joint, 0.0)
