@@ -21,8 +21,8 @@ from support.machine import patience
 from support.videos import needs_drawing
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
-SEES_THE_GROUND = "Quadruped-Velocity-Rough"
-"""The example does not know its height scan."""
+NOT_IN_THE_EXAMPLE = ("Quadruped-Velocity-Rough", "Quadruped-Track")
+"""The example knows no height scan and no reference motion."""
 
 NUM_STEPS = 12
 STEP = """
@@ -55,7 +55,7 @@ np.savez(folder / "observed.npz", **{name: np.stack(values) for name, values in 
     [
         pytest.param(task, marks=needs_drawing if task.endswith("Vision") else ())
         for task in TASKS
-        if task != SEES_THE_GROUND
+        if task not in NOT_IN_THE_EXAMPLE
     ],
 )
 def test_it_observes_what_the_environment_observes(task: str, tmp_path: Path) -> None:
