@@ -47,6 +47,7 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Hand-Reorient-Cube-Vision",
         "Humanoid-Velocity-Flat",
         "Humanoid-Velocity-Rough",
+        "Quadruped-Track",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]

@@ -26,6 +26,7 @@ SUBJECTS = (
     "reach",
     "targets",
     "objects",
+    "tracking",
 )
 HELPERS = {"moving", "swing", "outside"}
 """Functions that terms share. They are not terms."""
@@ -46,6 +47,10 @@ COMMON = {
     "sensor": "name of a sensor",
     "sensors": "regular expressions over sensors",
     "command": "name of a command term",
+    "std": "error at which the value is 1/e, in the unit of the error",
+    "threshold": "largest deviation, in the unit of what is compared",
+    "ahead": "how many env steps ahead the frame is",
+    "bodies": "regular expressions over bodies",
     "position_sensor": "name of a framepos sensor on the tool",
     "orientation_sensor": "name of a framequat sensor on the tool",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -52,6 +52,12 @@ class Reference:
     last: torch.Tensor
     """Last frame of the clip of each frame. Shape (num_frames,)."""
 
+    limits: torch.Tensor
+    """Range of each joint, infinite where it has none. Shape (2, num_joints)."""
+
+    firsts: torch.Tensor
+    """First frame of each clip. Shape (num_clips,)."""
+
     starts: torch.Tensor
     """Frames in which an episode may start: all except the last of each clip. Shape (num_starts,)."""
 
@@ -63,6 +69,37 @@ class Reference:
 
     bin_sizes: torch.Tensor
     """How many of `starts` each bin has. Shape (num_bins,)."""
+
+    found: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict)
+    """Cache of indices by what they are and the expressions that select them."""
+
+    def places(self, env: Env, bodies: tuple[str, ...]) -> torch.Tensor:
+        """Return which of the tracked bodies regular expressions match. Shape (number,).
+
+        Raises:
+            RequestError: One of them is not tracked.
+        """
+        key = ("bodies", *bodies)
+        if key not in self.found:
+            rows = env.engine.layout.rows("body", bodies).tolist()
+            if set(rows) - set(self.row_list):
+                tracked = ", ".join(self.body_names)
+                raise RequestError(f"bodies {' '.join(bodies)}: has one that the command does not track: {tracked}")
+            self.found[key] = torch.tensor([self.row_list.index(row) for row in rows], device=env.device)
+        return self.found[key]
+
+    def driven_columns(self, env: Env, actuators: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the columns in qpos and in ctrl of actuators of one joint each, in the order of the model."""
+        keys = ("qpos", *actuators), ("ctrl", *actuators)
+        if keys[0] not in self.found:
+            layout, model = env.engine.layout, env.engine.model
+            names = {row: name for name, row in layout.actuators.items()}
+            rows = sorted(layout.rows("actuator", actuators).tolist())
+            joints = [int(model.jnt_qposadr[model.actuator_trnid[row, 0]]) for row in rows]
+            controls = [layout.controls[names[row]].start for row in rows]
+            for key, columns in zip(keys, (joints, controls), strict=True):
+                self.found[key] = torch.tensor(columns, device=env.device)
+        return self.found[keys[0]], self.found[keys[1]]
 
 
 _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
@@ -140,6 +177,9 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
         rows=slice(first, first + len(rows)) if row_list == list(range(first, first + len(rows))) else rows,
         row_list=row_list,
         anchor_row=layout.bodies[anchor_body],
+        limits=torch.tensor(
+            [layout.joint_range.get(name, (-torch.inf, torch.inf)) for name in skeleton.joints], device=env.device
+        ).T.contiguous(),
         body_names=tuple(names[row] for row in row_list),
         **_divide([clip.num_frames for clip in clips], max(1, round(bin_s * fps)), env.device),
     )
@@ -147,9 +187,10 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
 
 def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, torch.Tensor]:
     """Return the fields of `Reference` about starts and bins, from the number of frames of each clip."""
-    last, starts, bins, sizes = [], [], [], []
+    last, starts, bins, sizes, firsts = [], [], [], [], []
     begin = 0
     for length in lengths:
+        firsts.append(begin)
         last += [begin + length - 1] * length
         starts += range(begin, begin + length - 1)
         count = max(1, (length - 1) // frames_per_bin)  # a remainder belongs to the last bin
@@ -158,5 +199,5 @@ def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> di
         sizes += [places[:-1].count(place) for place in range(count)]
         begin += length
     offsets = [sum(sizes[:place]) for place in range(len(sizes))]
-    found = {"last": last, "starts": starts, "bins": bins, "bin_starts": offsets, "bin_sizes": sizes}
+    found = {"last": last, "firsts": firsts, "starts": starts, "bins": bins, "bin_starts": offsets, "bin_sizes": sizes}
     return {name: torch.tensor(values, dtype=torch.long, device=device) for name, values in found.items()}

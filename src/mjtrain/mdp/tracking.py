@@ -11,6 +11,7 @@ an env step and before the next command; they compare the robot with the frame t
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
@@ -20,7 +21,6 @@ from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.reference import Reference, load_reference, reference_of
 from mjtrain.runtime.deferred_imports import torch
-from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def motion_command(
     )
     shares = uniform(env, (0.0, 1.0), 2)
     if sampling == "start":
-        firsts = torch.cat([reference.last.new_zeros(1), reference.last.unique()[:-1] + 1])
+        firsts = reference.firsts
         return firsts[(shares[:, 0] * len(firsts)).long().clamp(max=len(firsts) - 1)][:, None].float()
     weights = reference.bin_sizes.double()
     weights = weights / weights.sum()
@@ -129,8 +129,8 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
     weights = reference.bin_sizes.double()
     weights = _adapt(weights / weights.sum(), failures.total, params["uniform_share"])
     entropy = -(weights * weights.clamp_min(1e-12).log()).sum()
-    most = torch.log(torch.tensor(float(max(len(weights), 2)), dtype=torch.float64, device=env.device))
-    return (entropy / most).to(level.dtype).expand_as(level) if len(weights) > 1 else torch.ones_like(level)
+    most = math.log(len(weights))
+    return (entropy / most).to(level.dtype).expand_as(level) if most else torch.ones_like(level)
 
 
 def reset_to_motion(
@@ -174,17 +174,10 @@ def reset_to_motion(
     qvel[:, motion + 3 : motion + 6] += uniform(env, angular_velocity, 3)
     joints = layout.qpos.select((".*",))
     moved = qpos[:, joints] + uniform(env, position, qpos[:, joints].shape[1])
-    low, high = _limits(env)
+    low, high = reference.limits
     qpos[:, joints] = torch.minimum(torch.maximum(moved, low), high)
     worlds.qpos.copy_(qpos)
     worlds.qvel.copy_(qvel)
-
-
-def _limits(env: Env) -> tuple[torch.Tensor, torch.Tensor]:
-    layout = env.engine.layout
-    ranges = [layout.joint_range.get(name, (-torch.inf, torch.inf)) for name in layout.qpos.match((".*",))]
-    low, high = torch.tensor(ranges, device=env.device).T
-    return low, high
 
 
 def motion_controls(
@@ -201,12 +194,10 @@ def motion_controls(
     Returns:
         Shape (num_envs, num_actuators), in the order of the model.
     """
-    reference, layout, model = reference_of(env, command), env.engine.layout, env.engine.model
-    rows = sorted(layout.rows("actuator", actuators).tolist())
-    names = {row: name for name, row in layout.actuators.items()}
-    columns = [int(model.jnt_qposadr[model.actuator_trnid[row, 0]]) for row in rows]
-    home = layout.default_ctrl[[layout.controls[names[row]].start for row in rows]]
-    wanted = _at(reference.qpos, _frames(env, command, reference, 1))[:, columns]
+    reference = reference_of(env, command)
+    joints, controls = reference.driven_columns(env, actuators)
+    home = env.engine.layout.default_ctrl.index_select(0, controls)
+    wanted = _at(reference.qpos, _frames(env, command, reference, 1)).index_select(1, joints)
     return home + share * (wanted - home)
 
 
@@ -367,10 +358,10 @@ def bad_motion_body_pos_z_only(
         Boolean, shape (num_envs,).
     """
     reference = reference_of(env, command)
-    rows = env.engine.layout.rows("body", bodies)
-    places = _places(reference, rows)
-    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 1))[:, places, 2]
-    return ((env.bodies.positions[:, rows, 2] - wanted).abs() > threshold).any(dim=1)
+    places = reference.places(env, bodies)
+    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 1))[:, :, 2]
+    errors = (env.bodies.positions[:, reference.rows, 2] - wanted).index_select(1, places)
+    return (errors.abs() > threshold).any(dim=1)
 
 
 def motion_ended(env: Env, *, command: str) -> torch.Tensor:
@@ -410,16 +401,16 @@ def joint_vel_error(env: Env, *, command: str) -> torch.Tensor:
 
 def ee_pos_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
     """Mean distance of some tracked bodies from the reference, moved as in `r_mpkpe`, in m. Shape (num_envs,)."""
-    reference, rows = reference_of(env, command), env.engine.layout.rows("body", bodies)
-    wanted, _ = _relative(env, command, 0)
-    return (env.bodies.positions[:, rows] - wanted[:, _places(reference, rows)]).norm(dim=-1).mean(dim=1)
+    reference, (wanted, _) = reference_of(env, command), _relative(env, command, 0)
+    distances = (env.bodies.positions[:, reference.rows] - wanted).norm(dim=-1)
+    return distances.index_select(1, reference.places(env, bodies)).mean(dim=1)
 
 
 def ee_ori_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
     """Mean angle between some tracked bodies and the reference, moved as in `r_mpkpe`, in rad. Shape (num_envs,)."""
-    reference, rows = reference_of(env, command), env.engine.layout.rows("body", bodies)
-    _, wanted = _relative(env, command, 0)
-    return _angle(env.bodies.quaternions[:, rows], wanted[:, _places(reference, rows)]).mean(dim=1)
+    reference, (_, wanted) = reference_of(env, command), _relative(env, command, 0)
+    angles = _angle(env.bodies.quaternions[:, reference.rows], wanted)
+    return angles.index_select(1, reference.places(env, bodies)).mean(dim=1)
 
 
 def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.Tensor:
@@ -452,15 +443,6 @@ def _relative(env: Env, command: str, ahead: int) -> Relative:
     positions = place + rotations.rotate(by, _at(reference.bodies.positions, frames) - at[:, None])
     known[command, ahead] = positions, rotations.multiply(by, _at(reference.bodies.quaternions, frames))
     return known[command, ahead]
-
-
-def _places(reference: Reference, rows: torch.Tensor) -> list[int]:
-    """Return which of the tracked bodies have these rows of `Env.bodies`."""
-    tracked = reference.row_list
-    missing = [row for row in rows.tolist() if row not in tracked]
-    if missing:
-        raise RequestError(f"bodies names one that the command does not track; it tracks {reference.body_names}")
-    return [tracked.index(row) for row in rows.tolist()]
 
 
 def _mean_square(errors: torch.Tensor) -> torch.Tensor:

@@ -287,7 +287,7 @@ class Plausibility:
         columns = place_controls(model)
         for row in self._driven(name):
             column = columns[_control_of(row)].start
-            if not model.actuator_ctrllimited[column]:
+            if not model.actuator_ctrllimited[column] or "base" in row:
                 continue
             low, high = model.actuator_ctrlrange[column]
             ends = [row["offset"] + term.scale * bound for bound in term.clip]
