@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mjtrain import (
     ActionTerm,
@@ -60,7 +61,7 @@ def make_env(file: Path = CLIPS / "trot.npz") -> EnvConfig:
     Args:
         file: The motion.
     """
-    motion = {"command": "motion"}
+    motion: dict[str, Any] = {"command": "motion"}
     actor = {
         "targets": observation(tracking.motion_joint_targets, **motion).replace(scale=0.5),
         "anchor_position": observation(tracking.motion_anchor_pos_b, **motion).replace(noise=0.01, scale=10.0),
