@@ -1,0 +1,85 @@
+"""The command motion."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mjtrain
+from mjtrain.cli.main import main
+from mjtrain.motion.files import read_motion
+from mjtrain_tasks.models import CARTPOLE, QUADRUPED
+from mjtrain_tasks.quadruped_track import CLIPS, make_task
+
+PAW = str(CLIPS / "paw.npz")
+TASK = ("--task", "mjtrain_tasks.quadruped_velocity:make_flat")
+
+
+def run(*args: str) -> None:
+    main(["motion", *args])
+
+
+def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out.npz")
+    run("convert", PAW, out, *TASK, "--mirror", "--end-s", "3", "--blend-s", "0.5", "--cycles", "2", "--to", "mjlab")
+    assert "301 frames, 6.00 s" in capsys.readouterr().out
+    with np.load(out) as file:
+        assert file["body_pos_w"].shape == (301, 17, 3)
+    run("info", out, "--robot", str(QUADRUPED), "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert (report["frames"], report["fps"]) == (301, 50)
+    assert report["limit_overrun_rad"] == 0
+    assert report["lowest_m"] == pytest.approx(0, abs=2e-3)
+    run("info", PAW)
+    assert "--task" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("bend",), "bend"),
+        (("info",), "FILE"),
+        (("convert", PAW), "IN OUT"),
+        (("info", "none.npz"), "none.npz"),
+        (("info", PAW, "--robot", str(CARTPOLE)), "free joint"),
+        (("info", PAW, *TASK, "--robot", str(QUADRUPED)), "--robot"),
+        (("convert", PAW, "out.csv"), "out.csv"),
+        (("convert", PAW, "out.npz", "--to", "mjlab"), "robot"),
+        (("convert", PAW, "out.npz", "--to", "isaac"), "--to isaac"),
+        (("convert", PAW, "out.npz", "--mirror"), "--task"),
+        (("convert", PAW, "out.npz", "--start-s", "5"), "3.70 s"),
+        (("convert", PAW, "out.npz", "--fps", "1"), "1 frames per second"),
+        (("convert", PAW, "out.npz", "--cycles", "0"), "0 cycles"),
+        (("convert", PAW, "out.npz", "--blend-s", "9"), "9 s"),
+        (("play", PAW), "--robot"),
+        (("play", PAW, "--viewer", "gl"), "--viewer gl"),
+    ],
+)
+def test_requests_that_cannot_work(args: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(*args)
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert says in message
+    assert message.count("\n") == 1
+
+
+def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    trained = mjtrain.train(make_task(), launch=launch, log_root=str(tmp_path), num_envs=4, max_iterations=1)
+    out = tmp_path / "out.npz"
+    run("record", str(trained.run_dir), str(out), "--settle-s", "0", "--length-s", "0.2")
+    motion = read_motion(out)
+    assert (motion.num_frames, motion.fps) == (11, 50)
+    assert motion.root_pos[0, :2] == pytest.approx([0, 0])
+    capsys.readouterr()
+    for args, says in (
+        (("--command", "motion"), "--command motion"),
+        (("--length-s", "60"), "an episode lasts 10 s"),
+        (("--length-s", "0"), "--length-s 0"),
+        (("--settle-s", "5"), "episode ends"),
+    ):
+        with pytest.raises(SystemExit):
+            run("record", str(trained.run_dir), str(out), *args)
+        assert says in capsys.readouterr().err
