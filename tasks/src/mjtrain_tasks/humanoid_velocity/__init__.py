@@ -71,7 +71,10 @@ WALK: Gait = {"frequency_hz": 1.5, "offsets": (0.0, 0.5), "duty": 0.6, "command"
 
 
 def make_flat() -> TaskConfig:
-    """Walk on two legs with a commanded velocity and turning rate on flat ground."""
+    """Walk on two legs with a commanded velocity and turning rate on flat ground.
+
+    Trains in: about 11 minutes, which is an estimate, on two CPU cores.
+    """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
 
 
@@ -92,7 +95,10 @@ def make_flat_without_velocity() -> TaskConfig:
 
 
 def make_rough() -> TaskConfig:
-    """Walk on two legs over slopes, stairs, bumps and blocks, which get harder as the robot improves."""
+    """Walk on two legs over slopes, stairs, bumps and blocks, which get harder as the robot improves.
+
+    Trains in: a time that has not been measured on two CPU cores.
+    """
     env = make_env()
     scan = observation(
         observations.height_scan, joint=BASE, x=(-0.4, 0.8, 9), y=(-0.3, 0.3, 5), offset=STANDING_HEIGHT_M
