@@ -110,7 +110,6 @@ def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
         ({"keep_checkpoints": 0}, "--keep-checkpoints 0: must be at least 1"),
         ({"checkpoint_flush_s": float("nan")}, "--checkpoint-flush-s nan: must be at least 0 and finite"),
         ({"engine": "Native"}, "--engine Native: choose from"),
-        ({"logger": "tb"}, "--logger tb: choose from"),
     ],
 )
 def test_options_are_within_what_their_fields_declare(options: dict[str, Any], words: str) -> None:

@@ -16,6 +16,7 @@ import docstring_parser
 import mjtrain
 from mjtrain import config
 from mjtrain.cli.main import COMMANDS, main
+from mjtrain.cli.motion import VERBS
 
 SECTIONS = {
     "Tasks and runs": ("TaskConfig", "RunConfig", "TrainConfig", "PlayConfig", "LearnerConfig"),
@@ -94,7 +95,7 @@ def print_help(command: str) -> str:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # boxes are drawn in ASCII for a stream without an encoding
     try:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            main([*filter(None, [command]), "--help"])
+            main([*command.split(), "--help"])
     finally:
         if columns is None:
             del os.environ["COLUMNS"]
@@ -118,14 +119,20 @@ def read_help(page: str) -> Help:
     return Help(usage.removeprefix("usage: "), text.strip(), flags)
 
 
+def list_commands() -> list[str]:
+    """Return all commands, those of `motion` after it."""
+    below = {"motion": [f"motion {verb}" for verb in VERBS]}
+    return [name for command in COMMANDS for name in (command, *below.get(command, []))]
+
+
 def make_command_line() -> str:
     """Return a section for each command, with a heading for each of its flags."""
     lines = ["| command | what it does |", "|---|---|"]
     lines += [f"| [`mjtrain {name}`](#mjtrain-{name}) | {_escape(text)} |" for name, text in COMMANDS.items()]
-    for name in COMMANDS:
+    for name in list_commands():
         page = read_help(print_help(name))
         usage = page.usage.removeprefix("mjtrain ")
-        lines += ["", f"## mjtrain {name} {{ #mjtrain-{name} }}", "", f"```text\nmjtrain {usage}\n```", ""]
+        lines += ["", f"## mjtrain {name} {{ #mjtrain-{name.replace(' ', '-')} }}", "", f"```text\nmjtrain {usage}\n```", ""]
         lines.append(_escape(page.text) if page.flags else f"```text\n{page.text}\n```")
         for flag in page.flags:
             lines += ["", *_format_flag(name, flag)]
@@ -258,7 +265,7 @@ def _format_flag(command: str, flag: Flag) -> list[str]:
     value = "" if default is None else f" Default: `{default}`."
     names = flag.names.replace("{None}|", "").replace("{None,", "{")  # None is what leaving the flag out means
     names = re.sub(r"\[(\S+) \[\1 \.\.\.\]\]", r"[\1 ...]", names)
-    return [f"#### `{names}` {{ #{command}{name} }}", "", f"{_escape(text[:1].upper() + text[1:])}{value}"]
+    return [f"#### `{names}` {{ #{command.replace(' ', '-')}{name} }}", "", f"{_escape(text[:1].upper() + text[1:])}{value}"]
 
 
 def _escape(text: str) -> str:

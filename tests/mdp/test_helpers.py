@@ -68,7 +68,15 @@ def test_defaults_that_a_task_leaves_out_are_parameters() -> None:
     fallen = mdp.termination(terminations.illegal_contact, sensors=FEET)
     assert fallen.params == {"sensors": FEET, "threshold": 0.0}
     drawn = mdp.command(velocity.velocity_command, turn=0.5, speed=1.0)
-    assert list(drawn.params) == ["speed", "turn", "standing_fraction", "heading_fraction", "curriculum", "least"]
+    assert list(drawn.params) == [
+        "speed",
+        "turn",
+        "standing_fraction",
+        "heading_fraction",
+        "curriculum",
+        "least",
+        "sideways",
+    ]
     assert drawn.params["least"] == 0.3
     start = mdp.reset_event(events.reset_joints_by_offset, joint="hinge", position=(0.0, 1.0))
     assert start.params["velocity"] == (0.0, 0.0)

