@@ -102,6 +102,7 @@ def _spline(keys: tuple[Key, ...], time_s: np.ndarray, values: list) -> np.ndarr
 
 def _reach(model: mujoco.MjModel, data: mujoco.MjData, feet: np.ndarray) -> None:
     """Bring the feet to places by their legs, from the pose of the frame before: Newton's method for each leg."""
+    worst = 0.0
     for _ in range(30):
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)

@@ -179,4 +179,6 @@ def test_commands_are_slower_sideways_than_ahead() -> None:
     full = {name: replace(term, initial=(1.0, 1.0)) for name, term in config.curriculum.items()}
     env = make_env(replace(config, curriculum=full), num_envs=2000)
     fastest = env.drawn_command("velocity")[:, :3].abs().amax(dim=0)
-    assert torch.allclose(fastest, torch.tensor([1.0, 0.5, 1.0]), atol=0.03)
+    bounds = torch.tensor([1.0, 0.5, 1.0])
+    assert (fastest <= bounds).all()
+    assert (fastest > 0.9 * bounds).all()

@@ -23,7 +23,6 @@ class Actions:
 
         Args:
             terms: Action terms by name.
-            core: The worlds.
             noise: Whether actions carry the noise of their terms.
 
         Raises:

@@ -25,7 +25,6 @@ class Cameras:
 
         Args:
             configs: Cameras by name.
-            core: The worlds.
 
         Raises:
             RequestError: The robot lacks a camera, or a setting does not fit.

@@ -56,7 +56,6 @@ class Commands:
         """Advance by an env step.
 
         Args:
-            env: The environment.
             fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
         """
         for name in self._terms:

@@ -47,7 +47,6 @@ class Env:
         """Build the terms and start every world.
 
         Args:
-            config: The MDP.
             engine: The worlds, made from config.robot.
             seed: Seed of everything random in the environment.
 

@@ -55,7 +55,6 @@ class Events:
         """Draw an initial state for every world, from the robot's default pose and the reset events.
 
         Args:
-            env: The environment.
             mask: Worlds that will start there. Boolean, shape (num_envs,).
 
         Returns:

@@ -39,7 +39,6 @@ class ImageGroup:
             terms: Terms by name.
             sources: Their functions.
             readings: What the functions returned, shape (num_envs, channels, height, width) each.
-            core: The worlds.
             noise: Whether images carry the noise and the shift of their terms.
 
         Raises:

@@ -24,7 +24,6 @@ class NanGuard:
 
         Args:
             config: How much is recorded and written.
-            core: The worlds.
             robot: Name of the MJCF file, which dumps name.
         """
         self._robot = robot

@@ -22,7 +22,6 @@ class ObservationSource:
         Args:
             name: Place in the config, such as observations.actor.gravity.
             term: Its term.
-            core: The worlds.
         """
         self._core = core
         self.name = name

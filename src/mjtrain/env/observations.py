@@ -25,7 +25,6 @@ class Observations:
 
         Args:
             groups: Terms by group and name.
-            core: The worlds.
             noise: Whether observations carry the noise of their terms.
 
         Raises:
@@ -66,7 +65,6 @@ class Observations:
         """Observe.
 
         Args:
-            env: The environment.
             fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
             advance: Whether an env step has passed for the other worlds.
 

@@ -31,7 +31,6 @@ class EpisodeStatistics:
         Args:
             rewards: Names of the reward terms.
             terminations: Names of the termination terms.
-            num_envs: Number of worlds.
             device: Where the sums live.
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
             successes: Names of the success terms.

@@ -36,7 +36,6 @@ class Successes:
         """Evaluate every term.
 
         Args:
-            env: The environment.
             broken: Worlds that are not finite: there no term is true. Boolean, shape (num_envs,).
 
         Returns:

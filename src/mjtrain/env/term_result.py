@@ -74,7 +74,6 @@ def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, A
         func: Its function.
         env: What the function gets first.
         params: Keyword arguments.
-        core: The worlds.
         args: What it gets after env.
 
     Returns:
@@ -102,7 +101,6 @@ def stack_terms(
         kind: Kind of the terms: reward, termination or success.
         terms: Name, such as rewards.slip, function and parameters.
         env: What the functions get.
-        core: The worlds.
 
     Returns:
         Shape (num_envs, num_terms).

@@ -23,7 +23,6 @@ def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
     their modules, and attributes of functions. Tensors that are kept there and changed in place stay changed.
 
     Args:
-        config: The MDP.
         device: Torch device whose generator is restored beside that of the CPU.
     """
     with _same_random_numbers(device), _same_memory([term.func for term in list_functions(config)]):

@@ -41,7 +41,6 @@ class Evaluator:
         """Build this rank's worlds and networks, once.
 
         Args:
-            context: This rank.
             config: What is trained; `run.eval_episodes` are split over the ranks.
         """
         self._context = context

@@ -47,7 +47,6 @@ class TrainingLoop:
 
         Args:
             context: This rank. With several ranks, the process group must be up.
-            env: This rank's environments.
             algorithm: What learns in them.
             num_steps: Env steps per environment in one rollout.
             learner: Name of the learning library, as --learner has it.

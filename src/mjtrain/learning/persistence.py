@@ -54,11 +54,9 @@ def gather_rank_states(
     Every rank must call it.
 
     Args:
-        env: This rank's environments.
         own: What else this rank has, by name.
         device: Torch device of this rank.
         collectives: Carries it.
-        context: This rank.
     """
     mine = io.BytesIO()
     torch.save({"rng": get_rng_state(device), "env": env.state_dict(), **as_tensors(own)}, mine)

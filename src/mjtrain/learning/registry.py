@@ -63,7 +63,6 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
 
     Args:
         context: This rank. With several ranks, the process group must be up.
-        env: This rank's environments.
         agent: Networks, algorithm and rollout.
         learner: Which library, and its own settings.
     """

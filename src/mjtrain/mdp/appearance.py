@@ -35,8 +35,6 @@ def geom_color(
     """Give each geom a colour, in place of that of its material; a texture is multiplied by it.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         geoms: Regular expressions over geoms.
         bodies: Regular expressions over bodies, for all geoms of each.
         red: Bounds of the red channel, within 0..1.
@@ -59,8 +57,6 @@ def material_color(
     """Give each material a colour; it is that of all its geoms without a colour.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         materials: Regular expressions over materials.
         red: Bounds of the red channel, within 0..1.
         green: Bounds of the green channel.
@@ -81,8 +77,6 @@ def geom_material(
     """Give each geom one of several materials of the model, with its texture. A geom's own colour stays.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         geoms: Regular expressions over geoms.
         bodies: Regular expressions over bodies, for all geoms of each.
         materials: Regular expressions over the materials to choose from.
@@ -96,8 +90,6 @@ def material_texture(env: Env, worlds: Worlds, *, materials: tuple[str, ...], te
     """Give each material one of several textures of the model.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         materials: Regular expressions over materials.
         textures: Regular expressions over the textures to choose from, of type 2d.
     """
@@ -114,8 +106,6 @@ def light_position(
     """Move lights.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         lights: Regular expressions over lights; one without a name is called by its number.
         offset_m: Bounds of the offset along each axis of the body that holds the light, in m.
     """
@@ -132,8 +122,6 @@ def light_direction(
     """Turn lights; it matters for directional lights and spots.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         lights: Regular expressions over lights; one without a name is called by its number.
         angle_rad: Bounds of the angles about the three axes of the body that holds the light, in rad.
     """
@@ -151,8 +139,6 @@ def light_intensity(
     """Make lights brighter or darker. The headlight of the model stays as it is.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         lights: Regular expressions over lights; one without a name is called by its number.
         factor: Bounds of the factor of diffuse, specular and ambient light, drawn for each light.
     """
@@ -175,8 +161,6 @@ def light_color(
     """Give each light a colour, in place of that of its diffuse light.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         lights: Regular expressions over lights; one without a name is called by its number.
         red: Bounds of the red channel, within 0..1.
         green: Bounds of the green channel.
@@ -192,8 +176,6 @@ def camera_position(
     """Move cameras.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         cameras: Regular expressions over the names in `EnvConfig.cameras`.
         offset_m: Bounds of the offset along each axis, in m: of the body that holds the camera, or of the world for a
             camera of mode track or trackcom.
@@ -211,8 +193,6 @@ def camera_orientation(
     """Turn cameras about their own axes. A camera that targets a body still looks at it.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         cameras: Regular expressions over the names in `EnvConfig.cameras`.
         angle_rad: Bounds of the angles about x (to the right of the image), y (up) and z (towards the viewer), in rad.
     """
@@ -229,8 +209,6 @@ def field_of_view(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",
     """Scale the vertical field of view of cameras.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         cameras: Regular expressions over the names in `EnvConfig.cameras`.
         factor: Bounds of the factor of the angle fovy, drawn for each camera. A camera with a focal length has none.
     """

@@ -26,8 +26,6 @@ def reset_joints_by_offset(
     """Offset the position and velocity of a slide or hinge from their defaults by uniformly random amounts.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joint: Name of the joint.
         position: Bounds of the position's offset, in m or rad.
         velocity: Bounds of the velocity's offset, in m/s or rad/s.
@@ -43,8 +41,6 @@ def reset_joints_by_scale(env: Env, worlds: Worlds, *, joints: tuple[str, ...], 
     """Multiply the default position of each joint by a uniformly random factor.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each joint.
     """
@@ -67,8 +63,6 @@ def reset_root_state_uniform(
     """Offset the pose and velocity of a free body from their defaults by uniformly random amounts.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joint: Name of the free joint.
         xy: Bounds of the offset along x and along y, in m.
         z: Bounds of the offset along the world's z, in m.
@@ -102,8 +96,6 @@ def reset_with_noise(
     Quaternions of free and ball joints are normalised afterwards.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         position: Scale of the noise of positions, in m or rad: its bound if uniform, its standard deviation if normal.
         velocity: Scale of the noise of velocities, in m/s or rad/s, likewise.
         position_distribution: uniform or normal.
@@ -122,8 +114,6 @@ def reset_joints_within_limits(
     """Draw the positions of slides and hinges uniformly from their ranges in the MJCF file, as dm_control's cheetah.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joints: Regular expressions over slides and hinges that have a range.
         fraction: How much of each range is used, around its middle, from 0 to 1.
     """
@@ -145,7 +135,6 @@ def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> 
 
     Args:
         env: The environment; its ground must be generated.
-        worlds: The worlds to change.
         joint: Name of the free joint.
         curriculum: Name of the curriculum term that holds the level, which is rounded down.
     """
@@ -160,8 +149,6 @@ def push_by_setting_velocity(
     """Push a free body by changing its velocity at once; for mode interval.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joint: Name of the free joint.
         linear: Largest change of the velocity along x and along y, in m/s.
         angular: Largest change of the angular velocity about each axis, in rad/s.

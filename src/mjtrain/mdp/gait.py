@@ -27,7 +27,6 @@ def clock(env: Env, *, frequency_hz: Annotated[float, MORE_THAN_0], command: str
     """Sine and cosine of the phase of the stride, zero while the command is to stand.
 
     Args:
-        env: The environment.
         frequency_hz: Strides per second.
         command: Name of the velocity command.
 
@@ -42,7 +41,6 @@ def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: fl
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
 
     Args:
-        env: The environment.
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
@@ -63,7 +61,6 @@ def foot_heights(
     """Heights of feet above the ground under them, in m.
 
     Args:
-        env: The environment.
         sensors: Their framepos sensors, in the world's frame.
         radius_m: Distance from the centre of a foot to its sole, which is subtracted.
 
@@ -86,7 +83,6 @@ def feet_gait(
     """Fraction of the feet that are in contact, or not, as the schedule says.
 
     Args:
-        env: The environment.
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
@@ -117,7 +113,6 @@ def feet_clearance(
     """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
 
     Args:
-        env: The environment.
         position_sensors: framepos sensors of the feet, in the world's frame.
         radius_m: Distance from the centre of a foot to its sole, in m.
         height_m: Height of the sole in mid-swing, in m.
@@ -151,7 +146,6 @@ def swing_load(
     """Load on the feet that should swing: unlike `feet_gait`, it falls as the robot shifts its weight off a foot.
 
     Args:
-        env: The environment.
         contact_sensors: Touch sensors of the feet.
         load_n: Force of a foot that counts as 1, and above which no more is counted, in N; such as half of the weight.
         frequency_hz: Strides per second.
@@ -185,7 +179,6 @@ def swing_posture(
     reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695.
 
     Args:
-        env: The environment.
         joints: Regular expressions over the joints of the legs. In the order of the model, the joints of each foot
             follow each other.
         amplitudes: Distances of the joints of one leg from the default pose in mid-swing, in rad; for all legs alike.
@@ -222,7 +215,6 @@ def feet_air_time(
     As in Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement Learning", CoRL 2021.
 
     Args:
-        env: The environment.
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         threshold_s: Duration of a flight that is worth nothing, in seconds; a shorter one is a penalty.
         command: Name of a velocity command: nothing counts while it is to stand. Empty: everything counts.
@@ -241,7 +233,6 @@ def feet_slide(
     """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
 
     Args:
-        env: The environment.
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         velocity_sensors: Their framelinvel sensors, in the world's frame.
 

@@ -25,7 +25,6 @@ def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
     """Draw positions from a box, uniformly, in the world's frame.
 
     Args:
-        env: The environment.
         x: Bounds, in m.
         y: Bounds, in m.
         z: Bounds, in m.
@@ -53,7 +52,6 @@ def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Vector from an object to its commanded position, in m, in the world's frame.
 
     Args:
-        env: The environment.
         command: Name of a command with a position.
         object: Name of the free joint.
 
@@ -67,7 +65,6 @@ def orientation_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation as axis times angle, in rad, in the world's frame.
 
     Args:
-        env: The environment.
         command: Name of a command with an orientation.
         object: Name of the free joint.
 
@@ -81,7 +78,6 @@ def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation, continuous also where the angle is pi.
 
     Args:
-        env: The environment.
         command: Name of a command with an orientation.
         object: Name of the free joint.
 
@@ -97,7 +93,6 @@ def distance(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Distance of an object from its commanded position, in m.
 
     Args:
-        env: The environment.
         command: Name of a command with a position.
         object: Name of the free joint.
 
@@ -111,7 +106,6 @@ def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Angle between an object and its commanded orientation, in rad, from 0 to pi.
 
     Args:
-        env: The environment.
         command: Name of a command with an orientation.
         object: Name of the free joint.
 
@@ -131,7 +125,6 @@ def position_in(
     """Position of an object relative to a tool or a palm, in m.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         orientation_sensor: A framequat sensor on the tool, for the position in its frame. None: along the world's axes.
@@ -149,7 +142,6 @@ def orientation_in(
     """Orientation of an object relative to a tool or a palm.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool. None: relative to the world.
 
@@ -173,7 +165,6 @@ def cube_orientation_in(
     the others.
 
     Args:
-        env: The environment.
         object: Name of the free joint. The faces are normal to the axes of the body.
         orientation_sensor: A framequat sensor on the tool. None: relative to the world.
 
@@ -214,7 +205,6 @@ def linear_velocity_in(
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: along the world's
             axes.
@@ -231,7 +221,6 @@ def angular_velocity_in(
     """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: about the world's
             axes.
@@ -247,7 +236,6 @@ def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated
     """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
-        env: The environment.
         command: Name of a command with a position.
         object: Name of the free joint.
         tolerance_m: Scale of the distance, in m.
@@ -262,7 +250,6 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
     """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:
-        env: The environment.
         command: Name of a command with an orientation.
         object: Name of the free joint.
         tolerance: Scale of the angle, in rad.
@@ -279,7 +266,6 @@ def near_tool(
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
@@ -303,7 +289,6 @@ def reached(
     """An object is at its commanded place, for success terms.
 
     Args:
-        env: The environment.
         command: Name of the command.
         object: Name of the free joint.
         tolerance_m: Largest distance from the commanded position, in m; None where the position does not matter.
@@ -333,7 +318,6 @@ def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
     """An object is too low, for termination terms.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         below_m: Least z in the world's frame, in m.
 
@@ -349,7 +333,6 @@ def strayed(
     """An object is too far from a tool or a palm, for termination terms.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         beyond_m: Largest distance, in m.
@@ -372,8 +355,6 @@ def reset_place(
     """Start an object at a position from a box, drawn uniformly, in the world's frame.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         object: Name of the free joint.
         x: Bounds, in m.
         y: Bounds, in m.
@@ -387,8 +368,6 @@ def reset_orientation(env: Env, worlds: Worlds, *, object: str) -> None:
     """Start an object in an orientation that is drawn uniformly from all rotations.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         object: Name of the free joint.
     """
     start = env.engine.layout.qpos[object].start
@@ -401,7 +380,6 @@ def raise_with_success(
     """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
 
     Args:
-        env: The environment.
         level: The present levels. Shape (num_envs,).
         success: Name of the success term.
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.

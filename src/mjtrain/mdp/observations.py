@@ -43,7 +43,6 @@ def joint_positions(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Positions of slides and hinges as the MJCF file counts them; `joint_pos_rel` counts from the default pose.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges.
 
     Returns:
@@ -57,7 +56,6 @@ def joint_pos_limit_normalized(env: Env, *, joints: tuple[str, ...]) -> torch.Te
     """Positions of slides and hinges within their ranges in the MJCF file: -1 at the lower end, 1 at the upper end.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges that have a range.
 
     Returns:
@@ -110,7 +108,6 @@ def camera(env: Env, *, camera: str, stream: StreamName | None = None, one_hot: 
     """Last frame of a camera, for a group of images.
 
     Args:
-        env: The environment.
         camera: Name in `EnvConfig.cameras`.
         stream: rgb; depth, as a fraction of `CameraConfig.far_m`; or segmentation. None: all streams of the camera.
         one_hot: Segmentation as one channel per class, 255 where a pixel is of it and all 0 for the background. False:
@@ -146,7 +143,6 @@ def height_scan(
     """Height of a free body above points of the ground around it, minus an offset, in m.
 
     Args:
-        env: The environment.
         joint: Name of the free joint.
         x: First and last point ahead of the body in m, and the number of points. The grid turns with the heading.
         y: First and last point to the left of the body, likewise.

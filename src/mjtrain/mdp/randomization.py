@@ -23,8 +23,6 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) 
     """Scale the masses and inertias of bodies by the same factors.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
@@ -39,8 +37,6 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factor
     """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
@@ -53,8 +49,6 @@ def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_
     """Move the centres of mass of bodies.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         bodies: Regular expressions over bodies.
         offset_m: Bounds of the offset along each axis of the body, in m.
     """
@@ -75,8 +69,6 @@ def friction(
     MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         geoms: Regular expressions over geoms.
         sliding: Bounds of the coefficient.
     """
@@ -90,8 +82,6 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Share
     """Scale the armature of joints.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
@@ -103,8 +93,6 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Shares
     """Scale the damping of joints.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
@@ -115,8 +103,6 @@ def actuator_gains(env: Env, worlds: Worlds, *, actuators: tuple[str, ...], fact
     """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         actuators: Regular expressions over actuators.
         factor: Bounds of the factor, drawn for each actuator.
     """
@@ -130,8 +116,6 @@ def gravity(env: Env, worlds: Worlds, *, offset: Bounds) -> None:
     """Add a random offset to gravity.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         offset: Bounds of the offset of each component, in m/s^2, in the world's frame.
     """
     values = env.engine.expand("gravity")

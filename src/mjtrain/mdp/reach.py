@@ -29,7 +29,6 @@ def pose_command(
     """Draw poses from a box.
 
     Args:
-        env: The environment.
         x: Bounds, in m.
         y: Bounds, in m.
         z: Bounds, in m.
@@ -80,7 +79,6 @@ def near_position(
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
-        env: The environment.
         command: Name of the pose command.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
@@ -97,7 +95,6 @@ def near_orientation(
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it.
 
     Args:
-        env: The environment.
         command: Name of the pose command.
         orientation_sensor: A framequat sensor on the tool.
         tolerance: Scale of the angle, in rad.

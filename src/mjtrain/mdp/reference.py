@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from mjtrain.runtime.deferred_imports import torch
@@ -185,7 +185,7 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
     )
 
 
-def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, torch.Tensor]:
+def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, Any]:
     """Return the fields of `Reference` about starts and bins, from the number of frames of each clip."""
     last, starts, bins, sizes, firsts = [], [], [], [], []
     begin = 0

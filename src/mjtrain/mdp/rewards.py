@@ -26,7 +26,6 @@ def is_successful(env: Env, *, success: str) -> torch.Tensor:
     """One in each env step in which a success term is true, else zero.
 
     Args:
-        env: The environment.
         success: Name of the success term.
 
     Returns:
@@ -70,7 +69,6 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
     """One where the position of a slide or hinge is within a range, else zero.
 
     Args:
-        env: The environment.
         joint: Name of the joint.
         low: Least position, in m or rad; None for no bound.
         high: Greatest position, in m or rad; None for no bound.
@@ -86,7 +84,6 @@ def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float
     """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges that have a range.
         soft: Fraction of each range, around its middle, within which nothing is counted.
 
@@ -102,7 +99,6 @@ def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[floa
     """How much faster than a limit joints are, summed over joints, in m/s or rad/s.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges.
         limit: Speed up to which nothing is counted, in m/s or rad/s.
 
@@ -118,7 +114,6 @@ def mechanical_power(
     """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges.
         torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in any order, in N or N m.
 

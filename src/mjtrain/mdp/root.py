@@ -27,7 +27,6 @@ def base_lin_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Linear velocity of a free body in its own frame, in m/s, as a velocimeter at its origin reads it.
 
     Args:
-        env: The environment.
         joint: Name of the free joint.
 
     Returns:
@@ -41,7 +40,6 @@ def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Angular velocity of the base, in rad/s, as a gyro reads it.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the hinge of a planar root.
 
     Returns:
@@ -55,7 +53,6 @@ def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
     """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the hinge of a planar root.
 
     Returns:
@@ -72,7 +69,6 @@ def planar_lin_vel(env: Env, *, x_joint: str, z_joint: str, pitch_joint: str) ->
     """Linear velocity of a planar root in its own frame, in m/s.
 
     Args:
-        env: The environment.
         x_joint: Name of the slide along the world's x.
         z_joint: Name of the slide along the world's z.
         pitch_joint: Name of the hinge about y.
@@ -89,7 +85,6 @@ def base_height(env: Env, *, joint: str) -> torch.Tensor:
     """Height of the base, in m.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, for the height of its body above the ground; or of a slide, for its position.
 
     Returns:
@@ -102,7 +97,6 @@ def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
     """Velocity along the world's x, in m/s: the reward of Gymnasium's hopper, walker, cheetah and ant.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the slide along x.
 
     Returns:
@@ -115,7 +109,6 @@ def reach_forward_velocity(env: Env, *, joint: str, speed: Annotated[float, NONZ
     """Velocity along the world's x as a fraction of a target, from 0 to 1, which it keeps above: dm_control's cheetah.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the slide along x.
         speed: The target, in m/s.
 
@@ -129,7 +122,6 @@ def upright(env: Env, *, joint: str) -> torch.Tensor:
     """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the hinge of a planar root.
 
     Returns:
@@ -142,7 +134,6 @@ def flat_orientation(env: Env, *, joint: str) -> torch.Tensor:
     """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the hinge of a planar root.
 
     Returns:
@@ -155,7 +146,6 @@ def height_in_range(env: Env, *, joint: str, low: float | None = None, high: flo
     """One where the height of the base is within a range, else zero.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the slide along z.
         low: Least height, in m; None for no bound.
         high: Greatest height, in m; None for no bound.
@@ -170,7 +160,6 @@ def height_out_of_range(env: Env, *, joint: str, low: float | None = None, high:
     """The height of the base is out of a range.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the slide along z.
         low: Least height, in m; None for no bound.
         high: Greatest height, in m; None for no bound.
@@ -185,7 +174,6 @@ def bad_orientation(env: Env, *, joint: str, limit: Annotated[float, ANGLE]) -> 
     """The base is tilted by more than a limit, as `terminations.bad_orientation` with a sensor.
 
     Args:
-        env: The environment.
         joint: Name of the free joint, or of the hinge of a planar root.
         limit: Angle between the z of the base and the world's, in rad.
 

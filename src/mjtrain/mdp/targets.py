@@ -26,7 +26,6 @@ def planar_command(
     """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher.
 
     Args:
-        env: The environment.
         radius: Bounds of the distance from the centre, in m, uniform.
         angle: Bounds of the direction from the centre, in rad from the world's x, uniform.
         center: Centre of the ring, in m.
@@ -42,7 +41,6 @@ def joint_command(env: Env, *, joints: tuple[str, ...], fraction: Annotated[floa
     """Draw targets for slides and hinges from the middle of their ranges in the MJCF file.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges that have a range.
         fraction: How much of each range is used, from 0 to 1.
 
@@ -62,7 +60,6 @@ def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSI
     """Vector from the tool to the planar target, in m, in the world's frame.
 
     Args:
-        env: The environment.
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
 
@@ -76,7 +73,6 @@ def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, P
     """Distance of the tool from the planar target, in m.
 
     Args:
-        env: The environment.
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
 
@@ -92,7 +88,6 @@ def near_planar(
     """One at the planar target, 1 - tanh(distance / tolerance_m) away from it.
 
     Args:
-        env: The environment.
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
@@ -107,7 +102,6 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
     """Difference of the joint target from the positions of the joints, in m or rad.
 
     Args:
-        env: The environment.
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
 
@@ -124,7 +118,6 @@ def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.
     """Euclidean distance from the joint target, in m or rad.
 
     Args:
-        env: The environment.
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
 
@@ -140,7 +133,6 @@ def near_joint(
     """One at the joint target, 1 - tanh(distance / tolerance) away from it.
 
     Args:
-        env: The environment.
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.

@@ -23,7 +23,6 @@ def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] =
     Terminations come before successes, so that the episode ends in the env step after.
 
     Args:
-        env: The environment.
         success: Name of the success term.
         times: In how many env steps of the episode it must have been true.
 
@@ -39,7 +38,6 @@ def success_time_out(env: Env, *, success: str, after_s: Annotated[float, MORE_T
     With a success term of measure count it is the time that each goal may take.
 
     Args:
-        env: The environment.
         success: Name of the success term.
         after_s: The time, in s.
 
@@ -56,7 +54,6 @@ def joint_out_of_range(
     """A slide or hinge is out of a range: give a limit for both sides, or else one or both bounds.
 
     Args:
-        env: The environment.
         joint: Name of the joint.
         limit: Greatest distance from its zero, in m or rad.
         low: Least position, in m or rad.
@@ -74,7 +71,6 @@ def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor
     """A slide or hinge is beyond its range in the MJCF file, which MuJoCo enforces softly.
 
     Args:
-        env: The environment.
         joints: Regular expressions over slides and hinges that have a range.
 
     Returns:
@@ -89,7 +85,6 @@ def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[fl
     """A body is tilted by more than a limit.
 
     Args:
-        env: The environment.
         sensor: A framezaxis sensor: the world's z axis in the frame of the body, or the reverse.
         limit: Angle between the two, in rad.
 
@@ -103,7 +98,6 @@ def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.
     """A touch or contact sensor feels a contact, see `Env.touches`.
 
     Args:
-        env: The environment.
         sensors: Regular expressions over sensors.
         threshold: Force in N above which it counts.
 
@@ -117,7 +111,6 @@ def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT
     """A free body is near the edge of the generated ground; use `truncation`.
 
     Args:
-        env: The environment.
         joint: Name of the free joint.
         margin_m: Distance from the edge that counts as near, in m.
 
@@ -132,7 +125,6 @@ def root_height_below_minimum(env: Env, *, joint: str, height_m: float) -> torch
     """A free body is too close to the ground.
 
     Args:
-        env: The environment.
         joint: Name of the free joint.
         height_m: Least height above the ground, in m.
 

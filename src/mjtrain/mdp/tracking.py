@@ -48,7 +48,6 @@ def motion_command(
     """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`.
 
     Args:
-        env: The environment.
         file: The motion, as `mjtrain motion` reads it, or a folder whose NPZ files are all tracked.
         anchor_body: Body to which the others are relative, such as the trunk.
         bodies: Regular expressions over the tracked bodies.
@@ -95,7 +94,6 @@ def follow_motion(env: Env, drawn: torch.Tensor, before: torch.Tensor | None) ->
     """Advance the reference by a frame in each env step, from the frame that was drawn.
 
     Args:
-        env: The environment.
         drawn: Frame in which the episode has started. Shape (num_envs, 1).
         before: The command of the env step before.
 
@@ -114,7 +112,6 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
     Counts are summed over all worlds and ranks after each iteration.
 
     Args:
-        env: The environment.
         level: Not used.
         command: Name of the motion command.
 
@@ -149,8 +146,6 @@ def reset_to_motion(
     """Start in the drawn frame of the motion, with noise: reference state initialisation.
 
     Args:
-        env: The environment.
-        worlds: The worlds to change.
         command: Name of the motion command, which must have `before_reset`.
         xy: Bounds of the offset of the root along x and y, in m.
         z: Bounds of the offset along z, in m.
@@ -186,7 +181,6 @@ def motion_controls(
     """Positions of the reference, for position servos that a policy corrects: a base of actions.
 
     Args:
-        env: The environment.
         command: Name of the motion command.
         actuators: Regular expressions over actuators of one joint each, whose controls are positions of these.
         share: Fraction of the way from the default pose to the reference; 0 is the default pose, as mjlab has it.
@@ -206,7 +200,6 @@ def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,
     """Joint positions, relative to the default pose, and velocities of the reference, for each of some frames.
 
     Args:
-        env: The environment.
         command: Name of the motion command.
         ahead: How many env steps ahead the frames are; 1 is what the next state should be.
 
@@ -349,7 +342,6 @@ def bad_motion_body_pos_z_only(
     """The height of a tracked body differs from the reference by more than a threshold.
 
     Args:
-        env: The environment.
         command: Name of the motion command.
         bodies: Regular expressions over tracked bodies, such as the feet.
         threshold: In m.

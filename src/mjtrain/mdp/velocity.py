@@ -31,7 +31,6 @@ def velocity_command(
     """Draw velocity commands, for `approach` to refine.
 
     Args:
-        env: The environment.
         speed: Largest planar speed, in m/s. Directions and speeds are uniform.
         turn: Largest angular velocity, in rad/s.
         standing_fraction: Fraction of commands that are zero.
@@ -84,7 +83,6 @@ def approach(
     """Turn towards the heading where one was drawn, and limit the acceleration of the command.
 
     Args:
-        env: The environment.
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
         before: The command an env step earlier. Shape (num_envs, 3).
         joint: Name of the free joint.
@@ -121,7 +119,6 @@ def track_lin_vel_xy(
     """exp(-error^2 / tolerance^2) of the planar velocity against the command.
 
     Args:
-        env: The environment.
         command: Name of the velocity command.
         sensor: A velocimeter on the body, in m/s.
         tolerance: Error at which the value is 1/e, in m/s.
@@ -139,7 +136,6 @@ def track_ang_vel_z(
     """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command.
 
     Args:
-        env: The environment.
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
         tolerance: Error at which the value is 1/e, in rad/s.
@@ -155,7 +151,6 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VE
     """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
     Args:
-        env: The environment.
         command: Name of the velocity command.
         sensor: A velocimeter on the body, in m/s.
 
@@ -169,7 +164,6 @@ def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VE
     """Distance of the angular velocity about the body's z from the command, in rad/s.
 
     Args:
-        env: The environment.
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
 
@@ -206,7 +200,6 @@ def command_level(
     """Widen the commands of worlds that track them well; for a curriculum.
 
     Args:
-        env: The environment.
         level: From 0 to 1. Shape (num_envs,).
         reward: Name of the tracking reward.
         full: Reward per second when tracking is perfect: the weight of the term.

@@ -64,7 +64,6 @@ def find_best(run_dir: Path, flag: str) -> Path:
     """Return the file of a run's best checkpoint.
 
     Args:
-        run_dir: The run.
         flag: What asks for it, for messages.
 
     Raises:

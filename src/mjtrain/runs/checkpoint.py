@@ -210,7 +210,6 @@ def set_damaged_aside(run_dir: Path, iteration: int) -> list[str]:
     readable later, and stays.
 
     Args:
-        run_dir: The run.
         iteration: Iterations of the checkpoint from which it is resumed; 0 for none.
 
     Returns:

@@ -182,7 +182,6 @@ def check_claim(run_dir: Path, session: str, start: int | None = None) -> None:
     """Raise an error if another process has claimed a run directory since; a file that is gone or damaged is none.
 
     Args:
-        run_dir: The run.
         session: That of the claim of this job; empty for none.
         start: The start of the job that asks; None if that does not matter.
 

@@ -31,7 +31,6 @@ def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str
     """Copy a robot into a run. What already exists stays: another robot of the same name gets another name.
 
     Args:
-        run_dir: The run.
         robot: The robot.
 
     Returns:
@@ -80,7 +79,6 @@ def find_robot(run_dir: Path, recorded: RobotConfig) -> RobotConfig | None:
     """Return the robot that a run recorded with the absolute path of its file, None if that is not on this machine.
 
     Args:
-        run_dir: The run.
         recorded: What its params/env.yaml says. The file is relative to the run directory, or the absolute path of
             a robot that could not be copied, or empty for a function.
     """

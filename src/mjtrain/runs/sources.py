@@ -32,7 +32,6 @@ def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str
     """List the Python files of a task: those of its functions, and loaded modules below the same folders.
 
     Args:
-        env: The environment.
         task_file: File of the task, if it is given by one.
 
     Returns:

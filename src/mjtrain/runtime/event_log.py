@@ -98,7 +98,6 @@ def end_recorded(run_dir: Path, is_ours: Callable[[], bool] = lambda: True) -> I
     A disk that is full changes nothing else.
 
     Args:
-        run_dir: The run.
         is_ours: Tells whether this process may still write there.
 
     Yields:

@@ -56,7 +56,6 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     """Build environments and learner, restore them, and learn; every rank calls it.
 
     Args:
-        context: This rank.
         config: What to train.
         run: Where the run lives and what is resumed. Only the main rank writes there, except NaN dumps.
 

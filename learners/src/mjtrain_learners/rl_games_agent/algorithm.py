@@ -163,7 +163,6 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
 
     Args:
         context: This rank. With several ranks, the process group must be up.
-        env: This rank's environments.
         agent: Networks, algorithm and rollout.
         settings: Content of --learner-config.
     """

@@ -66,9 +66,6 @@ def start_skrl(context: RankContext) -> None:
 
     The ranks sum over the process group that they have: see `ppo.JobPpo`. Random numbers of numpy, which skrl shuffles
     samples with, stay those of the seed: the first import of what skrl needs draws some.
-
-    Args:
-        context: This rank.
     """
     import numpy as np
 

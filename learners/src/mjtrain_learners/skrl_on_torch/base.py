@@ -69,7 +69,6 @@ class Actor(GaussianMixin, JobModel):
 
         Args:
             spaces: skrl's observation_space, state_space and action_space.
-            device: Torch device.
             config: Layers and distribution.
             collectives: Of the job.
             **options: See skrl's GaussianMixin.
@@ -163,7 +162,6 @@ def fill_in_scalers(
     Args:
         options: skrl's settings, of which these are changed.
         sizes: Size of what each normalises, by the beginning of its name, such as "observation".
-        context: This rank.
         collectives: Of the job.
     """
     for name, size in sizes.items():

@@ -164,7 +164,6 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
 
     Args:
         context: This rank, which skrl has been told of.
-        env: This rank's environments.
         agent: Networks, algorithm and rollout.
         settings: Content of --learner-config.
     """

@@ -37,7 +37,6 @@ class ActionCritic(DeterministicMixin, JobModel):
 
         Args:
             spaces: skrl's observation_space, state_space and action_space.
-            device: Torch device.
             config: Layers.
             collectives: Of the job.
         """
@@ -74,7 +73,6 @@ class SacAlgorithm(SkrlBase):
 
         Args:
             sac: skrl's agent, before its `init`.
-            context: This rank.
             collectives: What the ranks sum while they learn.
             inputs: What actor and critics read.
             num_steps: Env steps of a rollout.
@@ -196,7 +194,6 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
 
     Args:
         context: This rank, which skrl has been told of.
-        env: This rank's environments.
         agent: Networks, algorithm and rollout.
         settings: Content of --learner-config.
     """

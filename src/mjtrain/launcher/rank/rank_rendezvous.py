@@ -218,7 +218,6 @@ def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: flo
     """Open the store of a job whose ranks mjtrain has started on several hosts; rank 0 serves it.
 
     Args:
-        context: This rank.
         master: Address and port at which rank 0 listens.
         timeout_s: How long to look for rank 0, in seconds.
 

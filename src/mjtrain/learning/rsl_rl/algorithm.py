@@ -36,7 +36,6 @@ class RslRlAlgorithm:
         """Take an algorithm, as `construct.make_algorithm` builds it.
 
         Args:
-            context: This rank.
             alg: The algorithm.
         """
         self.networks = list_networks(alg)

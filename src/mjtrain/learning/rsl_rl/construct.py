@@ -33,8 +33,6 @@ def make_algorithm(
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
 
     Args:
-        context: This rank.
-        env: This rank's environments.
         config: Networks, algorithm and rollout.
         settings: RSL-RL's own, put over those that follow from the config.
 
@@ -153,7 +151,6 @@ class Runner(TrainingLoop):
 
         Args:
             context: This rank. With several ranks, the process group must be up.
-            env: This rank's environments.
             config: Networks, algorithm and rollout.
             settings: RSL-RL's own, put over those that follow from the config.
         """

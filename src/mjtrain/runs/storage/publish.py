@@ -95,7 +95,6 @@ def publish_best(storage: Storage, path: Path, file: IO[bytes]) -> None:
 
     Args:
         storage: Where to.
-        path: The checkpoint.
         file: The same file, opened.
 
     Raises:

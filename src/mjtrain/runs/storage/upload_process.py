@@ -94,7 +94,6 @@ def _upload(
     """Upload one checkpoint, and retry until it is stored or a newer one arrives.
 
     Args:
-        path: The checkpoint.
         inbox: Where others arrive.
         is_best: Whether it is uploaded as the best one, after a newer one.
         url: Where to.

@@ -87,7 +87,6 @@ class Uploader:
         """Upload a checkpoint as soon as possible, unless a newer one is submitted before that.
 
         Args:
-            path: The checkpoint.
             is_best: Whether it is the best one so far, which newer ones do not replace. It must be submitted as the
                 newest one too.
         """

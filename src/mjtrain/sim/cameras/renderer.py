@@ -85,7 +85,6 @@ class CameraRenderer:
 
         Args:
             model: Robot and ground.
-            num_envs: Number of worlds.
             cameras: The cameras, by the name under which `images` has them.
             device: Torch device of the images.
             num_threads: Threads that render on the CPU.

@@ -35,7 +35,6 @@ class RenderedWorlds:
         Args:
             model: The model.
             wp_model: The same on the device; its arrays are shared, not copied.
-            num_envs: Number of worlds.
             groups: Cameras that are rendered together, by name.
             images: The memory to render into, by camera and stream; only of these worlds.
             height_fields: What `build_height_fields` returned.

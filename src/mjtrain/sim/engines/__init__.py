@@ -36,7 +36,6 @@ def make_engine(
     Args:
         name: Which engine.
         config: Holds the path of the MJCF file, the ground, and the settings of the warp engine.
-        num_envs: Number of worlds.
         device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
 

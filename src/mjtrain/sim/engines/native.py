@@ -66,7 +66,6 @@ class NativeEngine:
 
         Args:
             model: What all of them start from.
-            num_envs: Number of worlds.
             num_threads: CPU threads that step them.
             dtype: Of `state`.
             height_field: Generated ground; None for ground that is part of the model.

@@ -55,7 +55,6 @@ class WarpBuffers:
 
         Args:
             data: The worlds.
-            num_envs: Number of worlds.
             device: Where they are.
         """
 

@@ -56,7 +56,6 @@ class Plausibility:
         """Look at a model.
 
         Args:
-            config: The MDP.
             model: Its robot on its ground.
             action_table: Meaning of each column of an action, see `Env.action_table`.
             starts: Poses in which episodes began.

@@ -46,7 +46,6 @@ def measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str,
     """Time messages from rank 0 to other ranks and back.
 
     Args:
-        context: This rank.
         peers: Other ranks, such as the first of every other host.
 
     Returns:

@@ -86,7 +86,6 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
     """Make all checks.
 
     Args:
-        request: What a training would use.
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
 
@@ -176,7 +175,6 @@ def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFindi
     """Check this host, alone or as one of those on which something else has started the same command.
 
     Args:
-        request: What a training would use.
         expected: The plan of this host as far as it does not depend on GPUs.
         tell: Takes each finding.
     """
@@ -197,7 +195,6 @@ def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFin
     """Check this host if this is its first process, then the ranks.
 
     Args:
-        request: What a training would use.
         expected: The plan of this host as far as it does not depend on GPUs.
         of_host: Takes what is found on this host.
         of_ranks: Takes what is found of the ranks.

@@ -42,7 +42,6 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     terms: a term that counts its calls there, or keeps tensors of another run, begins the training as if it were new.
 
     Args:
-        config: The MDP.
         mirrored: Observation groups that the training mirrors, together with the actions.
 
     Returns:
@@ -89,7 +88,6 @@ def _step_once(
     """Step once, and then, if all terms fit, look at what they are used for and how episodes begin.
 
     Args:
-        config: The MDP.
         problems: Gets what is wrong with terms, by name.
         mirrored: Observation groups that the training mirrors.
         wrong: Gets lines about what is wrong otherwise.

@@ -27,7 +27,6 @@ def lifted(
     """How far an object is lifted: 0 where it rests, 1 where it is high and at a tool that points down.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         orientation_sensor: A framequat sensor on the tool.
@@ -56,7 +55,6 @@ def carried_near(
     """How near a lifted object is to its commanded position.
 
     Args:
-        env: The environment.
         command: Name of a command with a position.
         object: Name of the free joint.
         position_sensor: See `lifted`.

@@ -14,7 +14,6 @@ def upright(env: Env, *, sensor: str) -> torch.Tensor:
     """Cosine of the pole's angle: 1 upright, -1 hanging. Shape (num_envs,).
 
     Args:
-        env: The environment.
         sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
     """
     return env.sensor(sensor)[:, 2]
@@ -24,7 +23,6 @@ def centered(env: Env, *, joint: str, width: float) -> torch.Tensor:
     """Closeness of the cart to the middle of its rail: 1 there, 1/e at the width. Shape (num_envs,).
 
     Args:
-        env: The environment.
         joint: The cart's slide.
         width: Distance, in m.
     """

@@ -14,7 +14,6 @@ def upright_and_centered(env: Env, *, sensor: str, joint: str, width: float) -> 
     """Height of the pole, from 0 hanging to 1 upright, reduced away from the middle of the rail. Shape (num_envs,).
 
     Args:
-        env: The environment.
         sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
         joint: The cart's slide.
         width: Distance from the middle at which the height is multiplied by 1/2 + 1/(2e), in m.
@@ -28,7 +27,6 @@ def still_when_upright(env: Env, *, sensor: str, joint: str, width: float) -> to
     """Height of the pole, from 0 hanging to 1 upright, reduced where it turns fast. Shape (num_envs,).
 
     Args:
-        env: The environment.
         sensor: Sensor that gives the pole's axis as a unit vector in the world frame.
         joint: The pole's hinge.
         width: Angular speed at which the height is multiplied by 1/e, in rad/s.

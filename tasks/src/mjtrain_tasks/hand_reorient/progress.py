@@ -16,7 +16,6 @@ def orientation(env: Env, *, object: str) -> torch.Tensor:
     Thus the terms of an env step know how the object lay before it.
 
     Args:
-        env: The environment.
         object: Name of the free joint.
 
     Returns:
@@ -32,7 +31,6 @@ def progress(env: Env, *, command: str, before: str, object: str) -> torch.Tenso
     and fro is worth nothing.
 
     Args:
-        env: The environment.
         command: Name of the command with the orientation.
         before: Name of the command that holds what `orientation` was before the env step.
         object: Name of the free joint.
