@@ -160,7 +160,7 @@ class Run:
             self.num_refused += 1
 
     def stop(self) -> None:
-        """Stop it by SIGTERM, and go on."""
+        """Stop it by SIGTERM, and continue."""
         self.await_others()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait()
@@ -169,7 +169,7 @@ class Run:
         self.start()
 
     def lose_host(self) -> None:
-        """Lose all processes and the folder, and go on elsewhere."""
+        """Lose all processes and the folder, and continue elsewhere."""
         self.await_others()
         while pids := list_processes(self.mark):
             for pid in pids:
@@ -182,7 +182,7 @@ class Run:
 
 
 def disturb(run: Run, options: argparse.Namespace, source: random.Random) -> None:
-    """Have everything happen, one after the other, while the run goes on."""
+    """Have everything happen, one after the other, while the run continues."""
     faults = {
         **{f"kill a rank ({n})": lambda: run.kill_a_rank(source) for n in range(options.kills)},
         **{f"stop ({n})": run.stop for n in range(options.stops)},

@@ -448,7 +448,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"actuators": {"a": ActuatorConfig(joints=("(",), kp=1.0)}},
         "--env.robot.actuators.a.joints (: is not a valid regular expression",
     ),
-    "a pose that is no number": (
+    "a pose that is not a number": (
         {"keyframes": {"home": KeyframeConfig(joints={"left_hip_joint": float("nan")})}},
         "--env.robot.keyframes.home.joints left_hip_joint nan: must be finite",
     ),

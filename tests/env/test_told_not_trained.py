@@ -609,7 +609,7 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         term("commands", "pose", params={"yaw": (-90.0, 90.0)}),
         r"yaw -90 90: each must",
     ),
-    "an offset that is no number": (ARM, acts(offset=float("nan")), r"offset nan: must be finite"),
+    "an offset that is not a number": (ARM, acts(offset=float("nan")), r"offset nan: must be finite"),
     "controls reversed": (
         WALKER,
         term("commands", "velocity", controls={"ahead": (1.0, -1.0), "left": (-1.0, 1.0), "turn": (-1.0, 1.0)}),
@@ -620,7 +620,7 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         robot(keyframes={"home": KeyframeConfig(quat=(0.0, 0.0, 0.0, 0.0))}),
         r"--env\.robot\.keyframes\.home\.quat 0 0 0 0: must be finite, and not zero",
     ),
-    "a height that is no number": (WALKER, home(float("nan")), r"keyframes\.home\.height nan: must be finite"),
+    "a height that is not a number": (WALKER, home(float("nan")), r"keyframes\.home\.height nan: must be finite"),
     "an infinite gain": (WALKER, pd(float("inf"), 1.0), r"--env\.robot\.actuators\.legs\.kp inf: must be finite"),
     "cells of zero": (
         ROUGH,

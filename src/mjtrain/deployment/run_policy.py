@@ -30,7 +30,7 @@ class SimulatedProcess:
             raise RequestError(
                 f"--model {simulation['model']}: does not exist; export writes model.mjb beside the policy"
             )
-        # The operator's Ctrl-C is for the controller, which damps the robot: a session of its own does not hear it.
+        # The operator's Ctrl-C is for the controller, which damps the robot: a separate session does not hear it.
         self._process = subprocess.Popen(
             [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
