@@ -27,7 +27,7 @@ SUBJECTS = {
     "training": "a training ran",
     "resume": "a resumed training is the uninterrupted one, bit for bit",
     "export": "played or exported, with the actions of the trained policy",
-    "deployment": "an exported policy acts in MuJoCo without mjtrain",
+    "deployment": "an exported policy acts in MuJoCo without torch",
     "template": "files and commands for it were checked, but it was not available",
 }
 """What is claimed."""

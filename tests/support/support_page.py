@@ -49,7 +49,7 @@ class Tables:
             "trained on native": lambda task: self.cell("training", task=task, engine="native", learner="rsl_rl"),
             "trained on warp": lambda task: self.cell("training", task=task, engine="warp"),
             "exported": lambda task: self.cell("export", task=task),
-            "without mjtrain": lambda task: self.cell("deployment", task=task),
+            "without torch": lambda task: self.cell("deployment", task=task),
         }
         return "## Tasks and engines\n\n" + _table("task", self.names.tasks, columns)
 
