@@ -5,7 +5,6 @@ import torch
 from mjtrain.config import EnvConfig
 from mjtrain.env.memory import Memory
 from mjtrain.env.read_only import ReadOnly
-from mjtrain.runtime.random_streams import Stream, derive_seed
 from mjtrain.sim.engines.base import Engine, State
 
 
@@ -21,7 +20,7 @@ class EnvCore:
         Args:
             config: Gives the decimation and the length of an episode.
             engine: The worlds.
-            seed: Seed of the rank.
+            seed: Seed of the random generator.
         """
         self.engine = engine
         self.num_envs = engine.num_envs
@@ -30,7 +29,7 @@ class EnvCore:
         """Env step, in seconds."""
         self.max_episode_steps = max(1, round(config.episode_length_s / self.step_dt))
         """Longest episode, in env steps."""
-        self.rng = torch.Generator(self.device).manual_seed(derive_seed(seed, Stream.WORLDS))
+        self.rng = torch.Generator(self.device).manual_seed(seed)
         """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         """Env steps since the episode began. Shape (num_envs,)."""

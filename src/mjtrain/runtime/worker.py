@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mjtrain.runtime.random_streams import Stream, derive_seed
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.warp_start import warp_on
 
@@ -101,6 +100,6 @@ def leave_group() -> None:
 
 
 def _seed(seed: int) -> None:
-    random.seed(derive_seed(seed, Stream.PYTHON))
-    np.random.seed(derive_seed(seed, Stream.NUMPY))
-    torch.manual_seed(derive_seed(seed, Stream.TORCH))  # every CUDA device included
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # every CUDA device included

@@ -14,7 +14,6 @@ from mjtrain.learning.registry import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.random_streams import Stream, derive_seed
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine, resolve_engine
 
@@ -46,7 +45,7 @@ class Player(PolicyPlayer):
         super().__init__(_make_env(context, run, num_envs, engine), None)
         self.run = run
         self._policy_name = policy
-        self._random = torch.Generator(self.env.device).manual_seed(derive_seed(context.seed, Stream.RANDOM_ACTIONS))
+        self._random = torch.Generator(self.env.device).manual_seed(context.seed)
         self.checkpoint: Path | None = None
         """File of the current weights; None without a trained policy."""
         if policy == "trained":
