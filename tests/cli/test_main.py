@@ -130,7 +130,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "completed"),
     [
         ("mjtrain pl", ["play", "plot"]),
-        ("mjtrain train Quad", ["Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"]),
+        ("mjtrain train Quad", ["Quadruped-Track", "Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"]),
         ("train Cartpole-B", ["Cartpole-Balance", "Cartpole-Balance-Vision"]),
         ("train Cartpole-Balance --max", ["--max-iterations", "--max-restarts"]),
         ("train Cartpole-Balance --env.rewards.upright.w", ["--env.rewards.upright.weight"]),

@@ -34,7 +34,7 @@ def compile_kernels(seconds: float) -> None:
 
 
 def reward(env: Any) -> torch.Tensor:
-    if env.episode_step.max() > 1:  # not in the dry step before the training
+    if "RANK" in os.environ and env.episode_step.max() > 1:  # not in the dry step before the training
         fail("rollout")
     return torch.ones(env.num_envs)
 
