@@ -52,6 +52,7 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Hand-Reorient-Cube-Vision",
         "Humanoid-Velocity-Flat",
         "Humanoid-Velocity-Rough",
+        "Quadruped-Track",
         "Quadruped-Velocity-Flat",
         "Quadruped-Velocity-Rough",
     ]
@@ -188,7 +189,7 @@ def one(env):
     return torch.ones(env.num_envs)
 
 def failing(env):
-    if env.episode_step.max() > 1:  # not in the dry step before the training
+    if env.num_envs > 2 and env.episode_step.max() > 1:  # not in the dry step before the training
         raise RuntimeError("the gripper is stuck")
     return torch.ones(env.num_envs)
 
