@@ -21,19 +21,19 @@ def run_dir():
 
 def deleting(env):
     global STEPS
-    STEPS += 1
+    STEPS += env.num_envs > 2  # not in the dry step, before there is a directory
     if STEPS == 30:  # in the second iteration
         shutil.rmtree(run_dir())
     return torch.ones(env.num_envs)
 
 def unmounting(env):
     global STEPS
-    STEPS += 1
+    STEPS += env.num_envs > 2
     if STEPS == 30:
         run_dir().rename("elsewhere")
     elif STEPS == 110:  # in the fifth
         Path("elsewhere").rename(run_dir_name)
-    elif STEPS == 2:  # the first is also that of the dry step, before there is a directory
+    elif STEPS == 1:
         globals()["run_dir_name"] = run_dir()
     return torch.ones(env.num_envs)
 

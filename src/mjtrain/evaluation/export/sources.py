@@ -1,5 +1,6 @@
 """Where the numbers of observations come from: joints, sensors, commands, clocks, and what no robot measures."""
 
+from pathlib import Path
 from typing import Any
 
 from mjtrain.config import CommandTerm, EnvConfig, ObservationTerm, to_plain
@@ -41,6 +42,8 @@ def describe_commands(config: EnvConfig, env: Env) -> dict[str, Any]:
 def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
     size, limits_velocity = env.command(name).shape[1], _name_of(term.refine) == "mjtrain.mdp.velocity:approach"
     pose = _POSES.get(size) if term.is_pose else None
+    # A policy that is passed on does not tell where files are on this machine.
+    term = term.replace(params={key: _without_folder(value) for key, value in term.params.items()})
     return {
         "size": size,
         "columns": _VELOCITY if limits_velocity else pose,
@@ -51,6 +54,12 @@ def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
             for key in ("func", "params", "resampling_s", "resample_on", "refine", "refine_params", "errors")
         },
     }
+
+
+def _without_folder(value: Any) -> Any:
+    if isinstance(value, str | Path) and (Path(value).is_absolute() or Path(value).is_file()):
+        return Path(value).name
+    return value
 
 
 def keep_used(sensors: dict[str, Any], observations: list[dict[str, Any]], commands: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def find_idle_settings(config: EnvConfig, env: Env, engine: NativeEngine) -> Ite
     yield from _find_idle_factors(config, env.engine.layout)
     yield from _find_limits_in_degrees(config, engine)
     yield from _find_unseen_commands(config)
-    if not any(term.weight for term in config.rewards.values()):
+    if config.rewards and not any(term.weight for term in config.rewards.values()):
         yield "--env.rewards: the weight of every term is 0, so that nothing is rewarded"
 
 
