@@ -71,7 +71,8 @@ def test_the_wheels_hold_every_module_and_every_robot(wheels: list[Path]) -> Non
         files = {path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
         assert packed == {str(path.relative_to(source)) for path in files}
     assert {name for name in packed if name.endswith(".xml")} == {
-        f"mjtrain_tasks/models/{robot}.xml" for robot in ("arm", "arm_gripper", "cartpole", "hand", "quadruped")
+        f"mjtrain_tasks/models/{robot}.xml"
+        for robot in ("arm", "arm_gripper", "cartpole", "hand", "humanoid", "quadruped")
     }
 
 

@@ -137,7 +137,7 @@ def test_play_says_what_is_wrong(flags: list[str], line: str, capsys: pytest.Cap
 
 
 def test_train_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="--video-interval 0: must be more than 0"):
+    with pytest.raises(RequestError, match="--video-interval 0: must be at least 1"):
         train(tmp_path, video=True, video_interval=0)
     assert list(tmp_path.iterdir()) == []
 
