@@ -31,7 +31,7 @@ class DeployedPolicy:
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # one observation: threads would only wait
         try:
             self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a class of its own for each cause
+        except Exception as error:  # onnxruntime has a separate class for each cause
             raise RequestError(f"{file}: is not an ONNX file ({str(error).splitlines()[0]})") from error
         found = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if found is None:
