@@ -50,7 +50,7 @@ STEP_S = 0.02
 def make_task() -> TaskConfig:
     """Imitate a reference motion: by default a recorded trot, else --env.commands.motion.params.file FILE.
 
-    Trains in: about 3 minutes on two CPU cores.
+    Trains in: about 3 minutes, which is an estimate, on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=150)
 
