@@ -9,6 +9,7 @@ import pytest
 
 import mjtrain  # before any test imports torch, whose threads would spin where they should sleep
 from support.collected import COLLECTED, is_whole
+from support.commands import fork_reapers
 from support.durations import keep_together, sort_longest_first, write_durations
 from support.machine import SLOWNESS, measure_slowness
 from support.shared import make_once
@@ -77,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     It is kept where Warp keeps its kernels, so that a fresh clone, as CI makes one, finds it too.
     """
     config.stash[COLLECTED] = []
+    fork_reapers()
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mjtrain-tests-")  # where trainings write what they used

@@ -3,6 +3,8 @@
 import os
 import resource
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from mjtrain.launcher.ipc.messages import Sender, connect, receive_descriptors
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.job.rank_server import RankServer
+from mjtrain.launcher.spawn import module_path
 from support.machine import patience
 
 
@@ -25,16 +28,31 @@ class Listener:
     def on_hang_up(self, state: RankState | None) -> None: ...
 
 
-def test_a_rank_waits_until_a_descriptor_is_free(tmp_path: Path, capsys: Any) -> None:
-    """Neither a connection that cannot be accepted nor pipes that cannot be made end the job."""
+def test_a_rank_waits_until_a_descriptor_is_free(tmp_path: Path) -> None:
+    """Neither a connection that cannot be accepted nor pipes that cannot be made end the job.
+
+    In a process that does nothing else: any thread of this one that needs a descriptor meanwhile would fail.
+    """
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": module_path()},
+        capture_output=True,
+        text=True,
+        timeout=patience(60.0),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "warning: a rank has to wait: Too many open files\n")
+    assert "a line" in (tmp_path / "here[1].log").read_text()
+
+
+def serve_without_descriptors(folder: Path) -> None:
+    """Be a supervisor and its rank 1, whose connection arrives while no descriptor is free."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2))
     console = Console()
     with EventLoop(lambda _: None) as loop:
-        server = RankServer(
-            plan, tmp_path, tmp_path, console, host="here", is_here=True, loop=loop, listener=Listener()
-        )
-        with server.listen(), connect(tmp_path) as rank:
+        server = RankServer(plan, folder, folder, console, host="here", is_here=True, loop=loop, listener=Listener())
+        with server.listen(), connect(folder) as rank:
             Sender(rank).send("hello", rank=1, pid=os.getpid(), host=socket.gethostname())
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
             free = threading.Timer(0.5, resource.setrlimit, (resource.RLIMIT_NOFILE, (soft, hard)))
@@ -52,5 +70,7 @@ def test_a_rank_waits_until_a_descriptor_is_free(tmp_path: Path, capsys: Any) ->
             for stream in streams:
                 os.close(stream)
             server.close(patience(5.0))
-    assert "a line" in (tmp_path / "here[1].log").read_text()
-    assert capsys.readouterr().err == "warning: a rank has to wait: Too many open files\n"
+
+
+if __name__ == "__main__":
+    serve_without_descriptors(Path(sys.argv[1]))

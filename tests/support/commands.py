@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -18,16 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from support.machine import patience
+from support.warm_reaper import is_as_imported, replace_reaper
 
 BIN = Path(sys.executable).parent
-
-_WARM_PARENT = Path(__file__).with_name("warm_parent.py")
-
-_READ_ON_IMPORT = re.compile(
-    "__EGL|CUDA_(?!VISIBLE)|JAX|LANG|LC_|LD_|MKL_|MUJOCO|OMP_|OPENBLAS|PYTHON(?!PATH$)|TORCH_|WARP|XLA"
-)
-"""Variables that Python or a library reads once, at its start: they cannot be changed for a fork."""
-
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Those that a command may handle, and that whoever started the tests may ignore."""
@@ -114,6 +106,9 @@ def start(
             start_new_session=True,
         )
     request = program | {
+        "adopted": False,
+        "words": words,
+        "numbers": [0, 1, 2],
         "cwd": str(cwd.resolve()),
         "environ": dict(environ),
         "ignored": [int(signum) for signum in ignored],
@@ -167,7 +162,8 @@ def _warm_parent() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     with theirs:
-        subprocess.Popen([sys.executable, _WARM_PARENT, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/")
+        command = [sys.executable, "-m", "support.warm_parent", str(theirs.fileno())]
+        subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1])
     _at_start.update(os.environ)
     return ours
 
@@ -175,11 +171,15 @@ def _warm_parent() -> socket.socket:
 _at_start: dict[str, str] = {}
 
 
+def fork_reapers() -> None:
+    """Have launchers in this process, too, get their reapers from the warm parent."""
+    replace_reaper(_warm_parent, _at_start)
+
+
 def _is_as_imported(environ: Mapping[str, str]) -> bool:
     """Whether a fork of the warm parent behaves as a process that is started with these variables."""
     _warm_parent()
-    names = filter(_READ_ON_IMPORT.match, {*environ, *_at_start})
-    return all(environ.get(name) == _at_start.get(name) for name in names)
+    return is_as_imported(environ, _at_start)
 
 
 @cache

@@ -1,9 +1,12 @@
 """A process that has imported what commands import, and forks a child for each command it is asked to run.
 
-Run as `python warm_parent.py DESCRIPTOR`, with a SOCK_SEQPACKET socket to the process that asks. It has a single thread
-when it forks. `support.commands` starts one per test worker. A child becomes what
-`python` would be after an exec: its own streams, folder, environment, signal dispositions and session, and it ends as
-an interpreter ends. The product's spawner makes ranks in the same way.
+Run as `python -m support.warm_parent DESCRIPTOR`, with a SOCK_SEQPACKET socket to the process that asks. It has a
+single thread when it forks. `support.commands` starts one per test worker. A child becomes what `python` would be after
+an exec: its own streams, folder, environment, signal dispositions and session, and it ends as an interpreter ends. The
+product's spawner makes ranks in the same way.
+
+The reapers of a command, or of the test worker, are forks as well (`support.warm_reaper`), and their spawners are forks
+of them. A command has several threads when it starts one, so it forks a process that serves these requests first.
 """
 
 import contextlib
@@ -17,11 +20,16 @@ import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
+import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from support.become import enter_namespaces, move, reset_signals, show, take_limits
 
 PRELOAD = (
     "mjtrain",  # before torch, as in a command: it says how torch's threads wait
@@ -36,21 +44,36 @@ PRELOAD = (
     "mjtrain.learning.rsl_rl.construct",
     "mjtrain.training.train_rank",
     "mjtrain.runtime.worker",
+    "mjtrain.launcher.job.reaper",
+    "mjtrain.launcher.job.spawner",
+    "mjtrain.launcher.rank.spawned",
     "mjtrain.cli.train",
     "mjtrain.cli.play",
+    "torchrunx",
+    "support.warm_reaper",
 )
 """None of them starts a thread, nor imports Triton, which complains at the end of an interpreter."""
 
-NUM_DESCRIPTORS = 4
-"""Standard input, output and error of the child, and the pipe in which its process id and its status are reported."""
+MAX_DESCRIPTORS = 16
+"""Those of the child, and the pipe in which its process id and its status are reported."""
+
+_SPAWNER = ["-P", "-m", "mjtrain.launcher.job.spawner"]
+
+_PR_SET_PDEATHSIG = 1
+
+Program = Callable[[], "Program | None"]
+"""What a process runs; it may return what it runs then, in a fork for instance."""
 
 
-def main() -> Callable[[], None]:
-    """Serve until the other end of the socket closes.
+class Forked(BaseException):
+    """Raised in a new process to leave the stack of the process that it is a fork of."""
 
-    Returns:
-        In a child: what it shall run.
-    """
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+
+def main() -> Program:
+    """Import everything; return the server."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads when it is imported
@@ -62,6 +85,21 @@ def main() -> Callable[[], None]:
     assert num_threads == 1, f"{num_threads} threads after the imports: a fork would lose all but one of them"
     gc.collect()
     gc.freeze()
+    return partial(_serve, requests, before, sys.path[1:], can_show=show(sys.orig_argv, before))
+
+
+def _serve(requests: socket.socket, imported: Mapping[str, str], path: Sequence[str], *, can_show: bool) -> Program:
+    """Serve until the other end of the socket closes.
+
+    Args:
+        requests: The socket.
+        imported: The environment in which the modules were imported.
+        path: Where modules are found, besides PYTHONPATH.
+        can_show: Whether /proc can show a fork as what it becomes.
+
+    Returns:
+        In a child: what it runs.
+    """
     reports: dict[int, int] = {}
     woken, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -72,17 +110,38 @@ def main() -> Callable[[], None]:
             os.read(woken, 4096)
             _report_ended(reports)
         if requests in readable:
-            message, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, NUM_DESCRIPTORS)
+            message, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, MAX_DESCRIPTORS)
             if not message:
                 os._exit(0)
-            pid = os.fork()
-            if pid == 0:
-                return _become(json.loads(message), descriptors)
-            report = descriptors.pop()
+            request, report = json.loads(message), descriptors[-1]
+            become = partial(_become, request, descriptors[:-1], imported, path, can_show=can_show)
+            if not request["adopted"]:
+                pid = os.fork()
+                if pid == 0:
+                    return become
+                reports[pid] = os.dup(report)
+                os.write(report, f"{pid}\n".encode())
+            elif not can_show:  # its processes could not be told from others by their environment
+                os.write(report, b"0\n")
+            elif _fork_an_orphan(report):
+                return become
             for descriptor in descriptors:
                 os.close(descriptor)
-            reports[pid] = report
-            os.write(report, f"{pid}\n".encode())
+
+
+def _fork_an_orphan(report: int) -> bool:
+    """Fork a process whose parent ends, so that the process above that adopts it; return whether this is the fork."""
+    between = os.fork()
+    if between != 0:
+        os.waitpid(between, 0)
+        return False
+    parent, pid = os.getpid(), os.fork()
+    if pid != 0:
+        os.write(report, f"{pid}\n".encode())
+        os._exit(0)
+    while os.getppid() == parent:
+        time.sleep(0.001)
+    return True
 
 
 def _report_ended(reports: dict[int, int]) -> None:
@@ -97,55 +156,108 @@ def _report_ended(reports: dict[int, int]) -> None:
         os.close(report)
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], None]:
-    """Turn this fork into the process that was asked for; return what it runs."""
+def _become(
+    request: dict[str, Any],
+    descriptors: list[int],
+    imported: Mapping[str, str],
+    path: Sequence[str],
+    *,
+    can_show: bool,
+) -> Program | None:
+    """Turn this fork into the process that was asked for, and run it."""
     os.setsid()
     if request["host"] is not None:
-        _enter_namespaces(request["host"])
-    signal.set_wakeup_fd(-1)
-    for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGINT}:
-        with contextlib.suppress(OSError):  # two that the C library keeps for itself
-            signal.signal(signum, signal.SIG_IGN if signum in request["ignored"] else signal.SIG_DFL)
-    ignored = signal.SIGINT in request["ignored"]
-    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
-    for descriptor, source in enumerate(descriptors[:3]):
-        os.dup2(source, descriptor)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        enter_namespaces(request["host"])
+    reset_signals(request["ignored"])
+    move(descriptors, request["numbers"])
+    if request["adopted"]:
+        take_limits(request)
     os.chdir(request["cwd"])
     importlib.invalidate_caches()
     os.environ.clear()
     os.environ.update(request["environ"])
+    if can_show:
+        show(request["words"], request["environ"])
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), line_buffering=os.isatty(1))
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(2, "w", closefd=False)), errors="backslashreplace", line_buffering=True
     )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
-    sys.path[:] = [path for path in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if path] + sys.path[1:]
+    sys.path[:] = [entry for entry in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry] + [*path]
+    if request["adopted"]:
+        return _run_reaper(request["program"][1:])
+    requests = _start_server(imported)
+    if requests is not None:
+        return _serve(requests, imported, path, can_show=can_show)
     kind, *words = request["program"]
     if kind == "-m":
         sys.path.insert(0, request["cwd"])
-        return lambda: _run_module(words)
+        return _run_module(words)
     sys.argv = words
     if kind == "-c":
         sys.path.insert(0, "")
         sys.argv = ["-c", *words[1:]]
-        return lambda: _run_source(words[0], "<string>")
+        return _run_source(words[0], "<string>")
     if kind == "function":
         sys.path.insert(0, str(Path(words[0]).parent))
         module, _, name = request["function"].partition(":")
-        return lambda: sys.exit(getattr(importlib.import_module(module), name)())
+        sys.exit(getattr(importlib.import_module(module), name)())
     sys.path.insert(0, str(Path(words[0]).resolve().parent))
-    return lambda: _run_source(Path(words[0]).read_bytes(), words[0])
+    return _run_source(Path(words[0]).read_bytes(), words[0])
 
 
-def _enter_namespaces(pid: int) -> None:
-    """Get the network, the host name and the mounts of another process."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for kind in ("net", "uts", "mnt"):
-        descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
-        if libc.setns(descriptor, 0) != 0:
-            raise OSError(ctypes.get_errno(), f"setns({kind})")
+def _start_server(imported: Mapping[str, str]) -> socket.socket | None:
+    """Fork the process from which this one gets its reapers; return, there, the socket with the requests."""
+    from support.warm_reaper import replace_reaper
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    parent = os.getpid()
+    if os.fork() != 0:
+        theirs.close()
+        replace_reaper(lambda: ours, imported)
+        return None
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+    os.setsid()
+    ours.close()
+    show(sys.orig_argv, {})  # it is no process of the command, and ends with it
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    os.close(nothing)
+    return theirs
+
+
+def _run_reaper(words: list[str]) -> None:
+    """Be a reaper whose spawner is a fork of it; what else it starts is executed."""
+    from mjtrain.launcher.job import reaper
+
+    def start(command: list[str]) -> Any:
+        return _Spawner(command) if command[1:4] == _SPAWNER else subprocess.Popen(command)
+
+    reaper.__dict__["subprocess"] = types.SimpleNamespace(Popen=start)
+    sys.argv = words
+    reaper.main()
+    os._exit(0)  # it has nothing to save; taking down what it need not have imported would take long
+
+
+class _Spawner:
+    """The spawner, with what the reaper uses of `subprocess.Popen`."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            raise Forked(lambda: _run_spawner(command))
+
+
+def _run_spawner(command: list[str]) -> None:
+    reset_signals([signum for signum in signal.valid_signals() if signal.getsignal(signum) == signal.SIG_IGN])
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    show(command, os.environ)
+    _run_module(command[3:])
 
 
 def _run_module(words: list[str]) -> None:
@@ -164,5 +276,13 @@ def _run_source(source: str | bytes, path: str) -> None:
     exec(compile(source, path, "exec"), module.__dict__)
 
 
+def _run(program: Program | None) -> None:
+    while program is not None:
+        try:
+            program = program()
+        except Forked as forked:
+            program = forked.program
+
+
 if __name__ == "__main__":
-    main()()
+    _run(main())
