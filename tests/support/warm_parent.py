@@ -27,7 +27,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from support.become import enter_namespaces, move, reset_signals, show, take_limits
 
@@ -58,6 +58,7 @@ MAX_DESCRIPTORS = 16
 """Those of the child, and the pipe in which its process id and its status are reported."""
 
 _SPAWNER = ["-P", "-m", "mjtrain.launcher.job.spawner"]
+_TRIAL = ["-P", "-m", "mjtrain.tools.sweep.start_trial"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -186,7 +187,7 @@ def _become(
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.path[:] = [entry for entry in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry] + [*path]
     if request["adopted"]:
-        return _run_reaper(request["program"][1:])
+        return _run_reaper(request["program"][1:], imported, path)
     requests = _start_server(imported)
     if requests is not None:
         return _serve(requests, imported, path, can_show=can_show)
@@ -231,12 +232,16 @@ def _start_server(imported: Mapping[str, str]) -> socket.socket | None:
     return theirs
 
 
-def _run_reaper(words: list[str]) -> None:
-    """Be a reaper whose spawner is a fork of it; what else it starts is executed."""
+def _run_reaper(words: list[str], imported: Mapping[str, str], path: Sequence[str]) -> None:
+    """Be a reaper whose spawner, or whose trial of a sweep, is a fork of it; what else it starts is executed."""
     from mjtrain.launcher.job import reaper
 
     def start(command: list[str]) -> Any:
-        return _Spawner(command) if command[1:4] == _SPAWNER else subprocess.Popen(command)
+        if command[1:4] == _SPAWNER:
+            return _Child(partial(_run_spawner, command))
+        if command[1:4] == _TRIAL:
+            return _Child(partial(_run_trial, command, imported, path))
+        return subprocess.Popen(command)
 
     reaper.__dict__["subprocess"] = types.SimpleNamespace(Popen=start)
     sys.argv = words
@@ -244,20 +249,47 @@ def _run_reaper(words: list[str]) -> None:
     os._exit(0)  # it has nothing to save; taking down what it need not have imported would take long
 
 
-class _Spawner:
-    """The spawner, with what the reaper uses of `subprocess.Popen`."""
+class _Child:
+    """A fork of the reaper, with what the reaper uses of `subprocess.Popen`."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, program: Program) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            raise Forked(lambda: _run_spawner(command))
+            raise Forked(program)
 
 
 def _run_spawner(command: list[str]) -> None:
+    _leave_reaper(command)
+    _run_module(command[3:])
+
+
+def _run_trial(command: list[str], imported: Mapping[str, str], path: Sequence[str]) -> Program | None:
+    """Start a trial of a sweep, and become the command train where it would be executed."""
+    _leave_reaper(command)
+
+    def execute(_: str, words: list[str]) -> NoReturn:
+        raise Forked(partial(_run_train, words, imported, path))
+
+    start = importlib.import_module(command[3])
+    start.__dict__["os"] = types.SimpleNamespace(**{**vars(os), "execv": execute})
+    sys.argv = command[3:]
+    start.main()
+    raise AssertionError("the trial has not become the command train")
+
+
+def _run_train(words: list[str], imported: Mapping[str, str], path: Sequence[str]) -> Program | None:
+    show(words, os.environ)
+    requests = _start_server(imported)
+    if requests is not None:
+        return _serve(requests, imported, path, can_show=True)
+    return _run_module(words[3:])
+
+
+def _leave_reaper(command: list[str]) -> None:
+    """Have of the reaper only what a process has that it executes."""
     reset_signals([signum for signum in signal.valid_signals() if signal.getsignal(signum) == signal.SIG_IGN])
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     show(command, os.environ)
-    _run_module(command[3:])
 
 
 def _run_module(words: list[str]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from support import commands
 from support.jobs import BIN, Job
-from support.machine import patience, read_proc, wait_until
+from support.machine import read_proc, wait_until
 
 TASK = f"{Path(__file__).parent / 'task.py'}:make"
 MODE = "env.curriculum.quality.params.mode"
@@ -24,9 +25,7 @@ def sweep(folder: Path, *args: str, **environ: str) -> Job:
 
 def refuse(folder: Path, *args: str) -> tuple[int, str]:
     """Make a request that is refused; return the status and what the command prints."""
-    done = subprocess.run(
-        [BIN / "sweep", *args], cwd=folder, capture_output=True, text=True, check=False, timeout=patience(60.0)
-    )
+    done = commands.run([BIN / "sweep", *args], cwd=folder)
     return done.returncode, done.stderr
 
 
