@@ -1,6 +1,5 @@
 import errno
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from mjtrain.runs.checkpoint import (
     save_checkpoint,
 )
 from mjtrain.runtime.errors import RequestError
+from support.commands import run
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -121,6 +121,7 @@ def test_old_ones_are_pruned(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model_10.pt", "model_11.pt", "model_best.pt"]
 
 
+@pytest.mark.process
 def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
     """In a separate process, whose files may not grow beyond a limit."""
     code = (
@@ -135,7 +136,7 @@ def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
         "except OSError as error: print(type(error).__name__, error.errno)\n"
     )
     path = tmp_path / "model_1.pt"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["OSError", str(errno.EFBIG)]
+    done = run([sys.executable, "-c", code, str(path)])
+    assert done.stdout.split() == ["OSError", str(errno.EFBIG)], done.stderr
     assert load_checkpoint(path, "cpu") == {"iter": 1}
     assert list(tmp_path.iterdir()) == [path]

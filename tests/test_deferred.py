@@ -2,12 +2,14 @@ import pickle
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from mjtrain.runtime.deferred_imports import DeferredModule
 from support.machine import patience
 
 
+@pytest.mark.process
 def test_the_first_use_imports_the_module():
     code = (
         "import sys, pickle; from mjtrain.runtime.deferred_imports import torch\n"

@@ -2,9 +2,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from support.storage import SECRET, Proxy
 
@@ -14,6 +12,8 @@ COUNTER = itertools.count()
 @pytest.fixture(scope="session")
 def moto() -> Iterator[int]:
     """The port of a server that speaks S3."""
+    from moto.server import ThreadedMotoServer  # takes a second, which a worker without such tests need not spend
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     yield server.get_host_and_port()[1]
@@ -38,6 +38,8 @@ def network(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 @pytest.fixture
 def url(network: Proxy) -> str:
     """A separate place in S3."""
+    import boto3
+
     bucket = f"bucket-{next(COUNTER)}"
     boto3.client("s3", endpoint_url=network.url).create_bucket(Bucket=bucket)
     return f"s3://{bucket}/some/prefix"
