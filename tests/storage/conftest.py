@@ -39,9 +39,11 @@ def network(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 def url(network: Proxy) -> str:
     """A separate place in S3."""
     import boto3
+    from botocore.config import Config
 
     bucket = f"bucket-{next(COUNTER)}"
-    boto3.client("s3", endpoint_url=network.url).create_bucket(Bucket=bucket)
+    again = Config(read_timeout=15, retries={"max_attempts": 6, "mode": "standard"})  # a lost request is sent again
+    boto3.client("s3", endpoint_url=network.url, config=again).create_bucket(Bucket=bucket)
     return f"s3://{bucket}/some/prefix"
 
 

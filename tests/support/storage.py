@@ -1,5 +1,6 @@
 """A network that can be slow, stall or be cut, in front of a real server; and the command train with a storage."""
 
+import contextlib
 import os
 import re
 import signal
@@ -36,14 +37,19 @@ class Proxy:
         self.stalled = threading.Event()
         self.dropped = threading.Event()
         self.requests: list[str] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
     def close(self) -> None:
+        """Accept no more connections; returns when the thread that does has ended."""
         self.stall_on = None
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would keep the socket open otherwise
+        self._thread.join()
         self._server.close()
 
     def _accept(self) -> None:
@@ -52,10 +58,13 @@ class Proxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            if not self.up:
+            try:
+                server = socket.create_connection(self._target) if self.up else None
+            except OSError:  # the next connection may find the server again
+                server = None
+            if server is None:
                 client.close()
                 continue
-            server = socket.create_connection(self._target)
             threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
             threading.Thread(target=self._return, args=(server, client), daemon=True).start()
 
@@ -98,6 +107,7 @@ class Proxy:
         try:
             while data := server.recv(65536):
                 client.sendall(data)
+            client.shutdown(socket.SHUT_WR)  # a server that hangs up is not waited for
         except OSError:
             pass
 
