@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from support.machine import read_proc, wait_until
 TASK = f"{Path(__file__).parent / 'task.py'}:make"
 MODE = "env.curriculum.quality.params.mode"
 METRIC = ("--metric", "curriculum/quality")
+ON_CORE = (
+    "import os, sys; os.sched_setaffinity(0, [int(sys.argv.pop(1))]);"
+    "from mjtrain.cli.sweep import main; sys.exit(main())"
+)
+"""The command on one core."""
 
 
 def sweep(folder: Path, *args: str, **environ: str) -> Job:
@@ -238,11 +244,11 @@ def test_two_processes_share_a_sweep_and_one_is_killed(tmp_path: Path) -> None:
 
     hold = tmp_path / "hold"
     hold.touch()
+    environ = {"MJTRAIN_TEST_HOLD": str(hold)}
 
     def start(name: str, core: int) -> Job:
         (tmp_path / name).mkdir()
-        environ = {"MJTRAIN_TEST_HOLD": str(hold)}
-        return Job(["taskset", "-c", str(core), str(BIN / "sweep"), *command], tmp_path / name, environ)
+        return Job([sys.executable, "-c", ON_CORE, str(core), *command], tmp_path / name, environ)
 
     first = start("first", cores[0])
     run_dir = wait_for_checkpoint(first, folder)
