@@ -43,6 +43,7 @@ PROCESS = (
     "exporting/test_deploy_vision.py",
     "hand/test_hand_grasp.py",
     "hooks/test_checkpoint_hook.py",
+    "launcher/test_forks.py",
     "launcher/test_launch.py",
     "launcher/test_output.py",
     "playing/test_command.py",

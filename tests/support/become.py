@@ -28,9 +28,16 @@ def enter_namespaces(pid: int) -> None:
 
 
 def reset_signals(ignored: Sequence[int]) -> None:
-    """Have signals ignored, and the default dispositions of an interpreter for all others."""
+    """Have signals ignored, and the dispositions with which an interpreter begins for all others."""
     signal.set_wakeup_fd(-1)
-    for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGINT}:
+    kept = {
+        signal.SIGKILL,
+        signal.SIGSTOP,
+        signal.SIGINT,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    }  # Python ignores the last two
+    for signum in signal.valid_signals() - kept:
         with contextlib.suppress(OSError):  # two that the C library keeps for itself
             signal.signal(signum, signal.SIG_IGN if signum in ignored else signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN if signal.SIGINT in ignored else signal.default_int_handler)
@@ -39,10 +46,9 @@ def reset_signals(ignored: Sequence[int]) -> None:
 def move(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
     """Give descriptors other numbers, and close all others."""
     above = max(numbers) + 1
-    for descriptor, number in zip(
-        [fcntl.fcntl(each, fcntl.F_DUPFD, above) for each in descriptors], numbers, strict=True
-    ):
-        os.dup2(descriptor, number)
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
+    for copy, number in zip(copies, numbers, strict=True):
+        os.dup2(copy, number)
     for number in {int(entry.name) for entry in Path("/proc/self/fd").iterdir()} - {*numbers}:
         with contextlib.suppress(OSError):  # the one through which they were listed
             os.close(number)
