@@ -50,6 +50,7 @@ PRELOAD = (
     "mjtrain.cli.train",
     "mjtrain.cli.play",
     "torchrunx",
+    "support.entry_points",
     "support.warm_reaper",
 )
 """None of them starts a thread, nor imports Triton, which complains at the end of an interpreter."""
@@ -80,6 +81,7 @@ def main() -> Program:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads when it is imported
     for module in PRELOAD:
         importlib.import_module(module)
+    importlib.import_module("support.entry_points").keep_entry_points()
     os.environ.clear()
     os.environ.update(before)
     num_threads = len(list(Path("/proc/self/task").iterdir()))
