@@ -188,10 +188,16 @@ def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
 
     # what an exported policy says of the actuators
     described = json.loads(json.dumps(describe_actuators(config), allow_nan=False))
-    assert list(described) == [model.actuator(index).name for index in range(model.nu)]
-    for index, actuator in enumerate(described.values()):
-        limited = model.actuator_ctrllimited[index]
-        assert actuator["control_range"] == (model.actuator_ctrlrange[index].tolist() if limited else None)
+    assert len(described) == model.nu
+    controls_of = [
+        (index, int(model.actuator_ctrladr[index]) + offset)
+        for index in range(model.nactuator)
+        for offset in range(int(model.actuator_ctrlnum[index]))
+    ]
+    for (name, actuator), (index, control) in zip(described.items(), controls_of, strict=True):
+        assert name.partition(":")[0] == model.actuator(index).name
+        limited = model.actuator_ctrllimited[control]
+        assert actuator["control_range"] == (model.actuator_ctrlrange[control].tolist() if limited else None)
 
 
 def state(env: Env) -> torch.Tensor:
