@@ -202,7 +202,8 @@ def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
         for offset in range(int(model.actuator_ctrlnum[index]))
     ]
     for (name, actuator), (index, control) in zip(described.items(), controls_of, strict=True):
-        assert name.partition(":")[0] == model.actuator(index).name
+        of_several = model.actuator_ctrlnum[index] > 1
+        assert (name.rpartition(":")[0] if of_several else name) == model.actuator(index).name
         limited = model.actuator_ctrllimited[control]
         assert actuator["control_range"] == (model.actuator_ctrlrange[control].tolist() if limited else None)
 
