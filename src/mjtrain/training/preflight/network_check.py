@@ -80,7 +80,9 @@ def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
 
 def _find_unknown_classes(agent: AgentConfig, networks: Mapping[str, ModelConfig]) -> Iterator[str]:
     """Find names without a package that RSL-RL does not have."""
-    named = [("algorithm.class-name", agent.algorithm.class_name, _LIBRARY_ALGORITHMS)]
+    named: list[tuple[str, str, Sequence[str]]] = [
+        ("algorithm.class-name", agent.algorithm.class_name, _LIBRARY_ALGORITHMS)
+    ]
     for name, model in networks.items():
         named.append((f"{name}.class-name", model.class_name, _LIBRARY_MODELS))
         if (distribution := model.distribution_cfg) is not None:
