@@ -50,6 +50,8 @@ WALKER = load_task("Quadruped-Velocity-Flat").env
 ARM = load_task("Arm-Reach").env
 CART = load_task("Cartpole-Balance").env
 LEGS = (".*_(hip|thigh|calf)",)
+OTHER_FEET = ("FL", "FR", "RR", "RL")
+OTHER_POSITIONS = tuple(f"{foot}_foot_position" for foot in OTHER_FEET)
 HOME = {".*_thigh": 0.9, ".*_calf": -1.8}
 
 Change = Callable[[EnvConfig], EnvConfig]
@@ -177,7 +179,69 @@ def nothing(env: Env) -> torch.Tensor:
     return torch.zeros(env.num_envs, 0)
 
 
+def is_nan_at_a_height(env: Env) -> torch.Tensor:
+    return (env.qpos("base")[:, 2] - 0.2).sqrt()
+
+
+def is_nan_at_times(env: Env) -> torch.Tensor:
+    return torch.where(env.episode_step == 7, torch.nan, env.qpos("base")[:, 2])
+
+
+def explodes(env: Env) -> torch.Tensor:
+    return env.qvel(LEGS).square().sum(dim=1).exp()
+
+
+def grows(env: Env) -> torch.Tensor:
+    return 1e4 * env.qvel(LEGS).square().sum(dim=1)
+
+
+def same(env: Env) -> torch.Tensor:
+    return torch.full((env.num_envs, 2), 0.3)
+
+
+def widens(env: Env) -> torch.Tensor:
+    return torch.ones(env.num_envs, 2 if (env.episode_step == 3).any() else 1)
+
+
+COUNTS: dict[str, int] = {}
+
+
+def counts(env: Env) -> torch.Tensor:
+    COUNTS["calls"] = COUNTS.get("calls", 0) + 1
+    return COUNTS["calls"] * env.qpos("base")[:, 2]
+
+
+def replaces(env: Env) -> torch.Tensor:
+    env.episode_step = env.episode_step + 1
+    return env.qpos("base")[:, 2]
+
+
 WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
+    "a term that replaces what belongs to the environment": (
+        WALKER,
+        added("rewards", "own", reward(replaces, 0.1)),
+        r"--env\.rewards\.own: replaces\(\) replaced env\.episode_step, which belongs to the environment",
+    ),
+    "a root of what is negative when the robot falls": (
+        WALKER,
+        added("rewards", "own", reward(is_nan_at_a_height, 0.1)),
+        r"--env\.rewards\.own: is_nan_at_a_height\(\) returned nan in",
+    ),
+    "a reward that is not finite in one env step": (
+        WALKER,
+        added("rewards", "own", reward(is_nan_at_times, 0.1)),
+        r"--env\.rewards\.own: is_nan_at_times\(\) returned nan in",
+    ),
+    "an exponential of speeds": (
+        WALKER,
+        added("rewards", "own", reward(explodes, 0.1)),
+        r"--env\.rewards\.own: explodes\(\) returned inf in",
+    ),
+    "an observation that gets a column": (
+        WALKER,
+        observed("own", observation(widens)),
+        r"--env\.observations\.actor\.own: has 2 columns now, and had 1",
+    ),
     "a termination that is true in the home pose": (
         WALKER,
         added("terminations", "low", termination(terminations.root_height_below_minimum, joint="base", height_m=0.9)),
@@ -533,6 +597,51 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         ARM,
         lambda config: replace(config, rewards={k: term.replace(weight=0.0) for k, term in config.rewards.items()}),
         r"--env\.rewards: the weight of every term is 0",
+    ),
+    "an observation that is always the same": (
+        WALKER,
+        observed("own", observation(same)),
+        r"--env\.observations\.actor\.own: was 0\.3 0\.3 in both worlds and all env steps",
+    ),
+    "a count in the module of the task": (
+        WALKER,
+        added("rewards", "own", reward(counts, 0.1)),
+        r"--env: the functions of the task change COUNTS from env step to env step",
+    ),
+    "velocities of other feet": (
+        WALKER,
+        term("rewards", "slip", params={"velocity_sensors": tuple(f"{foot}_foot_velocity" for foot in OTHER_FEET)}),
+        r"--env\.rewards\.slip\.params\.velocity_sensors FL_foot_velocity: is on FL_.*FR_foot_contact",
+    ),
+    "offsets of other feet": (
+        WALKER,
+        term("rewards", "lift_feet", params={"position_sensors": OTHER_POSITIONS}),
+        r"--env\.rewards\.lift_feet\.params\.offsets: FL_\w+ has 0, and 0\.5 in rewards\.keep_step",
+    ),
+    "a height below the ground": (
+        WALKER,
+        added("terminations", "low", termination(terminations.root_height_below_minimum, joint="base", height_m=-1.0)),
+        r"--env\.terminations\.low\.params\.height_m -1: is below the ground",
+    ),
+    "gravity upwards": (
+        WALKER,
+        lambda config: replace(
+            config, robot=replace(config.robot, options=replace(config.robot.options, gravity=(0.0, 0.0, 9.81)))
+        ),
+        r"--env\.robot\.options\.gravity 0 0 9\.81: 0 0 -9\.81 is usual",
+    ),
+    "a sensor of what cannot move": (
+        WALKER,
+        both(
+            robot(sensors={"world_up": SensorConfig(type="framezaxis", object="world")}),
+            observed("own", observation(observations.sensor, sensor="world_up")),
+        ),
+        r"--env\.observations\.actor\.own: was 0 0 1 in both worlds",
+    ),
+    "a huge reward": (
+        WALKER,
+        added("rewards", "own", reward(grows, 1.0)),
+        r"--env\.rewards\.own: was .*e\+0. per second in a trial",
     ),
     "a huge observation": (
         WALKER,

@@ -8,14 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mjtrain.launcher import Rendezvous
+from mjtrain.config import LaunchConfig
+from mjtrain.launcher import Rendezvous, make_plan
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.messages import MessageReader, encode_message
+from mjtrain.launcher.ipc.messages import connect as connect_rank
 from mjtrain.launcher.ipc.network import listen_at
+from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.multinode import handshake
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.handshake import Caller, Callers, introduce, prove
@@ -271,6 +275,44 @@ def test_a_node_tells_a_stranger_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
             there.setblocking(False)
             with pytest.raises(BlockingIOError):
                 there.recv(4096)
+
+
+def test_any_message_of_a_rank_ends_only_its_own_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a damaged rank sends is handled or counts as the end of the rank; the supervisor does not raise."""
+    monkeypatch.setattr("mjtrain.launcher.ipc.event_loop._TURN_S", 0.0)
+    rng = random.Random(0)
+    hello = encode_message("hello", b"", {"rank": 1, "pid": 1 << 30, "host": "x"})
+    whole: list[dict[str, Any]] = [
+        {"kind": "hello", "rank": 0, "pid": 1 << 30, "host": "x"},
+        {"kind": "beat", "progress": 1, "phase": "rollout", "waits": False, "overdue": ""},
+        {"kind": "injected", "fault": "crash", "phase": "rollout"},
+        {"kind": "done", "paused": False},
+        {"kind": "exit", "pid": 5, "exit_code": 1},
+        {"kind": "failed", "traceback": "x", "summary": "x", "phase": "update", "retry": True}
+        | {"complaint": False, "time_s": 1.0},
+    ]
+    incomplete = [
+        {name: message[name] for name in message if name != left_out} for message in whole for left_out in message
+    ]
+    sent = [json.dumps(message).encode() + b"\n" for message in incomplete]
+    sent += [b'{"kind": "signalled", "signum": 9}\n', b'{"kind": "agent", "pid": 7, "rank_pids": [-1]}\n', hello]
+    supervisor = Supervisor(make_plan(LaunchConfig(gpu_ids=None, num_workers=2)), tmp_path, None)
+    lost = []
+    monkeypatch.setattr(supervisor, "on_hang_up", lambda state: lost.append(state))
+    server, loop = supervisor._ranks, supervisor._loop
+    with loop, server.listen():
+        for number in range(200):
+            server.states.clear()
+            data = sent[number] if number < len(sent) else mutate_message(rng, rng.choice(whole))
+            with connect_rank(tmp_path) as rank:
+                rank.sendall(hello + data if rng.random() < 0.7 or number < len(sent) else data)
+                loop.turn()
+                loop.turn()
+                if number < len(sent):
+                    assert len(lost) == number + 1, data
+            loop.turn()
+            assert len(lost) == number + 1, data
+        server.close(patience(5.0))
 
 
 def test_hosts_that_send_garbage_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:

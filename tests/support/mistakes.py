@@ -288,9 +288,8 @@ MISTAKES = (
     Mistake(
         what="an activation that does not exist",
         words="--agent.actor.activation elux",
-        late=True,
         says=(
-            "--agent.actor.activation elux: Invalid activation function 'elux'. Valid activations are: ['elu', 'selu', 'relu', 'crelu', 'lrelu', 'tanh', 'sigmoid', 'softplus', 'gelu', 'swish', 'mish', 'identity']",
+            "--agent.actor.activation elux: choose from elu, selu, relu, crelu, lrelu, tanh, sigmoid, softplus, gelu, swish, mish, identity",
         ),
     ),
     Mistake(
@@ -856,10 +855,7 @@ MISTAKES = (
     Mistake(
         what="a network class that does not exist",
         words="--agent.actor.class-name Mlp",
-        late=True,
-        says=(
-            "--agent.actor.class-name Mlp: Could not resolve 'Mlp'. Use qualified name like 'module.path:ClassName' or pass the class directly.",
-        ),
+        says=("--agent.actor.class-name Mlp: choose from MLPModel, CNNModel, RNNModel, or give package.module:Class",),
     ),
     Mistake(
         what="a level that does not exist",

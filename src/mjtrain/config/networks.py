@@ -5,6 +5,11 @@ from typing import Annotated, Literal
 
 from mjtrain.config.limits import AT_LEAST_1, MORE_THAN_0
 
+Activation = Literal[
+    "elu", "selu", "relu", "crelu", "lrelu", "tanh", "sigmoid", "softplus", "gelu", "swish", "mish", "identity"
+]
+"""RSL-RL's names of activation functions; other libraries have some of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DistributionConfig:
@@ -49,7 +54,7 @@ class CnnConfig:
     norm: Literal["none", "layer"] = "none"
     """Normalisation after each convolution. Batch normalisation is not available: ranks would not stay the same."""
 
-    activation: str = "elu"
+    activation: Activation = "elu"
     """Activation function after each layer."""
 
     max_pool: bool | tuple[bool, ...] = False
@@ -69,7 +74,7 @@ class ModelConfig:
     hidden_dims: Annotated[tuple[int, ...], AT_LEAST_1] = (256, 128)
     """Width of each hidden layer."""
 
-    activation: str = "elu"
+    activation: Activation = "elu"
     """Activation function between layers."""
 
     obs_normalization: bool = True

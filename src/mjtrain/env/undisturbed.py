@@ -48,13 +48,9 @@ def _same_random_numbers(device: str) -> Iterator[None]:
 @contextmanager
 def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
     """Restore what functions of a task may keep from call to call: global variables, and attributes of functions."""
-    spaces: dict[int, dict[str, Any]] = {}
-    for func in functions:
-        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
-            if not str(space.get("__name__", "")).startswith("mjtrain."):
-                spaces[id(space)] = space
     before = [
-        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)]) for space in spaces.values()
+        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)])
+        for space in _list_spaces(functions)
     ]
     try:
         yield
@@ -68,8 +64,49 @@ def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
                 value.extend(content) if isinstance(value, list) else value.update(content)
 
 
+def _list_spaces(functions: Iterable[Callable[..., Any]]) -> list[dict[str, Any]]:
+    """Return the names of modules that functions come from, except those of mjtrain, and attributes of functions."""
+    spaces: dict[int, dict[str, Any]] = {}
+    for func in functions:
+        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
+            if not str(space.get("__name__", "")).startswith("mjtrain."):
+                spaces[id(space)] = space
+    return list(spaces.values())
+
+
+class Memory:
+    """Notices what functions of a task keep from call to call outside the environment."""
+
+    def __init__(self, config: EnvConfig) -> None:
+        self._before = [
+            (space, {name: value.copy() if _is_container(value) else value for name, value in space.items()})
+            for space in _list_spaces([term.func for term in list_functions(config)])
+        ]
+
+    def find_changed(self) -> list[str]:
+        """Return names whose values have changed since; what a dict has got in addition is a cache, and is left out."""
+        return [
+            name
+            for space, before in self._before
+            for name, value in before.items()
+            if not name.startswith("__") and _has_changed(value, space.get(name))
+        ]
+
+
+def _has_changed(before: Any, now: Any) -> bool:
+    if isinstance(before, dict) and isinstance(now, dict):
+        return any(now.get(key) is not value for key, value in before.items())
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) != len(now) or any(one is not other for one, other in zip(before, now, strict=True))
+    return before != now if isinstance(before, set) else before is not now
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) in (dict, list, set)
+
+
 def _list_containers(space: dict[str, Any]) -> list[Any]:
-    return [value for name, value in space.items() if type(value) in (dict, list, set) and not name.startswith("__")]
+    return [value for name, value in space.items() if _is_container(value) and not name.startswith("__")]
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from mjtrain.training.metric_rules import find_rule_problems
 from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
-from mjtrain.training.preflight.network_check import find_network_problems
+from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
 
@@ -225,7 +225,8 @@ def _check_task(draft: Draft) -> Iterable[str]:
     check_image_sizes(config.env, NUM_ENVS, available_memory())
     mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
     size = check_task(config.env, mirrored)
-    draft.notices += [f"warning: {warning}" for warning in (*size.warnings, *_note_short_episodes(config, size))]
+    doubts = (*size.warnings, *_note_short_episodes(config, size), *find_unread_groups(config.agent, config.env))
+    draft.notices += [f"warning: {doubt}" for doubt in doubts]
     if problems := list(find_network_problems(config.agent, size.shapes, config.num_envs)):
         return problems
     draft.memory = find_memory_need(config, size, _find_available_memory(plan))

@@ -17,7 +17,8 @@ From a rank to its supervisor:
     done                                    the function has returned; body: what rank 0 of the host returned, pickled
     interrupted                             the function has been interrupted
     failed        traceback, summary,       the function has raised; body: the exception, pickled
-                  phase, retry, time_s
+                  phase, retry, complaint,
+                  time_s
 
 From the supervisor to a rank:
 
@@ -78,6 +79,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 
 SOCKET_NAME = "launcher.sock"
 
@@ -173,6 +176,39 @@ class MessageReader:
         del self._buffer[: end + 1]
         self._message = message
         return True
+
+
+_FIELDS: dict[str, dict[str, type]] = {
+    "hello": {"rank": int, "pid": int, "host": str},
+    "beat": {"progress": int, "phase": str, "waits": bool, "overdue": str},
+    "signalled": {"signum": int},
+    "stopping": {},
+    "interrupting": {},
+    "injected": {"fault": str, "phase": str},
+    "done": {"paused": bool},
+    "interrupted": {},
+    "failed": {"traceback": str, "summary": str, "phase": str, "retry": bool, "complaint": bool, "time_s": float},
+    "agent": {"pid": int, "rank_pids": list},
+    "exit": {"pid": int, "exit_code": int},
+}
+"""What a supervisor reads of each message of a rank or of the torchrunx agent."""
+
+
+def check_message(message: dict[str, Any]) -> None:
+    """Check a message of a rank or of the torchrunx agent, whose process may be damaged.
+
+    Raises:
+        ValueError: It has another kind, or a field is missing or of another type.
+    """
+    if message["kind"] not in _FIELDS:
+        raise ValueError(f"a message {message['kind']!r}")
+    for name, kind in _FIELDS[message["kind"]].items():
+        read_field(message, name, kind)
+    if message["kind"] == "signalled" and message["signum"] not in STOP_SIGNALS:
+        raise ValueError(f"no signal that asks for a stop: {message['signum']}")
+    for pid in (message.get("pid", 1), *message.get("rank_pids", ())):  # a signal to 0 or -1 would reach many
+        if type(pid) is not int or not 0 < pid < 1 << 31:
+            raise ValueError(f"{message['kind']} with process id {pid!r}")
 
 
 def read_field(message: dict[str, Any], name: str, kind: type) -> Any:

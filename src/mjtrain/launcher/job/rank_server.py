@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.messages import MessageReader, Sender, listen, send_descriptors
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen, send_descriptors
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan
@@ -66,6 +66,7 @@ class RankServer:
             listener: Is told about it.
         """
         self._first_rank = plan.ranks[0].rank
+        self._expected = {context.rank for context in plan.ranks}
         self._scratch = scratch
         self._log_dir = log_dir
         self._console = console
@@ -147,15 +148,22 @@ class RankServer:
             if not data:
                 hang_up()
                 return
+            messages, damaged = [], False
             try:
-                messages = list(reader.feed(data))
+                for message, body in reader.feed(data):
+                    check_message(message)
+                    messages.append((message, body))
             except ValueError:  # the rank's memory or its descriptors are damaged; it counts as gone
-                messages = []
-                hang_up()
+                damaged = True
             for message, body in messages:
                 if message["kind"] == "hello":
+                    if message["rank"] not in self._expected or message["rank"] in self.states:
+                        damaged = True
+                        break
                     state = self._welcome(connection, message)
                 self._listener.on_message(state, message, body)
+            if damaged:
+                hang_up()
 
         self._loop.watch(connection, receive)
 

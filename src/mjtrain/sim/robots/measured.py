@@ -112,13 +112,36 @@ def _name(model: mujoco.MjModel, part: int, kind: int) -> str | None:
     return None if part < 0 else mujoco.mj_id2name(model, kind, part)
 
 
+def find_sensor_body(model: mujoco.MjModel, sensor: str) -> int | None:
+    """Return the body that a sensor is on; None for one that measures something else."""
+    index = model.sensor(sensor).id
+    return _find_body(model, int(model.sensor_objid[index]), int(model.sensor_objtype[index]))
+
+
+def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
+    """Whether one of two bodies hangs on the other, directly or by others."""
+    lines = []
+    for end in (body, other):
+        line = [end]
+        while line[-1]:
+            line.append(int(model.body_parentid[line[-1]]))
+        lines.append(line)
+    return body in lines[1] or other in lines[0]
+
+
+def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
+    """Return the body of a body, site or geom."""
+    if kind == int(mujoco.mjtObj.mjOBJ_SITE):
+        return int(model.site_bodyid[part])
+    if kind == int(mujoco.mjtObj.mjOBJ_GEOM):
+        return int(model.geom_bodyid[part])
+    return part if kind in _BODIES else None
+
+
 def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:
     """Whether a body, site or geom is part of a body with a free joint."""
-    if kind == int(mujoco.mjtObj.mjOBJ_SITE):
-        part = int(model.site_bodyid[part])
-    elif kind == int(mujoco.mjtObj.mjOBJ_GEOM):
-        part = int(model.geom_bodyid[part])
-    elif kind not in _BODIES:
+    body = _find_body(model, part, kind)
+    if body is None:
         return False
-    joint = int(model.body_jntadr[part])
+    joint = int(model.body_jntadr[body])
     return joint >= 0 and model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE

@@ -20,6 +20,9 @@ _DEEP_M, _VERY_DEEP_M = 0.03, 0.1
 _HIGH_M, _VERY_HIGH_M = 0.2, 0.5
 """Height above the ground that is reported: in a keyframe, and in the reference pose of a file."""
 
+_MOST_GRAVITY = 100.0
+"""Gravity that no planet has, in m/s^2."""
+
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers.
 _ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
 _ONE_COLUMN = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
@@ -73,6 +76,7 @@ class Plausibility:
     def find_doubtful_starts(self) -> Iterator[str]:
         """Yield a line for each thing in the poses in which episodes begin that is probably not meant."""
         yield from self._find_joints_out_of_range()
+        yield from self._find_odd_gravity()
         if self._collides():
             yield from self._find_doubtful_heights()
 
@@ -83,6 +87,15 @@ class Plausibility:
         yield from self._find_idle_actions()
         yield from self._find_mixed_actions()
         yield from self._find_doubtful_gains()
+
+    def _find_odd_gravity(self) -> Iterator[str]:
+        """Find gravity upwards, and in other units."""
+        gravity = self._model.opt.gravity
+        if self._model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY:
+            return
+        if gravity[2] > 0 or np.abs(gravity).max() > _MOST_GRAVITY:
+            shown = " ".join(f"{value:g}" for value in gravity)
+            yield f"--env.robot.options.gravity {shown}: 0 0 -9.81 is usual, in m/s^2, with z upwards"
 
     def _collides(self) -> bool:
         return not self._model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT

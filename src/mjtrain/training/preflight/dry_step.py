@@ -19,6 +19,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
+from mjtrain.training.preflight.exploration import Extremes, explore, find_valid_worlds
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.task_size import TaskSize, measure_task
 from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
@@ -94,7 +95,9 @@ def _step_once(
         kept: Gets what terms keep on the environment, by name.
     """
     after: dict[str, np.ndarray] = {}
-    guarded = _Guards(problems, kept, after).guard_all(config)
+    extremes = Extremes()
+    guards = _Guards(problems, kept, after, extremes)
+    guarded = guards.guard_all(config)
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     assert isinstance(engine, NativeEngine)
     env = None
@@ -127,7 +130,11 @@ def _step_once(
         if wrong:
             return None
         size = measure_task(env)
-        return replace(size, warnings=(*size.warnings, *_find_doubts(config, env, engine, starts, wrong)))
+        doubts = [*_find_doubts(config, env, engine, starts, wrong)]
+        if not wrong:
+            guards.quick = True
+            doubts += explore(config, env, problems, extremes)
+        return replace(size, warnings=(*size.warnings, *doubts))
     finally:
         (env or engine).close()
 
@@ -150,7 +157,7 @@ def _call_late(guarded: EnvConfig, env: Env) -> None:
 def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Starts, wrong: list[str]) -> list[str]:
     """Return what is probably not meant; wrong gets lines if no episode can last longer than an env step."""
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
-    doubts = [*find_doubtful_terms(config, env), *find_idle_settings(config, env, engine)]
+    doubts = [*find_doubtful_terms(config, env, engine), *find_idle_settings(config, env, engine)]
     ends, early = _find_early_ends(config, env)
     model = Plausibility(config, engine.model, env.action_table, starts, lambda: env.reset(everywhere))
     wrong += model.find_wrong_positions()
@@ -226,14 +233,20 @@ def _shrink(config: EnvConfig) -> EnvConfig:
 class _Guards:
     """Replaces every function by one that notes what is wrong, and then returns something that fits."""
 
-    def __init__(self, problems: dict[str, str], kept: dict[str, str], after: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, problems: dict[str, str], kept: dict[str, str], after: dict[str, np.ndarray], extremes: Extremes
+    ) -> None:
         """Note what functions do.
 
         Args:
             problems: Gets what is wrong, by the name of the term.
             kept: Gets what terms keep on the environment, likewise.
             after: Gets the positions of all worlds after each reset event, by its name.
+            extremes: Gets what observations and rewards return.
         """
+        self.quick = False
+        """Whether what functions write is no longer undone, and what they keep no longer noted: most do it at once."""
+        self._extremes = extremes
         self._problems = problems
         self._kept = kept
         self._after = after
@@ -272,7 +285,7 @@ class _Guards:
     def _guard(self, kind: Kind, name: str, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
         def call(env: Env, *args: Any, **params: Any) -> Any:
-            before, attributes = env.read_only.copy(), set(vars(env))
+            before, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             try:
                 value = func(env, *args, **params)
             except Exception as error:
@@ -283,15 +296,16 @@ class _Guards:
             value = value.clone() if isinstance(value, torch.Tensor) else value
             problem = (
                 env.read_only.restore(before)
+                or _undo_replaced(env, attributes)
                 or find_result_problem(kind, value, env.num_envs, env.device)
                 or _find_other_size(kind, name, env, value, args)
             )
-            if problem is None and not value.isfinite().all() and _is_finite(env):
-                numbers = sorted({str(number) for number in value[~value.isfinite()].tolist()})
-                broken = int((~value.isfinite()).sum())
-                problem = f"returned {' and '.join(numbers)} in {broken} of {value.numel()} values; give finite numbers"
+            if problem is None and not value.isfinite().all():
+                problem = _find_infinite(value, find_valid_worlds(env))
             self._note_attributes(name, func, env, attributes)
             if problem is None:
+                if kind in ("observation", "reward"):
+                    self._extremes.add(name, value)
                 return value
             self._problems.setdefault(name, f"{func.__name__}() {problem}")
             return _substitute(kind, env, args)
@@ -304,11 +318,11 @@ class _Guards:
         @functools.wraps(func)
         def call(env: Env, worlds: Worlds, **params: Any) -> None:
             before = worlds.qpos.clone(), worlds.qvel.clone()
-            watched, attributes = env.read_only.copy(), set(vars(env))
+            watched, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             problem = None
             try:
                 value = func(env, worlds, **params)
-                problem = env.read_only.restore(watched)
+                problem = env.read_only.restore(watched) or _undo_replaced(env, attributes)
                 problem = problem or find_result_problem("event", value, env.num_envs, env.device)
                 changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read later
                 if problem is None and not changed.isfinite().all():
@@ -339,11 +353,20 @@ class _Guards:
 
         return call
 
-    def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: set[str]) -> None:
+    def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: dict[str, Any]) -> None:
         """Note what a function has put on the environment."""
-        if new := sorted(set(vars(env)) - before):
+        if new := sorted(set(vars(env)) - set(before)):
             kept = " and ".join(f"env.{attribute}" for attribute in new)
             self._kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
+
+
+def _undo_replaced(env: Env, before: dict[str, Any]) -> str | None:
+    """Undo what a function has put in the place of a public attribute of the environment, and say which it was."""
+    for name, value in before.items():
+        if not name.startswith("_") and getattr(env, name) is not value:
+            setattr(env, name, value)
+            return f"replaced env.{name}, which belongs to the environment"
+    return None
 
 
 def _find_bent_quaternion(env: Env, worlds: Worlds) -> str | None:
@@ -406,9 +429,14 @@ def _substitute(kind: Kind, env: Env, args: tuple[Any, ...]) -> torch.Tensor:
     return torch.zeros(env.num_envs, 1) if kind in ("observation", "command") else torch.zeros(env.num_envs)
 
 
-def _is_finite(env: Env) -> bool:
-    """Whether the worlds are; where they are not, the NaN guard has them."""
-    return bool(env.state.qpos.isfinite().all() and env.state.qvel.isfinite().all())
+def _find_infinite(value: torch.Tensor, valid: torch.Tensor) -> str | None:
+    """Describe numbers that are not finite in worlds that are valid; those of the others the NaN guard has."""
+    value = value[valid]
+    broken = ~value.isfinite()
+    if not broken.any():
+        return None
+    numbers = sorted({str(number) for number in value[broken].tolist()})
+    return f"returned {' and '.join(numbers)} in {int(broken.sum())} of {value.numel()} values; give finite numbers"
 
 
 def _without_consequences(problems: dict[str, str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ def find_idle_settings(config: EnvConfig, env: Env, engine: NativeEngine) -> Ite
     yield from _find_idle_levels(config)
     yield from _find_idle_factors(config, env.engine.layout)
     yield from _find_limits_in_degrees(config, engine)
+    yield from _find_ends_below_ground(config)
     yield from _find_unseen_commands(config)
     if config.rewards and not any(term.weight for term in config.rewards.values()):
         yield "--env.rewards: the weight of every term is 0, so that nothing is rewarded"
@@ -154,6 +155,15 @@ def _find_limits_in_degrees(config: EnvConfig, engine: NativeEngine) -> Iterator
             yield f"{flag}: joint {joint} has the range {low:.4g} to {high:.4g}, and never reaches it"
         elif limit > 2 * math.pi and is_hinge(engine.model, joint):
             yield f"{flag}: is more than a turn of joint {joint}, in rad"
+
+
+def _find_ends_below_ground(config: EnvConfig) -> Iterator[str]:
+    """Find heights below a ground that nothing can be below."""
+    for name, term in config.terminations.items():
+        height_m = term.params.get("height_m")
+        below = term.func is terminations.root_height_below_minimum and height_m is not None and height_m <= 0
+        if below and config.terrain.kind != "robot":
+            yield f"--env.terminations.{name}.params.height_m {height_m:g}: is below the ground, and never reached"
 
 
 def _find_unseen_commands(config: EnvConfig) -> Iterator[str]:

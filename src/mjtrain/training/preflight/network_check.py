@@ -4,11 +4,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
+from mjtrain.config import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CnnConfig,
+    DistillationConfig,
+    EnvConfig,
+    ModelConfig,
+    PpoConfig,
+)
 
 Shape = tuple[int, ...]
 
 _LIBRARY_MODELS = ("MLPModel", "CNNModel", "RNNModel")
+_LIBRARY_DISTRIBUTIONS = ("GaussianDistribution", "HeteroscedasticGaussianDistribution", "BetaDistribution")
+_LIBRARY_ALGORITHMS = ("PPO", "Distillation")
 _PER_LAYER = ("kernel_size", "stride", "dilation", "max_pool")
 
 
@@ -37,6 +47,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             f"--num-envs {num_envs}: a mini-batch of an RNNModel has whole environments, and there are {num_batches} "
             "mini-batches (--agent.algorithm.num-mini-batches)"
         )
+    yield from _find_unknown_classes(agent, networks)
     for name, model in networks.items():
         if model.class_name not in _LIBRARY_MODELS:
             continue
@@ -55,6 +66,30 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             yield from _find_head_problems(algorithm.auxiliary_cfg)
         if algorithm.auxiliary_cfg.detach_encoder:
             yield from _find_detachment_problems(algorithm)
+
+
+def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
+    """Yield a line for each observation group that nothing reads; estimates are read by play."""
+    read = {group for groups in agent.obs_groups.values() for group in groups}
+    if isinstance(agent.algorithm, PpoConfig):
+        read.add(agent.algorithm.auxiliary_cfg.group)
+    for name, terms in env.observations.items():
+        if name not in read and all(term.estimate_error is None for term in terms.values()):
+            yield f"--env.observations.{name}: no network reads this group; name it in --agent.obs-groups, or remove it"
+
+
+def _find_unknown_classes(agent: AgentConfig, networks: Mapping[str, ModelConfig]) -> Iterator[str]:
+    """Find names without a package that RSL-RL does not have."""
+    named: list[tuple[str, str, Sequence[str]]] = [
+        ("algorithm.class-name", agent.algorithm.class_name, _LIBRARY_ALGORITHMS)
+    ]
+    for name, model in networks.items():
+        named.append((f"{name}.class-name", model.class_name, _LIBRARY_MODELS))
+        if (distribution := model.distribution_cfg) is not None:
+            named.append((f"{name}.distribution-cfg.class-name", distribution.class_name, _LIBRARY_DISTRIBUTIONS))
+    for flag, value, known in named:
+        if value not in known and "." not in value and ":" not in value:
+            yield f"--agent.{flag} {value}: choose from {', '.join(known)}, or give package.module:Class"
 
 
 def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[str, Shape]) -> str | None:

@@ -14,6 +14,7 @@ from mjtrain.env.term_check import PLURALS, list_functions, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
+from mjtrain.training.preflight.foot_check import find_mixed_feet
 
 
 def _of(module: ModuleType, *names: str) -> set[Callable[..., Any]]:
@@ -91,12 +92,13 @@ def _find_sensor_problem(sensor: SensorKind, needs: Reads) -> str | None:
     return f"is a {kind}{frame}; give {needs.what} ({' or '.join(wanted)})"
 
 
-def find_doubtful_terms(config: EnvConfig, env: Env) -> Iterator[str]:
+def find_doubtful_terms(config: EnvConfig, env: Env, engine: NativeEngine) -> Iterator[str]:
     """Yield a line for each use of a term that is possible and yet probably not meant."""
     yield from _find_doubtful_signs(config)
     yield from _find_doubtful_ends(config, env)
     yield from _find_doubtful_levels(config)
     yield from _find_differing_gaits(config, env.step_dt)
+    yield from find_mixed_feet(config, engine.model)
     yield from _find_slow_commands(config)
     yield from _find_doubtful_times(config, env)
 

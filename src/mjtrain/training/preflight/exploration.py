@@ -1,0 +1,105 @@
+"""What terms return while worlds move at random, as at the start of a training; at rest they may all fit."""
+
+from collections.abc import Iterator
+
+import torch
+
+from mjtrain.config import EnvConfig
+from mjtrain.env.env import Env
+from mjtrain.env.undisturbed import Memory
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.engines.base import MAX_VALUE
+
+NUM_STEPS = 60
+"""Env steps: enough for a robot that stands to fall."""
+
+NUM_STEPS_WITH_CAMERAS = 4
+"""The same where each of them draws images."""
+
+_HELD_STEPS = 8
+"""Env steps for which one of the worlds has the same actions, which move a robot further than new ones do."""
+
+_HUGE_REWARD = 1e6
+"""Reward times weight that no value function can learn."""
+
+
+class Extremes:
+    """Smallest and largest numbers that each term has returned in any world, by column."""
+
+    def __init__(self) -> None:
+        self._low: dict[str, torch.Tensor] = {}
+        self._high: dict[str, torch.Tensor] = {}
+
+    def add(self, name: str, value: torch.Tensor) -> None:
+        """Take in what a term returned. Shape (num_envs, ...)."""
+        low, high = value.amin(dim=0), value.amax(dim=0)
+        if name in self._low:
+            low, high = torch.minimum(low, self._low[name]), torch.maximum(high, self._high[name])
+        self._low[name], self._high[name] = low, high
+
+    def find_doubts(self, config: EnvConfig) -> Iterator[str]:
+        """Yield a line for each observation that never changed, and for each reward that was huge."""
+        for group, terms in config.observations.items():
+            for name, term in terms.items():
+                place = f"observations.{group}.{name}"
+                low, high = self._low.get(place), self._high.get(place)
+                # Commands and levels may be the same on purpose, and a foot may never touch the ground.
+                if low is None or high is None or {"command", "curriculum"} & set(term.params) or not low.any():
+                    continue
+                if low.ndim == 1 and bool((low == high).all()):
+                    shown = " ".join(f"{number:g}" for number in low.tolist()[:3])
+                    yield (
+                        f"--env.{place}: was {shown}{' …' if len(low) > 3 else ''} in both worlds and all env steps of "
+                        "a trial with random actions, so that a policy learns nothing from it"
+                    )
+        for name, term in config.rewards.items():
+            place = f"rewards.{name}"
+            if place in self._low:
+                most = abs(term.weight) * max(abs(float(self._low[place])), abs(float(self._high[place])))
+                if most > _HUGE_REWARD:
+                    yield f"--env.{place}: was {most:.3g} per second in a trial with random actions; bound it"
+
+
+def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Extremes) -> list[str]:
+    """Step with random actions, until a term shows something that is wrong.
+
+    Args:
+        config: That of the environment.
+        env: Its worlds, whose functions note what they do; afterwards the worlds are elsewhere.
+        problems: Gets what is wrong, by the name of the term.
+        extremes: Gets what observations and rewards return.
+
+    Returns:
+        A line for each thing that is probably not meant.
+
+    Raises:
+        RequestError: A term returned another number of columns than before.
+    """
+    generator = torch.Generator().manual_seed(0)
+    held, memory = torch.zeros(env.num_actions), Memory(config)
+    for step in range(NUM_STEPS_WITH_CAMERAS if config.cameras else NUM_STEPS):
+        action = 2 * torch.rand(env.num_envs, env.num_actions, generator=generator) - 1
+        if step % _HELD_STEPS == 0:
+            held = action[0].sign()
+        action[0] = held
+        try:
+            env.step(action)
+        except TypeError as error:  # another number of columns than before
+            raise RequestError(str(error)) if str(error).startswith("--env.") else error from None
+        if problems:
+            return []
+        if env.describe_fastest():
+            return [f"--env: a world broke in env step {step + 1} of random actions: {env.explain_broken_worlds()}"]
+    changed = [
+        f"--env: the functions of the task change {name} from env step to env step, which checkpoints do not save; "
+        "the refine of a command keeps numbers that are saved"
+        for name in memory.find_changed()
+    ]
+    return [*changed, *extremes.find_doubts(config)]
+
+
+def find_valid_worlds(env: Env) -> torch.Tensor:
+    """Return the worlds that the NaN guard would not reset. Boolean, shape (num_envs,)."""
+    state, most = env.state, min(env.config.nan_guard.max_velocity, MAX_VALUE)
+    valid = (state.qpos.abs() <= MAX_VALUE).all(dim=1) & (state.qvel.abs() <= most).all(dim=1)
+    return valid & state.sensordata.isfinite().all(dim=1) & ~env.engine.failed
