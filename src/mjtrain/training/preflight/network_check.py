@@ -4,7 +4,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig
+from mjtrain.config import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CnnConfig,
+    DaggerConfig,
+    ImitationConfig,
+    ModelConfig,
+    PpoConfig,
+)
 
 Shape = tuple[int, ...]
 
@@ -26,7 +34,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         A line for each problem, which names the flag, the value and what would be right.
     """
     algorithm = agent.algorithm
-    if isinstance(algorithm, DistillationConfig):
+    if isinstance(algorithm, ImitationConfig):
         networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
         num_batches, shares = 1, False
     else:
@@ -49,7 +57,12 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             yield from _find_cnn_problems(name, model.cnn_cfg, groups)
     if shares:
         yield from _find_sharing_problems(agent, shapes)
-    if isinstance(algorithm, PpoConfig):
+    if isinstance(algorithm, DaggerConfig) and agent.actor.class_name == "RNNModel":
+        yield (
+            "--agent.actor.class-name RNNModel: samples of a buffer have no past; give another class and a history to "
+            "its observations, or use DistillationConfig"
+        )
+    if isinstance(algorithm, PpoConfig | DaggerConfig):
         if algorithm.auxiliary_cfg.group:
             yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
             yield from _find_head_problems(algorithm.auxiliary_cfg)
@@ -109,7 +122,9 @@ def _find_sharing_problems(agent: AgentConfig, shapes: Mapping[str, Shape]) -> I
         yield f"{flag}: {', '.join(read)}; both must read the same image groups"
 
 
-def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: Mapping[str, Shape]) -> Iterator[str]:
+def _find_auxiliary_problems(
+    actor: ModelConfig, algorithm: PpoConfig | DaggerConfig, shapes: Mapping[str, Shape]
+) -> Iterator[str]:
     group = algorithm.auxiliary_cfg.group
     flag = f"--agent.algorithm.auxiliary-cfg.group {group}"
     if group not in shapes:
@@ -128,11 +143,11 @@ def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
         yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
 
 
-def _find_detachment_problems(algorithm: PpoConfig) -> Iterator[str]:
+def _find_detachment_problems(algorithm: PpoConfig | DaggerConfig) -> Iterator[str]:
     flag = "--agent.algorithm.auxiliary-cfg"
     if not algorithm.auxiliary_cfg.group:
         yield f"{flag}.detach-encoder: nothing is left for the convolutions to learn from; give {flag}.group"
-    if algorithm.share_cnn_encoders:
+    if isinstance(algorithm, PpoConfig) and algorithm.share_cnn_encoders:
         yield (
             f"{flag}.detach-encoder: the critic's loss would reach the convolutions by "
             "--agent.algorithm.share-cnn-encoders; leave out one of them"
