@@ -70,12 +70,12 @@ def make_agent() -> AgentConfig:
         actor=ModelConfig(
             class_name="CNNModel",
             cnn_cfg=CnnConfig(
+                input_norm="instance",
                 output_channels=(16, 32, 32),
-                kernel_size=(5, 3, 3),
-                stride=(2, 2, 1),
+                kernel_size=(8, 4, 3),
+                stride=(4, 2, 1),
                 padding="none",
                 activation="relu",
-                global_pool="spatial_softmax",
             ),
             hidden_dims=(256, 128),
             distribution_cfg=DistributionConfig(init_std=0.1),
@@ -83,6 +83,8 @@ def make_agent() -> AgentConfig:
         algorithm=DaggerConfig(
             teacher_run="auto",
             teacher_task="Arm-Lift-Cube",
+            num_learning_epochs=6,
+            learning_rate=1e-3,
             auxiliary_cfg=AuxiliaryConfig(group="cube"),
         ),
         obs_groups={"actor": ("image", "arm"), "teacher": ("state",)},
