@@ -1,4 +1,4 @@
-"""Arm-Lift-Cube-Vision: pick up a cube that only a camera shows, and hold it at a commanded place."""
+"""Arm-Lift-Cube-Vision: pick up a cube that only cameras show, and hold it at a commanded place."""
 
 from dataclasses import replace
 
@@ -19,15 +19,21 @@ from mjtrain.mdp import objects, observation, observations
 from mjtrain_tasks import arm_lift_cube
 from mjtrain_tasks.arm_lift_cube import CUBE_AT_TOOL
 
-CAMERA = MountedCameraConfig(pos=(1.0, 0.0, 0.55), xyaxes=(0.0, 1.0, 0.0, -0.616, 0.0, 0.788), fovy=45.0)
-"""Looks at the arm from the front and from above, 0.7 m from where the cube is carried."""
+CAMERAS = {
+    "scene": MountedCameraConfig(pos=(1.0, 0.0, 0.55), xyaxes=(0.0, 1.0, 0.0, -0.616, 0.0, 0.788), fovy=45.0),
+    "wrist": MountedCameraConfig(
+        body="hand", pos=(0.09, 0.0, 0.02), xyaxes=(0.0, 1.0, 0.0, 0.743, 0.0, 0.669), fovy=70.0
+    ),
+}
+"""One looks at the arm from the front and from above, 0.7 m from where the cube is carried. The other one is at the hand
+and looks at what is between the fingertips, which the first one does not see while the hand covers it."""
 
 PROPRIOCEPTION = ("joint_positions", "joint_velocities", "opening", "last_action")
 """Observations of Arm-Lift-Cube that need nothing but the arm itself."""
 
 
 def make_task() -> TaskConfig:
-    """Pick up a cube that only a camera shows, and hold it at a commanded place.
+    """Pick up a cube that only cameras show, and hold it at a commanded place.
 
     Trains in: about 30 minutes after its teacher, a run of Arm-Lift-Cube, on two CPU cores.
     """
@@ -40,15 +46,15 @@ def make_without_teacher() -> TaskConfig:
 
 
 def make_env() -> EnvConfig:
-    """The MDP of Arm-Lift-Cube, of which the actor sees a camera's images, the arm's own state and the place."""
+    """The MDP of Arm-Lift-Cube, of which the actor sees the images of two cameras, the arm's own state and the place."""
     env = arm_lift_cube.make_env()
     state = env.observations["actor"]
     return replace(
         env,
-        robot=replace(env.robot, cameras={"scene": CAMERA}),
-        cameras={"scene": CameraConfig(width=64, height=64, streams=("rgb",))},
+        robot=replace(env.robot, cameras=CAMERAS),
+        cameras={name: CameraConfig(width=48, height=48, streams=("rgb",)) for name in CAMERAS},
         observations={
-            "image": {"scene": observation(observations.camera, camera="scene")},
+            "image": {name: observation(observations.camera, camera=name) for name in CAMERAS},
             "arm": {
                 **{name: state[name] for name in PROPRIOCEPTION},
                 "place": observation(observations.command, command="place"),
@@ -72,8 +78,8 @@ def make_agent() -> AgentConfig:
             cnn_cfg=CnnConfig(
                 input_norm="instance",
                 output_channels=(16, 32, 32),
-                kernel_size=(8, 4, 3),
-                stride=(4, 2, 1),
+                kernel_size=(6, 4, 3),
+                stride=(3, 2, 1),
                 padding="none",
                 activation="relu",
             ),
