@@ -20,13 +20,13 @@ from mjtrain.training.request import resolve_training
 GB = 10**9
 IMAGES = TaskSize(
     shapes={"image": (9, 64, 64)},
-    observation_bytes=9 * 64 * 64,
+    group_bytes={"image": 9 * 64 * 64},
     image_bytes=7 * 64 * 64,
     history_bytes=9 * 64 * 64,
     num_actions=1,
 )
 """Three RGB frames of 64 x 64."""
-FLAT = TaskSize(shapes={"actor": (4,)}, observation_bytes=16, image_bytes=0, history_bytes=0, num_actions=1)
+FLAT = TaskSize(shapes={"actor": (4,)}, group_bytes={"actor": 16}, image_bytes=0, history_bytes=0, num_actions=1)
 
 
 def find(size: TaskSize, available: int | None, world_size: int = 1, **options: int) -> MemoryNeed:

@@ -53,6 +53,7 @@ SECTIONS = {
         "SymmetryConfig",
         "AuxiliaryConfig",
         "DistillationConfig",
+        "DaggerConfig",
         "ModelConfig",
         "CnnConfig",
         "DistributionConfig",

@@ -15,6 +15,7 @@ from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.search import recorded_task
+from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
@@ -78,6 +79,9 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
     request = resolve_training(config, launch)
+    if (missing := find_missing_teacher(request.config)) is not None:
+        _train_teacher(missing, request)
+        request = resolve_training(config, launch)
     group = rendezvous(request.plan, _describe_for_others(request))
     with requeue_when_stopped(request.requeued_job if group.leads else None), ExitStack() as stack:
 
@@ -109,6 +113,19 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         if result.ended_by is not None:
             end["because"] = result.ended_by
         return result
+
+
+def _train_teacher(task: str, request: TrainRequest) -> None:
+    """Train the task of a student's teacher, or continue a training of it that was interrupted."""
+    if request.plan.mode not in ("in_process", "spawn"):
+        raise RequestError(
+            f"--teacher auto: no run of {task} below {request.config.run.log_root} is finished, and a job on several "
+            f"hosts does not train it; run `mjtrain train {task}` first"
+        )
+    print(f"{request.config.task} learns from a run of {task}, which is trained first", file=sys.stderr)  # noqa: T201
+    run = request.config.run
+    options = {name: getattr(run, name) for name in ("log_root", "logger", "engine")}
+    train(task, launch=request.launch, resume="auto", **options)
 
 
 def _record_not_saved(run_dir: Path, requeued_job: str | None, error: NotSavedError) -> None:

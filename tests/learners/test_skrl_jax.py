@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -86,7 +86,9 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_torch_gives_the_actions_of_flax(activation: str) -> None:
     config = small_config()
-    actor = ModelConfig(hidden_dims=(8, 8), activation=activation, distribution_cfg=DistributionConfig(std_type="log"))
+    actor = ModelConfig(
+        hidden_dims=(8, 8), activation=cast("Any", activation), distribution_cfg=DistributionConfig(std_type="log")
+    )
     agent = replace(config.agent, actor=actor)
 
     def compare(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:

@@ -109,6 +109,7 @@ def test_borrowed_encoders_are_parameters_of_their_owner_alone() -> None:
         ({"norm": "layer", "activation": "relu"}, 8 * 4 * 4),
         ({"global_pool": "avg", "dilation": 2}, 8),
         ({"global_pool": "max", "padding": "replicate"}, 8),
+        ({"global_pool": "spatial_softmax"}, 2 * 8),
     ],
 )
 def test_every_option_of_the_convolutions_counts(changes: dict[str, Any], size: int) -> None:

@@ -1,6 +1,14 @@
 """Every setting of mjtrain as frozen, keyword-only dataclasses; standard library only."""
 
-from mjtrain.config.agent import AgentConfig, AuxiliaryConfig, DistillationConfig, PpoConfig, SymmetryConfig
+from mjtrain.config.agent import (
+    AgentConfig,
+    AuxiliaryConfig,
+    DaggerConfig,
+    DistillationConfig,
+    ImitationConfig,
+    PpoConfig,
+    SymmetryConfig,
+)
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
@@ -50,6 +58,7 @@ __all__ = [
     "CnnConfig",
     "CommandTerm",
     "CurriculumTerm",
+    "DaggerConfig",
     "DistillationConfig",
     "DistributionConfig",
     "EngineName",
@@ -60,6 +69,7 @@ __all__ = [
     "GeomConfig",
     "GpuIds",
     "GymnasiumConfig",
+    "ImitationConfig",
     "KeyframeConfig",
     "LaunchConfig",
     "LearnerConfig",

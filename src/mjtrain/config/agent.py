@@ -9,7 +9,7 @@ from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class AuxiliaryConfig:
-    """Supervision of the actor's convolutions beside PPO: they learn to tell an observation group from the images."""
+    """Supervision of the actor's convolutions: they learn to tell an observation group from the images."""
 
     group: str = ""
     """Flat observation group to predict, such as the state of what the images show. Left out: none."""
@@ -21,7 +21,7 @@ class AuxiliaryConfig:
     """Width of each hidden layer of the head that predicts."""
 
     detach_encoder: bool = False
-    """Whether the convolutions learn from this loss only: the gradient of PPO's loss then ends before them."""
+    """Whether the convolutions learn from this loss only: the gradient of the other losses then ends before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,27 +115,29 @@ class PpoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillationConfig:
-    """Distillation: the actor learns to do what a trained teacher would do where the actor goes.
+class ImitationConfig:
+    """What every way to learn from a trained teacher has; use `DistillationConfig` or `DaggerConfig`.
 
-    The actor is the student, as in DAgger (Ross et al. 2011, arXiv:1011.0686); there is no critic. The teacher may read
-    other observation groups, such as the state of the worlds where the actor sees images.
+    The actor is the student, and it learns on the states that it visits itself, as in DAgger (Ross et al. 2011,
+    arXiv:1011.0686); there is no critic. The teacher may read other observation groups, such as the state of the worlds
+    where the actor sees images.
     """
 
-    class_name: str = "mjtrain.learning.rsl_rl.distillation:Distillation"
+    class_name: str = ""
     """RSL-RL algorithm class, or package.module:Class."""
 
     teacher_run: str = ""
-    """Run directory of the teacher, or a checkpoint in one."""
+    """Run directory of the teacher, or a checkpoint in one. auto: the newest run of teacher_task, which is trained
+    first if it has none. --teacher takes precedence."""
+
+    teacher_task: str = ""
+    """Task whose runs can teach, for teacher_run auto."""
 
     teacher: ModelConfig | None = None
     """Network of the teacher. Default: what its run recorded."""
 
     num_learning_epochs: Annotated[int, AT_LEAST_1] = 1
-    """Passes over each rollout."""
-
-    gradient_length: Annotated[int, AT_LEAST_1] = 8
-    """Env steps per step of the optimiser. It is also how far back a recurrent actor is differentiated."""
+    """Passes over each rollout. With a buffer, as many samples are drawn from all of it instead."""
 
     learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
     """Step size of the optimiser."""
@@ -151,6 +153,55 @@ class DistillationConfig:
 
     use_mixed_precision: bool = False
     """Compute the loss in bfloat16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig(ImitationConfig):
+    """RSL-RL's distillation: each rollout is learned from once and then forgotten. The actor may be recurrent."""
+
+    class_name: str = "mjtrain.learning.rsl_rl.distillation:Distillation"
+    """RSL-RL algorithm class, or package.module:Class."""
+
+    gradient_length: Annotated[int, AT_LEAST_1] = 8
+    """Env steps per step of the optimiser. It is also how far back a recurrent actor is differentiated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaggerConfig(ImitationConfig):
+    """Distillation that keeps its rollouts in a buffer and learns from all of them in each iteration.
+
+    It needs far fewer env steps than `DistillationConfig`, which counts where an observation is an image and has to be
+    rendered. The actor must not be recurrent.
+    """
+
+    class_name: str = "mjtrain.learning.rsl_rl.dagger:Dagger"
+    """RSL-RL algorithm class, or package.module:Class."""
+
+    num_learning_epochs: Annotated[int, AT_LEAST_1] = 4
+    """Samples that an iteration draws from the buffer, in rollouts."""
+
+    num_mini_batches: Annotated[int, AT_LEAST_1] = 8
+    """Steps of the optimiser per epoch."""
+
+    learning_rate: Annotated[float, Range(least=0, below=1)] = 3e-4
+    """Step size of the optimiser."""
+
+    buffer_rollouts: Annotated[int, AT_LEAST_1] = 30
+    """Rollouts that are kept, the newest ones. They are part of checkpoints, compressed."""
+
+    teacher_share: Annotated[tuple[float, float], Range(least=0, most=1)] = (0.5, 0.0)
+    """Fraction of the environments in which the teacher acts, at the start and at the end of its decay. They are drawn
+    for each rollout; the teacher's actions are learned in all of them."""
+
+    teacher_share_iterations: Annotated[int, AT_LEAST_1] = 100
+    """Iterations until the teacher's share is that of the end, in equal steps."""
+
+    clip_teacher: bool = True
+    """Whether the teacher's actions are limited to what the action terms and the controls of the actuators let through.
+    A teacher often asks for more, and the student would have to learn numbers that change nothing."""
+
+    auxiliary_cfg: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
+    """Supervision of the actor's convolutions by an observation group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +221,19 @@ class AgentConfig:
     """The policy."""
 
     critic: ModelConfig = field(default_factory=ModelConfig)
-    """The value function; distillation has none."""
+    """The value function; a student has none."""
 
-    algorithm: PpoConfig | DistillationConfig = field(default_factory=PpoConfig)
+    algorithm: PpoConfig | DistillationConfig | DaggerConfig = field(default_factory=PpoConfig)
     """The update."""
 
     obs_groups: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"actor": ("actor",), "critic": ("critic",)})
-    """Observation groups of the environment that actor and critic read, and the teacher of a distillation."""
+    """Observation groups of the environment that actor and critic read, and the teacher of a student."""
 
     torch_compile_mode: str | None = None
     """Mode of torch.compile for the networks: default, lite or max-autotune-no-cudagraphs. None: not compiled."""
+
+    @property
+    def supervised_group(self) -> str:
+        """Observation group that the actor's convolutions learn to predict; empty for none."""
+        algorithm = self.algorithm
+        return algorithm.auxiliary_cfg.group if isinstance(algorithm, PpoConfig | DaggerConfig) else ""

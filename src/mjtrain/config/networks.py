@@ -60,8 +60,10 @@ class CnnConfig:
     max_pool: bool | tuple[bool, ...] = False
     """Halve the image with a maximum over 3 x 3 pixels, per layer."""
 
-    global_pool: Literal["none", "max", "avg"] = "none"
-    """Pooling over all pixels at the end, which leaves one number per channel. none: every pixel counts."""
+    global_pool: Literal["none", "max", "avg", "spatial_softmax"] = "none"
+    """Pooling over all pixels at the end. max and avg leave one number per channel. spatial_softmax leaves the mean
+    place of a channel's activation in the image, x and y from -1 to 1, weighted by its softmax (Levine et al. 2016,
+    arXiv:1504.00702). none: every pixel counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

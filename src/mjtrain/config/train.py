@@ -93,6 +93,10 @@ class RunConfig:
     """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
     counters."""
 
+    teacher: str | None = None
+    """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
+    run of the state task, which is trained first if it has none. Default: the task's."""
+
     keep_checkpoints: Annotated[int | None, AT_LEAST_1] = None
     """Keep only the newest N checkpoints, here and at --checkpoint-url, and the best one. Default: all."""
 

@@ -74,6 +74,12 @@ class Actions:
         self._relative = relative.bool() if relative.any() else None
         least, most = layout.ctrl_range[self._columns].T
         self._least, self._most = (least.where(relative.bool(), -torch.inf), most.where(relative.bool(), torch.inf))
+        bounded = (self._scale != 0) & ~relative.bool()
+        bounded[[column for _, part, _ in self._bases for column in range(part.start, part.stop)]] = False
+        ends = torch.stack([(bound - self._offset) / self._scale for bound in (least, most)])
+        ends = torch.where(bounded, ends, ends.new_tensor([[-torch.inf], [torch.inf]]))
+        self.bounds = (torch.maximum(ends.amin(0), self._low), torch.minimum(ends.amax(0), self._high))
+        """Lower and upper bound of an action by its clip and by the range of its control. Shape (size,) each."""
         self._target = self._offset.repeat(num_envs, 1)
         self._core = core
         self._noise = largest if noise and largest.any() else None

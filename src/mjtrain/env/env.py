@@ -280,6 +280,11 @@ class Env:
         """Meaning of each column of an action: its actuator, and scale, offset, clip and delay as in `ActionTerm`."""
         return self._actions.table
 
+    @property
+    def action_bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Lower and upper bound of each column of an action, beyond which it changes nothing. Shape (num_actions,)."""
+        return self._actions.bounds
+
     def observation_widths(self, group: str) -> dict[str, int]:
         """Return how many columns each term of an observation group has, by name in their order."""
         return self._observations.widths(group)

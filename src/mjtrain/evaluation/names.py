@@ -1,6 +1,6 @@
 """Names of what an evaluation measures; imports nothing heavy."""
 
-from mjtrain.config import AgentConfig, AnyEnvConfig, PpoConfig
+from mjtrain.config import AgentConfig, AnyEnvConfig
 
 BROKEN = "not_finite"
 """Cause of an episode that ended because its state was not finite."""
@@ -11,7 +11,7 @@ UNFINISHED = "unfinished"
 
 def list_quantities(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
     """Return the names of what an episode is measured by, as in the table of `play`."""
-    supervised = agent.algorithm.auxiliary_cfg.group if isinstance(agent.algorithm, PpoConfig) else ""
+    supervised = agent.supervised_group
     return (
         "return",
         "length",

@@ -1,39 +1,60 @@
-"""The teacher of a distillation: its network and groups come from its run, its weights from a checkpoint there."""
+"""The teacher of a student: its network and groups come from its run, its weights from a checkpoint there."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DistillationConfig, EnvConfig, TrainConfig, from_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, from_plain, to_plain
+from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
+from mjtrain.runs.search import RunSearch, find_runs
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.trust import check_teacher
 from mjtrain.runtime.errors import RequestError
 
 _FLAG = "--agent.algorithm.teacher-run"
 
+AUTO = "auto"
+"""As the teacher's run: the newest finished run of the teacher's task."""
+
 
 def resolve_teacher(config: TrainConfig) -> TrainConfig:
-    """Fill in what a distillation needs to know of its teacher; other configs stay as they are.
+    """Fill in what a student needs to know of its teacher; other configs stay as they are.
 
     Args:
         config: What was asked for.
 
     Returns:
         The same with the teacher's checkpoint, network and observation groups. A run that is resumed has the weights in
-        its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone.
+        its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone. If the teacher is
+        to be found and its task has no finished run, its run stays "auto"; `find_missing_teacher` names the task.
 
     Raises:
         RequestError: The teacher is not there, or read other terms than this task has for it.
     """
     agent, algorithm = config.agent, config.agent.algorithm
-    if not isinstance(algorithm, DistillationConfig):
+    asked = config.run.teacher
+    if not isinstance(algorithm, ImitationConfig):
+        if asked is not None:
+            raise RequestError(f"--teacher {asked}: {config.task} does not learn from a teacher; leave it out")
         return config
+    if asked is not None:
+        algorithm = replace(algorithm, teacher_run=asked)
+        config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
     place = Path(algorithm.teacher_run).absolute()
-    if algorithm.teacher_run and not place.exists() and (recorded := _read_recorded(config)) is not None:
+    is_gone = algorithm.teacher_run == AUTO or not place.exists()
+    if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config)) is not None:
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
+    if algorithm.teacher_run == AUTO:
+        run_dir = _find_finished_run(algorithm.teacher_task, config.run.log_root)
+        if run_dir is None:
+            return _with_untrained_teacher(config, algorithm)
+        algorithm = replace(algorithm, teacher_run=str(run_dir))
+        config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
+        place = run_dir
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
@@ -50,9 +71,34 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     return replace(config, agent=agent)
 
 
+def find_missing_teacher(config: TrainConfig) -> str | None:
+    """Return the task that must be trained before a student can learn; None if there is a teacher, or none needed."""
+    algorithm = config.agent.algorithm
+    if isinstance(algorithm, ImitationConfig) and algorithm.teacher_run == AUTO:
+        return algorithm.teacher_task
+    return None
+
+
+def _find_finished_run(task: str, log_root: str) -> Path | None:
+    """Return the newest run of a task that has all its iterations."""
+    if not task:
+        raise RequestError(f"{_FLAG} {AUTO}: the task names no task of its teacher; give a run, or teacher_task")
+    search = RunSearch.for_task(resolve_task_name(task), log_root)
+    return next((run_dir for run_dir in find_runs(search) if summarise_run(run_dir).state == "done"), None)
+
+
+def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:
+    """Set the teacher to what its task will train."""
+    task = load_task(algorithm.teacher_task)
+    known = replace(algorithm, teacher=algorithm.teacher or task.agent.actor)
+    agent = _with_teacher(config.agent, known, task.agent.obs_groups["actor"])
+    _check_terms(config, agent, to_plain(task.env), task.agent)
+    return replace(config, agent=agent)
+
+
 def _with_teacher(agent: AgentConfig, known: Any, groups: tuple[str, ...]) -> AgentConfig:
     """Set the teacher of an agent; groups that are given count more than those of its run."""
-    assert isinstance(agent.algorithm, DistillationConfig)
+    assert isinstance(agent.algorithm, ImitationConfig)
     algorithm = replace(
         agent.algorithm, teacher_run=known.teacher_run, teacher=agent.algorithm.teacher or known.teacher
     )
@@ -68,9 +114,9 @@ def _read_recorded(config: TrainConfig) -> AgentConfig | None:
         recorded = from_plain(AgentConfig, content) if content else None
     except ValueError:
         return None
-    if recorded is None or not isinstance(recorded.algorithm, DistillationConfig):
+    if recorded is None or not isinstance(recorded.algorithm, ImitationConfig):
         return None
-    assert isinstance(config.agent.algorithm, DistillationConfig)
+    assert isinstance(config.agent.algorithm, ImitationConfig)
     if config.agent.algorithm.teacher is None:
         check_teacher(Path(config.run.resume), recorded.algorithm.teacher)
     return recorded

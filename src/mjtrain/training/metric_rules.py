@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, DistillationConfig, EnvConfig, RunConfig, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, EnvConfig, ImitationConfig, RunConfig, TrainConfig
 from mjtrain.evaluation.names import list_eval_metrics
 from mjtrain.runtime.errors import RequestError, suggest
 
@@ -45,8 +45,8 @@ def list_metrics(config: TrainConfig) -> list[str]:
 
 def _list_losses(config: TrainConfig) -> tuple[str, ...]:
     algorithm = config.agent.algorithm
-    if isinstance(algorithm, DistillationConfig):
-        return ("behavior",)
+    if isinstance(algorithm, ImitationConfig):
+        return ("behavior", "auxiliary") if config.agent.supervised_group else ("behavior",)
     further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.mirrors_samples}
     return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))
 

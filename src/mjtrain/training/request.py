@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from mjtrain.config import (
     DEFAULT_LEARNER,
     EnvConfig,
+    ImitationConfig,
     LaunchConfig,
     LoggerName,
     PpoConfig,
@@ -26,7 +27,7 @@ from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
-from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
@@ -182,7 +183,7 @@ def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) ->
         check_config(chosen, launch)
         config = chosen
     fitted = _resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
-    notices = [*plan.notices, *_note_num_envs(config, device), *_note_functions(fitted)]
+    notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
     return Draft(config=fitted, plan=plan, notices=notices)
 
 
@@ -286,6 +287,17 @@ def _note_short_episodes(config: TrainConfig, size: "TaskSize") -> list[str]:
         f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {size.episode_steps} env steps, fewer "
         f"than a rollout (--agent.num-steps-per-env {config.agent.num_steps_per_env})"
     ]
+
+
+def _note_teacher(config: TrainConfig) -> list[str]:
+    """Say who teaches, where that was not chosen by the user."""
+    algorithm = config.agent.algorithm
+    if not isinstance(algorithm, ImitationConfig) or config.run.teacher not in (None, AUTO):
+        return []
+    missing = find_missing_teacher(config)
+    if missing is not None:
+        return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first"]
+    return [f"teacher: {algorithm.teacher_run}"]
 
 
 def _note_functions(config: TrainConfig) -> list[str]:

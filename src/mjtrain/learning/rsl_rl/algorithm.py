@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.networks import list_networks
 from mjtrain.learning.rsl_rl.normalization import synchronise_normalisers
@@ -129,9 +130,11 @@ class RslRlAlgorithm:
         load_networks(self._alg, content, path, weights_of(self._alg, content), optimizer=False)
 
     def rank_state(self) -> dict[str, Any]:
-        """Return what recurrent networks remember, and the sums of this rank's RND rewards."""
+        """Return what recurrent networks remember, the sums of this rank's RND rewards, and the buffer of DAgger."""
         rewards = get_discounted_rewards(self._alg)
-        return {"memory": get_memory(self.networks)} | ({} if rewards is None else {"rnd_rewards": rewards})
+        state: dict[str, Any] = {"memory": get_memory(self.networks)}
+        state |= {} if rewards is None else {"rnd_rewards": rewards}
+        return state | ({"buffer": self._alg.buffer.state_dict()} if isinstance(self._alg, Dagger) else {})
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Restore what `rank_state` returned."""
@@ -139,3 +142,7 @@ class RslRlAlgorithm:
         set_discounted_rewards(self._alg, state.get("rnd_rewards"), self._context.device)
         if isinstance(self._alg, Distillation):
             self._alg.begin_from_memory()
+        if isinstance(self._alg, Dagger):
+            storage = self._alg.storage
+            num_samples = storage.num_envs * storage.num_transitions_per_env
+            self._alg.buffer.load_state_dict(state.get("buffer", {}), num_samples, self._context.device)

@@ -1,4 +1,4 @@
-"""Supervision of an actor's convolutions beside PPO: a head predicts from them what the worlds are really like."""
+"""Supervision of an actor's convolutions: a head predicts from them what the worlds are really like."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,8 @@ class AuxiliaryHead(nn.Module):
             activation: Activation function.
         """
         super().__init__()
-        self._group = group
+        self.group = group
+        """Flat observation group that it predicts."""
         size = obs[group].shape[-1]
         self.mlp = MLP(latent_dim, size, hidden_dims, activation)
         self.obs_normalizer = EmpiricalNormalization(size)
@@ -42,7 +43,7 @@ class AuxiliaryHead(nn.Module):
             latent: Encoded images. Shape (batch, latent_dim).
             obs: Observations by group, of the same batch.
         """
-        return nn.functional.mse_loss(self.mlp(latent), self.obs_normalizer(obs[self._group]))
+        return nn.functional.mse_loss(self.mlp(latent), self.obs_normalizer(obs[self.group]))
 
     def estimate(self, latent: torch.Tensor) -> torch.Tensor:
         """Return the prediction in the units of the group, shape (batch, size), for latents (batch, latent_dim)."""
@@ -50,7 +51,7 @@ class AuxiliaryHead(nn.Module):
 
     def update_normalization(self, obs: TensorDict) -> None:
         """Take in observations of a rollout."""
-        self.obs_normalizer.update(obs[self._group])  # pyright: ignore[reportCallIssue]
+        self.obs_normalizer.update(obs[self.group])  # pyright: ignore[reportCallIssue]
 
 
 class AuxiliaryLoss:

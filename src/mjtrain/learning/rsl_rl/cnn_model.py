@@ -17,7 +17,14 @@ class ImageEncoder(CNN):
 
     def __init__(self, *args: Any, input_norm: str = "none", **kwargs: Any) -> None:
         """Build the layers; `input_norm` as in `config.CnnConfig`, the others as of RSL-RL's."""
-        super().__init__(*args, **kwargs)
+        pools_here = kwargs.get("global_pool") == "spatial_softmax"
+        super().__init__(*args, **kwargs | ({"global_pool": "none", "flatten": False} if pools_here else {}))
+        if pools_here:
+            channels, size = self.output_channels, self.output_dim
+            assert channels is not None
+            assert isinstance(size, tuple)
+            self.add_module(str(len(self)), SpatialSoftmax(*size))
+            self._output_dim = 2 * channels
         self._normalises_input = input_norm == "instance"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -32,6 +39,21 @@ class ImageEncoder(CNN):
         for layer in self:
             x = layer(x)
         return x
+
+
+class SpatialSoftmax(nn.Module):
+    """Turns each channel of an image into the mean place of its activation."""
+
+    def __init__(self, height: int, width: int) -> None:
+        """Remember the places of the pixels; arguments in pixels."""
+        super().__init__()
+        rows, columns = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
+        self.places: torch.Tensor
+        self.register_buffer("places", torch.stack((columns.flatten(), rows.flatten()), dim=1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return places (x, y), shape (batch, 2 * channels), of images of shape (batch, channels, height, width)."""
+        return (x.flatten(2).softmax(dim=2) @ self.places).flatten(1)
 
 
 def _normalise(images: torch.Tensor, in_place: bool) -> torch.Tensor:

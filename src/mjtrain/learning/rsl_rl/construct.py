@@ -11,7 +11,7 @@ from typing import Any
 from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
-from mjtrain.config import AgentConfig, DistillationConfig, SymmetryConfig, merge_settings, to_plain
+from mjtrain.config import AgentConfig, DaggerConfig, ImitationConfig, SymmetryConfig, merge_settings, to_plain
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.learning.loop import TrainingLoop
@@ -51,7 +51,7 @@ def make_algorithm(
             "local_rank": context.local_rank,
             "world_size": context.world_size,
         }
-    if isinstance(config.algorithm, DistillationConfig):
+    if isinstance(config.algorithm, ImitationConfig):
         wanted |= _describe_distillation(plain)
     else:
         wanted |= _describe_ppo(plain)
@@ -69,7 +69,10 @@ def make_algorithm(
         if not settings:
             raise
         raise RequestError(f"--learner-config: RSL-RL says {error}") from error
-    if isinstance(config.algorithm, DistillationConfig) and Path(config.algorithm.teacher_run).is_file():
+    if isinstance(config.algorithm, DaggerConfig) and config.algorithm.clip_teacher:
+        assert isinstance(env.env, Env), "others are refused before"
+        algorithm.clip_teacher(*env.env.action_bounds)
+    if isinstance(config.algorithm, ImitationConfig) and Path(config.algorithm.teacher_run).is_file():
         algorithm.load_teacher(Path(config.algorithm.teacher_run))
     return algorithm
 
@@ -102,10 +105,15 @@ def _add_symmetry(wanted: dict[str, Any], symmetry: SymmetryConfig, images: Mirr
 
 def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:
     """Return networks, observation groups and algorithm as RSL-RL's distillation calls them."""
-    algorithm = {key: value for key, value in plain["algorithm"].items() if key not in ("teacher", "teacher_run")}
-    groups = plain["obs_groups"]
+    known_here = ("teacher", "teacher_run", "teacher_task", "clip_teacher", "auxiliary_cfg")
+    algorithm = {key: value for key, value in plain["algorithm"].items() if key not in known_here}
+    student, groups = resolve_model(plain["actor"]), plain["obs_groups"]
+    auxiliary = plain["algorithm"].get("auxiliary_cfg")
+    if auxiliary is not None and auxiliary["group"]:
+        student["auxiliary_cfg"] = auxiliary
+        algorithm["auxiliary_coef"] = auxiliary["coef"]
     return {
-        "student": resolve_model(plain["actor"]),
+        "student": student,
         "teacher": resolve_model(plain["algorithm"]["teacher"]),
         "obs_groups": {"student": groups["actor"], "teacher": groups["teacher"]},
         "algorithm": algorithm,
@@ -117,7 +125,7 @@ def _check_names(config: AgentConfig) -> None:
         ("algorithm.class-name", config.algorithm.class_name, resolve_callable)
     ]
     networks = {"actor": config.actor}
-    if isinstance(config.algorithm, DistillationConfig):
+    if isinstance(config.algorithm, ImitationConfig):
         assert config.algorithm.teacher is not None, "runs.teacher.resolve_teacher fills it in"
         networks["algorithm.teacher"] = config.algorithm.teacher
     else:

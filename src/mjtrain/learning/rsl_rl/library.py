@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import AgentConfig, DistillationConfig, TrainConfig
+from mjtrain.config import AgentConfig, ImitationConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
@@ -25,14 +25,14 @@ class RslRl:
         for name, model in (("actor", config.agent.actor), ("critic", config.agent.critic)):
             if not model.hidden_dims:
                 raise RequestError(f"--agent.{name}.hidden-dims (none): RSL-RL's networks have at least one; give 64")
-        is_taught = isinstance(config.agent.algorithm, DistillationConfig)
+        is_taught = isinstance(config.agent.algorithm, ImitationConfig)
         parts = ("algorithm", "student", "teacher") if is_taught else ("algorithm", "actor", "critic")
         for name, value in config.learner.settings.items():
             if name not in parts or not isinstance(value, Mapping):
                 raise RequestError(f"--learner-config {name}: RSL-RL takes settings below {', '.join(parts)}")
         if config.learner.settings.get("algorithm", {}).get("rnd_cfg"):
             if is_taught:
-                raise RequestError("--learner-config algorithm.rnd_cfg: RSL-RL's distillation has no rewards to add to")
+                raise RequestError("--learner-config algorithm.rnd_cfg: a student has no rewards to add to")
             if "rnd_state" not in config.agent.obs_groups:
                 raise RequestError(
                     "--learner-config algorithm.rnd_cfg: nothing says which observation groups it looks at; give the "

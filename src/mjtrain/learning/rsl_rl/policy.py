@@ -11,7 +11,7 @@ from rsl_rl.models import MLPModel
 from rsl_rl.utils import resolve_class
 from tensordict import TensorDict
 
-from mjtrain.config import AgentConfig, DistillationConfig, PpoConfig, merge_settings, to_plain
+from mjtrain.config import AgentConfig, ImitationConfig, merge_settings, to_plain
 from mjtrain.learning.rsl_rl.auxiliary import without_head
 from mjtrain.learning.rsl_rl.cnn_model import CnnModel
 from mjtrain.learning.rsl_rl.networks import resolve_model
@@ -48,9 +48,9 @@ class ActorPolicy:
                     f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
                 )
         plain = to_plain(config)
-        own = settings.get("student" if isinstance(config.algorithm, DistillationConfig) else "actor", {})
+        own = settings.get("student" if isinstance(config.algorithm, ImitationConfig) else "actor", {})
         make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
-        supervised = _find_supervised_group(config)
+        supervised = config.supervised_group
         self.estimated_group = supervised if supervised in observations else None
         """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""
         if self.estimated_group is not None:
@@ -131,10 +131,6 @@ class ActorPolicy:
             kind = type(self.network).__name__
             raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
         return self.network
-
-
-def _find_supervised_group(config: AgentConfig) -> str:
-    return config.algorithm.auxiliary_cfg.group if isinstance(config.algorithm, PpoConfig) else ""
 
 
 class _Positional(torch.nn.Module):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from mjtrain.config import AgentConfig, DistillationConfig, EnvConfig, LaunchConfig, PpoConfig, TrainConfig
+from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, LaunchConfig, PpoConfig, TrainConfig
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
@@ -53,7 +53,7 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
     if find_mirrored_groups(config.agent):
         yield f"--agent.algorithm.symmetry-cfg: {label} needs an mjtrain robot; this environment has none"
-    if isinstance(config.agent.algorithm, DistillationConfig):
+    if isinstance(config.agent.algorithm, ImitationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
 
 

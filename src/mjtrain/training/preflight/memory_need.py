@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import CameraConfig, DistillationConfig, EnvConfig, ModelConfig, TrainConfig
+from mjtrain.config import AgentConfig, CameraConfig, DaggerConfig, EnvConfig, ImitationConfig, ModelConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import format_bytes
 
@@ -30,6 +30,9 @@ class MemoryNeed:
     rollout_bytes: int
     """Storage of a rollout: observations, actions and what the algorithm keeps of each env step."""
 
+    buffer_bytes: int = 0
+    """Rollouts that DAgger keeps: what the student reads, and what the teacher would do."""
+
     image_bytes: int
     """Frames of the cameras in all worlds."""
 
@@ -42,12 +45,13 @@ class MemoryNeed:
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return self.rollout_bytes + self.image_bytes + self.history_bytes
+        return self.rollout_bytes + self.buffer_bytes + self.image_bytes + self.history_bytes
 
     def to_plain(self) -> dict[str, Any]:
         """Return the numbers, and a line that says the same."""
         return {
             "rollout_bytes": self.rollout_bytes,
+            "buffer_bytes": self.buffer_bytes,
             "image_bytes": self.image_bytes,
             "history_bytes": self.history_bytes,
             "total_bytes": self.total_bytes,
@@ -58,6 +62,7 @@ class MemoryNeed:
     def describe(self) -> str:
         """Say in a line what a rank needs."""
         parts = [f"{format_bytes(self.rollout_bytes)} for a rollout"]
+        parts += [f"{format_bytes(self.buffer_bytes)} for the buffer"] if self.buffer_bytes else []
         parts += [f"{format_bytes(self.image_bytes)} for images"] if self.image_bytes else []
         parts += [f"{format_bytes(self.history_bytes)} for history and delay"] if self.history_bytes else []
         line = f"{format_bytes(self.total_bytes)} per rank ({', '.join(parts)})"
@@ -75,16 +80,25 @@ def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int
         available_bytes: See `MemoryNeed.available_bytes`.
     """
     num_envs = config.num_envs
-    kind = "distillation" if isinstance(config.agent.algorithm, DistillationConfig) else "ppo"
+    kind = "distillation" if isinstance(config.agent.algorithm, ImitationConfig) else "ppo"
     floats = _NUM_SCALARS[kind] + _NUM_ACTIONS[kind] * size.num_actions
-    per_step = size.observation_bytes + 4 * floats + 1  # whether it ended the episode
+    per_step = sum(size.group_bytes.values()) + 4 * floats + 1  # whether it ended the episode
     per_step += sum(_memory_bytes(network) for network in (config.agent.actor, config.agent.critic))
     return MemoryNeed(
         rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,
+        buffer_bytes=num_envs * config.agent.num_steps_per_env * _buffer_bytes(config.agent, size),
         image_bytes=num_envs * size.image_bytes,
         history_bytes=num_envs * size.history_bytes,
         available_bytes=available_bytes,
     )
+
+
+def _buffer_bytes(agent: AgentConfig, size: "TaskSize") -> int:
+    """Return the bytes that DAgger's buffer has for one env step of each rollout that is collected."""
+    if not isinstance(agent.algorithm, DaggerConfig):
+        return 0
+    kept = {*agent.obs_groups["actor"], agent.supervised_group} & set(size.group_bytes)
+    return agent.algorithm.buffer_rollouts * (sum(size.group_bytes[group] for group in kept) + 4 * size.num_actions)
 
 
 def _memory_bytes(network: ModelConfig) -> int:
@@ -115,7 +129,8 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, afte
             f"{flag} {given}: needs {need.describe()}, when {left} left, which --min-ranks and --min-hosts allow; "
             f"{advice}, or more --min-ranks"
         )
-    raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer --agent.num-steps-per-env")
+    fewer = "--agent.algorithm.buffer-rollouts" if need.buffer_bytes else "--agent.num-steps-per-env"
+    raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer {fewer}")
 
 
 def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> None:

@@ -8,8 +8,9 @@ from mjtrain.config import (
     AgentConfig,
     AuxiliaryConfig,
     CnnConfig,
-    DistillationConfig,
+    DaggerConfig,
     EnvConfig,
+    ImitationConfig,
     ModelConfig,
     PpoConfig,
 )
@@ -36,7 +37,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         A line for each problem, which names the flag, the value and what would be right.
     """
     algorithm = agent.algorithm
-    if isinstance(algorithm, DistillationConfig):
+    if isinstance(algorithm, ImitationConfig):
         networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
         num_batches, shares = 1, False
     else:
@@ -60,7 +61,12 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             yield from _find_cnn_problems(name, model.cnn_cfg, groups)
     if shares:
         yield from _find_sharing_problems(agent, shapes)
-    if isinstance(algorithm, PpoConfig):
+    if isinstance(algorithm, DaggerConfig) and agent.actor.class_name == "RNNModel":
+        yield (
+            "--agent.actor.class-name RNNModel: samples of a buffer have no past; give another class and a history to "
+            "its observations, or use DistillationConfig"
+        )
+    if isinstance(algorithm, PpoConfig | DaggerConfig):
         if algorithm.auxiliary_cfg.group:
             yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
             yield from _find_head_problems(algorithm.auxiliary_cfg)
@@ -71,8 +77,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
 def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
     """Yield a line for each observation group that nothing reads; estimates are read by play."""
     read = {group for groups in agent.obs_groups.values() for group in groups}
-    if isinstance(agent.algorithm, PpoConfig):
-        read.add(agent.algorithm.auxiliary_cfg.group)
+    read.add(agent.supervised_group)
     for name, terms in env.observations.items():
         if name not in read and all(term.estimate_error is None for term in terms.values()):
             yield f"--env.observations.{name}: no network reads this group; name it in --agent.obs-groups, or remove it"
@@ -144,7 +149,9 @@ def _find_sharing_problems(agent: AgentConfig, shapes: Mapping[str, Shape]) -> I
         yield f"{flag}: {', '.join(read)}; both must read the same image groups"
 
 
-def _find_auxiliary_problems(actor: ModelConfig, algorithm: PpoConfig, shapes: Mapping[str, Shape]) -> Iterator[str]:
+def _find_auxiliary_problems(
+    actor: ModelConfig, algorithm: PpoConfig | DaggerConfig, shapes: Mapping[str, Shape]
+) -> Iterator[str]:
     group = algorithm.auxiliary_cfg.group
     flag = f"--agent.algorithm.auxiliary-cfg.group {group}"
     if group not in shapes:
@@ -163,11 +170,11 @@ def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
         yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
 
 
-def _find_detachment_problems(algorithm: PpoConfig) -> Iterator[str]:
+def _find_detachment_problems(algorithm: PpoConfig | DaggerConfig) -> Iterator[str]:
     flag = "--agent.algorithm.auxiliary-cfg"
     if not algorithm.auxiliary_cfg.group:
         yield f"{flag}.detach-encoder: nothing is left for the convolutions to learn from; give {flag}.group"
-    if algorithm.share_cnn_encoders:
+    if isinstance(algorithm, PpoConfig) and algorithm.share_cnn_encoders:
         yield (
             f"{flag}.detach-encoder: the critic's loss would reach the convolutions by "
             "--agent.algorithm.share-cnn-encoders; leave out one of them"

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from mjtrain.config import AgentConfig, DistillationConfig, PpoConfig, TrainConfig
+from mjtrain.config import AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
 
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
@@ -64,7 +64,7 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
     """Check that an update uses each sample of a rollout."""
     algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
-    if isinstance(algorithm, PpoConfig) and num_envs * num_steps < algorithm.num_mini_batches:
+    if isinstance(algorithm, PpoConfig | DaggerConfig) and num_envs * num_steps < algorithm.num_mini_batches:
         raise RequestError(
             f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
             f"{num_steps} steps has only {num_envs * num_steps} samples"

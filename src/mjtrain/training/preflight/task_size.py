@@ -13,8 +13,8 @@ class TaskSize:
     shapes: dict[str, tuple[int, ...]]
     """Observations by group: (size,), or (channels, height, width) of images."""
 
-    observation_bytes: int
-    """Observations of one env step, of all groups."""
+    group_bytes: dict[str, int]
+    """Observations of one env step, by group."""
 
     image_bytes: int
     """Frames of its cameras, and what the ray caster writes before it."""
@@ -45,7 +45,7 @@ def measure_task(env: Env) -> TaskSize:
     rendered = env.cameras.renderer.num_bytes if env.config.cameras else 0
     return TaskSize(
         shapes={group: tuple(observed.shape[1:]) for group, observed in env.observe().items()},
-        observation_bytes=per_env(sum(tensor.nbytes for tensor in env.observe().values())),
+        group_bytes={group: per_env(tensor.nbytes) for group, tensor in env.observe().items()},
         image_bytes=per_env(rendered + of_part("cameras")),
         history_bytes=per_env(of_part("observations")),
         num_actions=env.num_actions,

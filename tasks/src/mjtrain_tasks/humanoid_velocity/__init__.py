@@ -73,7 +73,7 @@ WALK: Gait = {"frequency_hz": 1.5, "offsets": (0.0, 0.5), "duty": 0.6, "command"
 def make_flat() -> TaskConfig:
     """Walk on two legs with a commanded velocity and turning rate on flat ground.
 
-    Trains in: about 11 minutes, which is an estimate, on two CPU cores.
+    Trains in: about 14 minutes, on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
 

@@ -1,0 +1,207 @@
+"""A student that learns from a buffer of everything that it has seen."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.config import AgentConfig, DaggerConfig, LaunchConfig, ModelConfig, TrainConfig, from_plain, to_plain
+from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
+from mjtrain.mdp import observation
+from mjtrain.mdp.observations import joint_pos
+from mjtrain.runs.history import summarise_run
+from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.request import resolve_training
+from support.resuming import assert_same, make_runner, train_straight_and_resumed
+
+ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
+TASK_FILE = """
+from dataclasses import replace
+from mjtrain.env.catalog import load_task
+
+def make_task():
+    return replace(load_task("Cartpole-Balance"), num_envs=8, max_iterations=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def teacher_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A teacher that sees positions and velocities, and is not good at anything."""
+    root = tmp_path_factory.mktemp("teacher")
+    result = mjtrain.train(
+        "Cartpole-Balance", launch=ALONE, num_envs=8, max_iterations=1, log_root=str(root), logger="none"
+    )
+    return result.run_dir
+
+
+def student(teacher: Path | str, **algorithm: Any) -> TrainConfig:
+    """A student that sees the last two positions."""
+    config = make_train_config("Cartpole-Balance", num_envs=8)
+    positions = {
+        "cart": observation(joint_pos, joint="slider").replace(history=2),
+        "pole": observation(joint_pos, joint="hinge").replace(history=2),
+    }
+    settings = {"buffer_rollouts": 3, "num_mini_batches": 4, "teacher_share_iterations": 4, **algorithm}
+    agent = AgentConfig(
+        num_steps_per_env=16,
+        actor=ModelConfig(hidden_dims=(16,)),
+        algorithm=DaggerConfig(teacher_run=str(teacher), **settings),
+        obs_groups={"actor": ("student",)},
+    )
+    env = replace(config.env, observations={**config.env.observations, "student": positions})
+    return replace(config, env=env, agent=agent)
+
+
+def test_the_config_is_recorded_and_read_again() -> None:
+    agent = student("somewhere").agent
+    assert from_plain(AgentConfig, to_plain(agent)) == agent
+
+
+def test_a_buffer_keeps_the_newest_rollouts_and_is_restored() -> None:
+    buffer = RolloutBuffer(3)
+    for number in range(5):
+        rollout = torch.full((4, 2, 3), number, dtype=torch.uint8)
+        buffer.append({"image": rollout, "flat": torch.full((4, 1), float(number))})
+    drawn = buffer.draw(200)
+    assert drawn["image"].shape == (200, 2, 3)
+    assert drawn["image"].dtype == torch.uint8
+    assert set(drawn["flat"].flatten().tolist()) == {2.0, 3.0, 4.0}
+    assert torch.equal(drawn["image"][:, 0, 0].float(), drawn["flat"][:, 0]), "fields of a sample stay together"
+    again = RolloutBuffer(3)
+    again.load_state_dict(buffer.state_dict(), 4, "cpu")
+    assert_same(again.state_dict(), buffer.state_dict())
+    smaller = RolloutBuffer(2)
+    smaller.load_state_dict(buffer.state_dict(), 4, "cpu")
+    assert set(smaller.draw(200)["flat"].flatten().tolist()) == {3.0, 4.0}
+    other = RolloutBuffer(3)
+    other.load_state_dict(buffer.state_dict(), 5, "cpu")
+    assert other.state_dict() == {}
+
+
+def test_the_teacher_acts_in_its_share_and_within_the_bounds(teacher_run: Path) -> None:
+    base = resolve_teacher(student(teacher_run, teacher_share=(1.0, 0.0)))
+    bounded = {name: replace(term, clip=(-0.01, 0.02)) for name, term in base.env.actions.items()}
+    config = replace(base, env=replace(base.env, actions=bounded))
+
+    def look(context: mjtrain.RankContext) -> tuple[list[Any], list[float]]:
+        runner = make_runner(context, config)
+        algorithm, rows, shares = runner.alg, [], []
+        process = algorithm.process_env_step
+
+        def note(*args: Any) -> None:
+            shown, done = algorithm.transition.privileged_actions, algorithm.transition.actions
+            rows.append((shown.clone(), done.clone()))  # pyright: ignore[reportOptionalMemberAccess]
+            process(*args)
+
+        algorithm.process_env_step = note  # pyright: ignore[reportAttributeAccessIssue]
+        for _ in runner.iterate(5):
+            shares.append(algorithm.teacher_share)  # pyright: ignore[reportAttributeAccessIssue]
+        return rows, shares
+
+    rows, shares = mjtrain.launch(look, launch=ALONE)
+    assert shares == [0.75, 0.5, 0.25, 0.0, 0.0]
+    shown, done = rows[0]
+    assert torch.equal(shown, done), "the teacher acts everywhere"
+    seen = torch.cat([shown for shown, _ in rows])
+    assert seen.min() >= -0.01
+    assert seen.max() <= 0.02
+    shown, done = rows[-1]
+    assert not (shown == done).any(), "the student acts everywhere"
+
+
+def test_a_resumed_training_is_bit_exact(teacher_run: Path, tmp_path: Path) -> None:
+    config = resolve_teacher(student(teacher_run))
+    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
+    assert straight == resumed
+    assert_same(*runs)
+
+
+def test_two_ranks_learn_the_same_and_resume_bit_exactly(teacher_run: Path, tmp_path: Path) -> None:
+    config = resolve_teacher(student(teacher_run))
+    launch = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
+    path = tmp_path / "model_2.pt"
+    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=launch)
+    assert straight == resumed
+    assert_same(*runs)
+    assert straight[-1]["world_size"] == 2
+
+
+def test_a_step_of_two_ranks_is_one_with_the_samples_of_both(teacher_run: Path) -> None:
+    config = resolve_teacher(student(teacher_run))
+    observed, shown = torch.randn(32, 4), torch.randn(32, 1)
+
+    def step(context: mjtrain.RankContext) -> Any:
+        algorithm: Any = make_runner(context, config).alg
+        for name, weights in algorithm.student.named_parameters():
+            weights.data.copy_(torch.linspace(-0.5, 0.5, weights.numel()).view_as(weights) + 0.01 * len(name))
+        each = len(observed) // context.world_size
+        mine = slice(context.rank * each, (context.rank + 1) * each)
+        batch = TensorDict({"student": observed[mine]}, batch_size=[each])  # pyright: ignore[reportArgumentType]
+        algorithm._step(batch, shown[mine])
+        return {name: weights.detach().clone() for name, weights in algorithm.student.named_parameters()}
+
+    one = mjtrain.launch(step, launch=ALONE)
+    two = mjtrain.launch(step, launch=LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1))
+    for name, weights in one.items():
+        torch.testing.assert_close(two[name], weights, rtol=0, atol=1e-6, msg=name)
+
+
+def test_auto_finds_the_newest_finished_run_or_trains_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "teaching.py"
+    file.write_text(TASK_FILE)
+    config = student("auto", teacher_task=f"{file}:make_task")
+    options: dict[str, Any] = {"num_envs": 8, "log_root": str(tmp_path / "logs"), "logger": "none", "max_iterations": 1}
+
+    def learn(**more: Any) -> Any:
+        return mjtrain.train(
+            "Cartpole-Balance", env=config.env, agent=config.agent, launch=ALONE, **{**options, **more}
+        )
+
+    first = learn()
+    assert "which is trained first" in capfd.readouterr().err
+    teachers = [
+        place for place in (tmp_path / "logs").glob("*/*") if place != first.run_dir and (place / "params").is_dir()
+    ]
+    assert [summarise_run(place).state for place in teachers] == ["done"]
+    second = learn()
+    assert f"teacher: {teachers[0]}" in capfd.readouterr().err
+    assert len(list((tmp_path / "logs").glob("*/*/params"))) == 3
+    more = learn(resume=str(second.run_dir), max_iterations=2)
+    assert more.metrics["iteration"] == 2
+    sys.modules.pop("teaching", None)
+
+
+def test_what_cannot_work_is_one_line(teacher_run: Path, tmp_path: Path) -> None:
+    def refuse(config: TrainConfig, words: str) -> None:
+        run = replace(config.run, log_root=str(tmp_path / "no"))
+        with pytest.raises(RequestError, match=re.escape(words)):
+            resolve_training(replace(config, run=run), ALONE)
+
+    refuse(student("auto"), "--agent.algorithm.teacher-run auto: the task names no task of its teacher")
+    config = student(teacher_run)
+    recurrent = replace(config.agent, actor=replace(config.agent.actor, class_name="RNNModel"))
+    refuse(replace(config, agent=recurrent), "--agent.actor.class-name RNNModel: samples of a buffer have no past")
+    refuse(student(teacher_run, num_mini_batches=1000), "--agent.algorithm.num-mini-batches 1000: a rollout of 8 envs")
+    refuse(student(teacher_run, teacher_share=(1.5, 0.0)), "--agent.algorithm.teacher-share 1.5 0: each must be")
+    refuse(student(teacher_run, buffer_rollouts=10**9), "for the buffer")
+    alone = make_train_config("Cartpole-Balance", teacher=str(teacher_run))
+    refuse(alone, f"--teacher {teacher_run}: Cartpole-Balance does not learn from a teacher")
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_flag_names_the_teacher(teacher_run: Path) -> None:
+    config = student("nowhere")
+    found = resolve_teacher(replace(config, run=replace(config.run, teacher=str(teacher_run))))
+    assert isinstance(found.agent.algorithm, DaggerConfig)
+    assert found.agent.algorithm.teacher_run == str(teacher_run / "model_1.pt")
