@@ -92,7 +92,7 @@ def test_only_due_worlds_of_an_interval_event_count() -> None:
     def moves(env: Env, worlds: Worlds) -> None:
         worlds.qpos.add_(0.1)
 
-    check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks, mode="interval", interval_s=(1.0, 2.0))}))
+    check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks, mode="interval", interval_s=(5.0, 10.0))}))
     with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
         check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks)}))
     with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos, which an interval event"):

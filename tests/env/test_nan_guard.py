@@ -22,7 +22,8 @@ CPU = mjtrain.LaunchConfig(gpu_ids=None)
 
 
 def break_worlds(env: Env, worlds: Worlds, *, speed: float) -> None:
-    worlds.qvel.fill_(speed)
+    if env.num_envs > 2:  # not in the trial before a training
+        worlds.qvel.fill_(speed)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -246,6 +246,7 @@ class _Guards:
         """
         self.quick = False
         """Whether what functions write is no longer undone, and what they keep no longer noted: most do it at once."""
+        self._added: set[str] = set()
         self._extremes = extremes
         self._problems = problems
         self._kept = kept
@@ -296,7 +297,7 @@ class _Guards:
             value = value.clone() if isinstance(value, torch.Tensor) else value
             problem = (
                 env.read_only.restore(before)
-                or _undo_replaced(env, attributes)
+                or _undo_replaced(env, attributes, self._added)
                 or find_result_problem(kind, value, env.num_envs, env.device)
                 or _find_other_size(kind, name, env, value, args)
             )
@@ -322,7 +323,7 @@ class _Guards:
             problem = None
             try:
                 value = func(env, worlds, **params)
-                problem = env.read_only.restore(watched) or _undo_replaced(env, attributes)
+                problem = env.read_only.restore(watched) or _undo_replaced(env, attributes, self._added)
                 problem = problem or find_result_problem("event", value, env.num_envs, env.device)
                 changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read later
                 if problem is None and not changed.isfinite().all():
@@ -356,14 +357,18 @@ class _Guards:
     def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: dict[str, Any]) -> None:
         """Note what a function has put on the environment."""
         if new := sorted(set(vars(env)) - set(before)):
+            self._added.update(new)
             kept = " and ".join(f"env.{attribute}" for attribute in new)
             self._kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
 
 
-def _undo_replaced(env: Env, before: dict[str, Any]) -> str | None:
-    """Undo what a function has put in the place of a public attribute of the environment, and say which it was."""
+def _undo_replaced(env: Env, before: dict[str, Any], added: set[str]) -> str | None:
+    """Undo what a function has put in the place of a public attribute of the environment, and say which it was.
+
+    What functions have added themselves does not count.
+    """
     for name, value in before.items():
-        if not name.startswith("_") and getattr(env, name) is not value:
+        if name not in added and not name.startswith("_") and getattr(env, name) is not value:
             setattr(env, name, value)
             return f"replaced env.{name}, which belongs to the environment"
     return None

@@ -98,7 +98,7 @@ def find_doubtful_terms(config: EnvConfig, env: Env, engine: NativeEngine) -> It
     yield from _find_doubtful_ends(config, env)
     yield from _find_doubtful_levels(config)
     yield from _find_differing_gaits(config, env.step_dt)
-    yield from find_mixed_feet(config, engine.model)
+    yield from find_mixed_feet(config, engine)
     yield from _find_slow_commands(config)
     yield from _find_doubtful_times(config, env)
 

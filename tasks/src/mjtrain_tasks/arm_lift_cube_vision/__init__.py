@@ -37,7 +37,7 @@ def make_task() -> TaskConfig:
 
     Trains in: about 30 minutes after its teacher, a run of Arm-Lift-Cube, on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=800)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=400)
 
 
 def make_without_teacher() -> TaskConfig:
