@@ -52,6 +52,7 @@ SECTIONS = {
         "PpoConfig",
         "SymmetryConfig",
         "AuxiliaryConfig",
+        "ImitationConfig",
         "DistillationConfig",
         "DaggerConfig",
         "ModelConfig",
