@@ -35,7 +35,7 @@ PROPRIOCEPTION = ("joint_positions", "joint_velocities", "opening", "last_action
 def make_task() -> TaskConfig:
     """Pick up a cube that only cameras show, and hold it at a commanded place.
 
-    Trains in: about 30 minutes after its teacher, a run of Arm-Lift-Cube, on two CPU cores.
+    Trains in: about 35 minutes after its teacher, which is an estimate, on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=400)
 
