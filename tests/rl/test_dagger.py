@@ -1,6 +1,7 @@
 """A student that learns from a buffer of everything that it has seen."""
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,10 @@ def test_auto_finds_the_newest_finished_run_or_trains_one(
     assert len(list((tmp_path / "logs").glob("*/*/params"))) == 3
     more = learn(resume=str(second.run_dir), max_iterations=2)
     assert more.metrics["iteration"] == 2
+    shutil.rmtree(teachers[0])
+    capfd.readouterr()
+    assert learn(resume=True, max_iterations=3).metrics["iteration"] == 3, "the checkpoint has the teacher's weights"
+    assert "trained first" not in capfd.readouterr().err
     sys.modules.pop("teaching", None)
 
 

@@ -72,11 +72,13 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
 
 
 def find_missing_teacher(config: TrainConfig) -> str | None:
-    """Return the task that must be trained before a student can learn; None if there is a teacher, or none needed."""
+    """Return the task that must be trained before a student can learn; None if there is a teacher, or none needed.
+
+    A run that is resumed has the teacher's weights in its checkpoint.
+    """
     algorithm = config.agent.algorithm
-    if isinstance(algorithm, ImitationConfig) and algorithm.teacher_run == AUTO:
-        return algorithm.teacher_task
-    return None
+    is_missing = isinstance(algorithm, ImitationConfig) and algorithm.teacher_run == AUTO
+    return algorithm.teacher_task if is_missing and config.run.resume in (None, "auto") else None
 
 
 def _find_finished_run(task: str, log_root: str) -> Path | None:

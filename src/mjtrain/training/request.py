@@ -297,7 +297,7 @@ def _note_teacher(config: TrainConfig) -> list[str]:
     missing = find_missing_teacher(config)
     if missing is not None:
         return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first"]
-    return [f"teacher: {algorithm.teacher_run}"]
+    return [] if algorithm.teacher_run == AUTO else [f"teacher: {algorithm.teacher_run}"]
 
 
 def _note_functions(config: TrainConfig) -> list[str]:
