@@ -13,6 +13,7 @@ import torch
 
 import mjtrain
 from mjtrain.cli.export import main
+from mjtrain.config import ImitationConfig
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.evaluation.export import verify
 from mjtrain.evaluation.export.metadata import read_onnx_metadata
@@ -25,8 +26,16 @@ TASKS = [entry.name for entry in list_tasks()]
 
 
 def train(task: str, log_root: Path) -> Path:
-    """Train so little that it costs little, and enough for normalisers to have seen something."""
-    result = mjtrain.train(task, num_envs=16, max_iterations=2, log_root=str(log_root), logger="none", launch=LAUNCH)
+    """Train so little that it costs little, and enough for normalisers to have seen something.
+
+    Where a task learns from a teacher, it has one that has learned as little.
+    """
+    algorithm = load_task(task).agent.algorithm
+    teacher = train(algorithm.teacher_task, log_root) if isinstance(algorithm, ImitationConfig) else None
+    options: dict[str, Any] = {} if teacher is None else {"teacher": str(teacher)}
+    result = mjtrain.train(
+        task, num_envs=16, max_iterations=2, log_root=str(log_root), logger="none", launch=LAUNCH, **options
+    )
     return result.run_dir
 
 

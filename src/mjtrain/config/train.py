@@ -93,7 +93,7 @@ class RunConfig:
     """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
     counters."""
 
-    teacher: str | None = None
+    teacher: str | None = field(default=None, metadata=RARE)
     """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
     run of the state task, which is trained first if it has none. Default: the task's."""
 
