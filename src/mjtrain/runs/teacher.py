@@ -77,8 +77,9 @@ def find_missing_teacher(config: TrainConfig) -> str | None:
     A run that is resumed has the teacher's weights in its checkpoint.
     """
     algorithm = config.agent.algorithm
-    is_missing = isinstance(algorithm, ImitationConfig) and algorithm.teacher_run == AUTO
-    return algorithm.teacher_task if is_missing and config.run.resume in (None, "auto") else None
+    if not isinstance(algorithm, ImitationConfig) or algorithm.teacher_run != AUTO:
+        return None
+    return algorithm.teacher_task if config.run.resume in (None, "auto") else None
 
 
 def _find_finished_run(task: str, log_root: str) -> Path | None:
