@@ -21,7 +21,7 @@ from support.warm_reaper import is_as_imported, replace_reaper
 
 BIN = Path(sys.executable).parent
 
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Those that a command may handle, and that whoever started the tests may ignore."""
 
 
