@@ -226,7 +226,7 @@ def _start_server(imported: Mapping[str, str]) -> socket.socket | None:
         os._exit(0)
     os.setsid()
     ours.close()
-    show(sys.orig_argv, {})  # it is no process of the command, and ends with it
+    show(sys.orig_argv, {})  # not a process of the command; it ends with it
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)

@@ -127,8 +127,8 @@ class ImitationConfig:
     """RSL-RL algorithm class, or package.module:Class."""
 
     teacher_run: str = ""
-    """Run directory of the teacher, or a checkpoint in one. auto: the newest run of teacher_task, which is trained
-    first if it has none. --teacher takes precedence."""
+    """Run directory of the teacher, or a checkpoint in one. auto: the newest finished run of teacher_task, which is
+    trained first if it has none. --teacher takes precedence."""
 
     teacher_task: str = ""
     """Task whose runs can teach, for teacher_run auto."""
@@ -137,7 +137,7 @@ class ImitationConfig:
     """Network of the teacher. Default: what its run recorded."""
 
     num_learning_epochs: Annotated[int, AT_LEAST_1] = 1
-    """Passes over each rollout. With a buffer, as many samples are drawn from all of it instead."""
+    """Passes over each rollout."""
 
     learning_rate: Annotated[float, Range(least=0, below=1)] = 1e-3
     """Step size of the optimiser."""

@@ -83,11 +83,20 @@ def find_missing_teacher(config: TrainConfig) -> str | None:
 
 
 def _find_finished_run(task: str, log_root: str) -> Path | None:
-    """Return the newest run of a task that has all its iterations."""
+    """Return the newest run of a task that has all its iterations, and that can teach."""
     if not task:
         raise RequestError(f"{_FLAG} {AUTO}: the task names no task of its teacher; give a run, or teacher_task")
     search = RunSearch.for_task(resolve_task_name(task), log_root)
-    return next((run_dir for run_dir in find_runs(search) if summarise_run(run_dir).state == "done"), None)
+    return next((run_dir for run_dir in find_runs(search) if _can_teach(run_dir)), None)
+
+
+def _can_teach(run_dir: Path) -> bool:
+    """Whether a run is finished, has a valid checkpoint and was learned with RSL-RL."""
+    try:
+        is_done = summarise_run(run_dir).state == "done" and read_learner(run_dir).name == DEFAULT_LEARNER
+    except ValueError:  # its record is damaged, which RequestError is too
+        return False
+    return is_done and find_valid_checkpoint(run_dir)[0] is not None
 
 
 def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:

@@ -13,7 +13,7 @@ from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import make_fast
 
 _COMPRESSION_LEVEL = 1
-"""Rendered images shrink to about a tenth; higher levels take several times as long for a few percent."""
+"""Rendered images shrink to about a quarter. Level 6 takes twice as long for 30 % less."""
 
 
 class Dagger(Distillation):
@@ -94,7 +94,7 @@ class Dagger(Distillation):
         self._raw_student.update_normalization(storage.observations.flatten(0, 1))  # pyright: ignore[reportArgumentType]
         assert storage.privileged_actions is not None
         kept = {group: storage.observations[group] for group in self._groups} | {"": storage.privileged_actions}
-        # By environment: images that follow each other differ little, which makes a checkpoint a third smaller.
+        # By environment: images that follow each other differ little, which makes a checkpoint 14 % smaller.
         self.buffer.append({name: values.transpose(0, 1).flatten(0, 1) for name, values in kept.items()})
         num_steps = self.num_learning_epochs * self._num_mini_batches
         totals = torch.zeros(2, device=self.device)
@@ -191,6 +191,6 @@ def _compress(values: torch.Tensor) -> torch.Tensor:
 
 
 def _restore(packed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return what `_compress` was given, of the type of like and its shape but for the first axis."""
+    """Return what `_compress` was given, with the type of like and its shape, except for the first axis."""
     values = torch.frombuffer(bytearray(zlib.decompress(packed.numpy().data)), dtype=like.dtype)
     return values.view(-1, *like.shape[1:])

@@ -245,7 +245,7 @@ class _Guards:
             extremes: Gets what observations and rewards return.
         """
         self.quick = False
-        """Whether what functions write is no longer undone, and what they keep no longer noted: most do it at once."""
+        """Whether to skip undoing what functions write, because most of them write in their first calls."""
         self._added: set[str] = set()
         self._extremes = extremes
         self._problems = problems
