@@ -26,6 +26,7 @@ TASKS = (
     "Quadruped-Velocity-Flat",
     "Quadruped-Velocity-Rough",
     "Go2-Velocity-Flat",
+    "Humanoid-Velocity-Flat",
     "Hand-Reorient-Cube",
     "Arm-Reach",
     "Arm-Lift-Cube",

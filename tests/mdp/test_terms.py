@@ -408,6 +408,22 @@ def test_the_clock_swings_diagonal_legs_together_and_stops_for_standing() -> Non
     assert torch.allclose(clock[1:].norm(dim=1), torch.ones(NUM_ENVS - 1))
 
 
+def test_a_robot_that_is_pushed_while_it_stands_steps_until_it_has_stopped() -> None:
+    env = make_env(QUADRUPED)
+    env._commands.values["velocity"][:] = 0.0
+    motion = env.state.qvel.clone()
+    motion[:, :3] = 0.0
+    motion[0, 1], motion[1, 0], motion[2, 2] = 0.5, 0.1, 0.5  # pushed sideways, hardly at all, and upwards
+    env.engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), env.state.qpos.clone(), motion)
+    env.episode_step.fill_(20)  # 0.8 of a stride: two legs should swing
+    step: dict[str, Any] = {"frequency_hz": 2.0, "command": "velocity", "velocity_sensor": "base_velocity"}
+    legs: dict[str, Any] = {"offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.6}
+    assert (gait.clock(env, **step) != 0).any(dim=1).tolist()[:3] == [True, False, False]
+    assert (gait.clock(env, **step, stopped_below=0.05) != 0).any(dim=1).tolist()[:3] == [True, True, False]
+    assert (gait.swing(env, **step, **legs) > 0).sum(dim=1).tolist()[:3] == [2, 0, 0]
+    assert (gait.clock(env, **step | {"velocity_sensor": None}) == 0).all()
+
+
 def test_feet_that_stand_when_they_should_keep_step() -> None:
     env = make_env(QUADRUPED)
     for _ in range(30):

@@ -172,6 +172,7 @@ def test_variants_change_what_they_say(make: Any) -> None:
     else:
         assert others == {name: width for name, width in widths.items() if name != "base_velocity"}
         assert env.observation_widths("critic") == plain.observation_widths("critic")
+        assert make().env.observations["actor"]["clock"].params["velocity_sensor"] is None
 
 
 def test_commands_are_slower_sideways_than_ahead() -> None:

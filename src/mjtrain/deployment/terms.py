@@ -14,6 +14,9 @@ from mjtrain.runtime.errors import RequestError
 STANDS_BELOW = 0.05
 """Norm of a velocity command below which it is to stand, as in `mdp.velocity.moving`."""
 
+STOPPED_BELOW = 0.2
+"""Planar velocity in m/s below which a robot has stopped, as in `mdp.gait`."""
+
 
 @dataclass(kw_only=True)
 class Scene:
@@ -144,8 +147,10 @@ def _foot_heights(scene: Scene, params: dict[str, Any]) -> np.ndarray:
 
 def _clock(scene: Scene, params: dict[str, Any]) -> np.ndarray:
     angle = 2 * np.pi * params["frequency_hz"] * scene.metadata["control_period_s"] * scene.step
-    moving = float(np.square(scene.command(params)).sum() > STANDS_BELOW**2)
-    return moving * np.array([np.sin(angle), np.cos(angle)])
+    steps = np.square(scene.command(params)).sum() > STANDS_BELOW**2
+    if (sensor := params.get("velocity_sensor")) is not None:
+        steps |= np.square(scene.sensor(sensor)[:2]).sum() > params.get("stopped_below", STOPPED_BELOW) ** 2
+    return float(steps) * np.array([np.sin(angle), np.cos(angle)])
 
 
 def _place(scene: Scene, params: dict[str, Any], kind: str) -> np.ndarray:

@@ -2,14 +2,15 @@
 
 The phase of a foot runs from 0 to 1 once per stride. The foot stands while its phase is below the duty factor, and then
 swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Learning of All Common Bipedal Gaits via
-Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand.
+Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand. With a `velocity_sensor` they do
+so only when the robot has stopped: a robot that is pushed while it stands may step until then, instead of falling.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import AT_LEAST_0, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
+from mjtrain.config.limits import AT_LEAST_0, LINEAR_VELOCITY, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
@@ -21,23 +22,52 @@ if TYPE_CHECKING:
 DUTY = Range(above=0, below=1)
 """Fraction of a stride: there is a stance and a swing."""
 
+STOPPED_BELOW = 0.2
+"""Planar velocity in m/s that a robot takes in without a step."""
+
+
+def stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:
+    """Whether the command is to move, or the robot still moves. Boolean, shape (num_envs, 1)."""
+    steps = moving(env, command)
+    if velocity_sensor is not None:
+        steps = steps | (env.sensor(velocity_sensor)[:, :2].square().sum(dim=1) > stopped_below**2)
+    return steps[:, None]
+
 
 @mirrors.mirrored(mirrors.half_stride)
-def clock(env: Env, *, frequency_hz: Annotated[float, MORE_THAN_0], command: str) -> torch.Tensor:
-    """Sine and cosine of the phase of the stride, zero while the command is to stand.
+def clock(
+    env: Env,
+    *,
+    frequency_hz: Annotated[float, MORE_THAN_0],
+    command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+) -> torch.Tensor:
+    """Sine and cosine of the phase of the stride, zero while the robot should stand.
 
     Args:
         frequency_hz: Strides per second.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs, 2).
     """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
-    return torch.stack([angle.sin(), angle.cos()], dim=1) * moving(env, command)[:, None]
+    steps = stepping(env, command, velocity_sensor, stopped_below)
+    return torch.stack([angle.sin(), angle.cos()], dim=1) * steps
 
 
-def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: float, command: str) -> torch.Tensor:
+def swing(
+    env: Env,
+    frequency_hz: float,
+    offsets: tuple[float, ...],
+    duty: float,
+    command: str,
+    velocity_sensor: str | None = None,
+    stopped_below: float = STOPPED_BELOW,
+) -> torch.Tensor:
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
 
     Args:
@@ -45,13 +75,15 @@ def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: fl
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs, num_feet).
     """
     strides = frequency_hz * env.step_dt * env.episode_step
     phase = torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
-    return ((phase - duty) / (1 - duty)).clamp_min(0.0) * moving(env, command)[:, None]
+    return ((phase - duty) / (1 - duty)).clamp_min(0.0) * stepping(env, command, velocity_sensor, stopped_below)
 
 
 @mirrors.mirrored(mirrors.one_per_sensor)
@@ -79,6 +111,8 @@ def feet_gait(
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Fraction of the feet that are in contact, or not, as the schedule says.
 
@@ -88,11 +122,13 @@ def feet_gait(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         From 0 to 1. Shape (num_envs,).
     """
-    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
+    swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below) > 0
     touches = env.touches(contact_sensors)
     _check_feet(swings, "offsets", touches, "contact_sensors")
     return (swings != touches).float().mean(dim=1)
@@ -109,6 +145,8 @@ def feet_clearance(
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
     """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
 
@@ -121,11 +159,13 @@ def feet_clearance(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs,).
     """
-    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command)
+    swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     wanted = height_m * (torch.pi * swings).sin().square()
     heights = foot_heights(env, sensors=position_sensors, radius_m=radius_m)
     _check_feet(swings, "offsets", heights, "position_sensors")
@@ -142,6 +182,8 @@ def swing_load(
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Load on the feet that should swing: unlike `feet_gait`, it falls as the robot shifts its weight off a foot.
 
@@ -152,11 +194,13 @@ def swing_load(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         From 0 to the number of feet. Shape (num_envs,).
     """
-    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
+    swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below) > 0
     loads = (env.sensor(contact_sensors) / load_n).clamp_max(1.0)
     _check_feet(swings, "offsets", loads, "contact_sensors")
     return (loads * swings).sum(dim=1)
@@ -172,6 +216,8 @@ def swing_posture(
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
     """One where each leg bends while its foot swings, and is as in the default pose while it stands.
 
@@ -187,6 +233,8 @@ def swing_posture(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs,).
@@ -194,7 +242,7 @@ def swing_posture(
     Raises:
         RequestError: The number of joints is not that of the feet times that of the amplitudes.
     """
-    swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command)
+    swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     columns = env.engine.layout.qpos.select(joints)
     away = env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]
     if away.shape[1] != len(offsets) * len(amplitudes):

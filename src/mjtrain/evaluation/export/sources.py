@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import CommandTerm, EnvConfig, ObservationTerm, to_plain
-from mjtrain.deployment.terms import STANDS_BELOW
+from mjtrain.deployment.terms import STANDS_BELOW, STOPPED_BELOW
 from mjtrain.env.env import Env
 from mjtrain.sim.robots.layout import match_names
 from mjtrain.sim.robots.measured import describe_joints, describe_sensors
@@ -105,6 +105,8 @@ def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) ->
     if _name_of(term.func) == "mjtrain.mdp.gait:clock":
         found["begins"] = "phase 0 where the policy begins to act; then it counts control periods"
         found["stands_below"] = STANDS_BELOW
+        if params.get("velocity_sensor") is not None:
+            found["stopped_below"] = params.get("stopped_below", STOPPED_BELOW)
     return found
 
 

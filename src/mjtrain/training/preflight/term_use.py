@@ -188,6 +188,11 @@ def _find_differing_gaits(config: EnvConfig, step_dt: float) -> Iterator[str]:
                 f"--env.{term.name}.params.frequency_hz {term.params['frequency_hz']:g}: a stride is shorter than two "
                 f"env steps, which last {step_dt:g} s each"
             )
+        if "frequency_hz" in term.params:
+            command, sensor = term.params["command"], term.params.get("velocity_sensor")
+            place, other = first.setdefault((command, "velocity_sensor", None), (term.name, sensor))
+            if other != sensor:
+                yield f"--env.{term.name}.params.velocity_sensor {sensor}: is {other} in {place}; give the same"
         if term.func is gait.clock:
             clocks.setdefault(term.params["command"], set()).add(term.params["frequency_hz"])
     for term in terms:
