@@ -484,6 +484,16 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         pd(35.0 / 57.3, 1.0 / 57.3),
         r"--env\.robot, gains of FR_hip, .*: kp 0\.6108 is too weak",
     ),
+    "motors of a toy": (
+        WALKER,
+        robot(actuators={"legs": ActuatorConfig(joints=LEGS, kp=35.0, kv=1.0, force_range=(-0.01, 0.01))}),
+        r"--env\.robot, gains of FR_hip, .*: a force of at most 0\.01 is too weak",
+    ),
+    "feet that must not touch the ground": (
+        WALKER,
+        term("terminations", "fallen", params={"sensors": (".*_contact",)}),
+        r"--env\.terminations\.fallen: ended all \d+ episodes of a trial with random actions within",
+    ),
     "gains times degrees": (WALKER, pd(35.0 * 57.3, 1.0 * 57.3), r"--env\.robot, gains of FR_hip, .* is too stiff"),
     "damping forgotten": (WALKER, pd(35.0, 0.0), r"--env\.robot, gains of FR_hip, .*: kv 0 hardly damps kp 35"),
     "damping for the stiffness": (WALKER, pd(1.0, 35.0), r"--env\.robot, gains of FR_hip, .*"),

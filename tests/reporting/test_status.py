@@ -7,11 +7,18 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
+import mjtrain
+from mjtrain import LaunchConfig, PpoConfig, RewardTerm
+from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
 from mjtrain.training.reporting.console import ProgressDisplay, RunStatus, sparkline
 from support.machine import patience
 
@@ -153,3 +160,28 @@ def test_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == [line for text in texts for line in (f"warning: {text}", text)]
     assert last.endswith("[/x] [there] 0.50")
+
+
+def never(env: Env) -> torch.Tensor:
+    return 0.0 * env.qpos("slider")[:, 0]
+
+
+def test_samples_that_are_left_out_and_rewards_that_are_never_earned_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = load_task("Cartpole-Balance")
+    env = replace(
+        task.env, episode_length_s=0.1, rewards=task.env.rewards | {"own": RewardTerm(func=never, weight=5.0)}
+    )
+    agent = replace(task.agent, num_steps_per_env=8, algorithm=PpoConfig(num_mini_batches=5))
+    mjtrain.train(
+        replace(task, env=env, agent=agent),
+        num_envs=3,
+        max_iterations=2,
+        log_root=str(tmp_path),
+        logger="none",
+        launch=LaunchConfig(gpu_ids=None),
+    )
+    said = "".join(capsys.readouterr())
+    assert "--agent.algorithm.num-mini-batches 5: does not divide the 24 samples" in said
+    assert "of --env.rewards: own\n" in said

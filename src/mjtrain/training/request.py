@@ -226,7 +226,7 @@ def _check_task(draft: Draft) -> Iterable[str]:
     check_image_sizes(config.env, NUM_ENVS, available_memory())
     mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
     size = check_task(config.env, mirrored)
-    doubts = (*size.warnings, *_note_short_episodes(config, size), *find_unread_groups(config.agent, config.env))
+    doubts = (*size.warnings, *_find_odd_rollouts(config, size), *find_unread_groups(config.agent, config.env))
     draft.notices += [f"warning: {doubt}" for doubt in doubts]
     if problems := list(find_network_problems(config.agent, size.shapes, config.num_envs)):
         return problems
@@ -279,14 +279,20 @@ def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None
     return min((count for count in free if count is not None), default=None)
 
 
-def _note_short_episodes(config: TrainConfig, size: "TaskSize") -> list[str]:
-    """Say that episodes are shorter than a rollout."""
-    if size.episode_steps >= config.agent.num_steps_per_env:
-        return []
-    return [
-        f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {size.episode_steps} env steps, fewer "
-        f"than a rollout (--agent.num-steps-per-env {config.agent.num_steps_per_env})"
-    ]
+def _find_odd_rollouts(config: TrainConfig, size: "TaskSize") -> Iterable[str]:
+    """Yield a line if episodes are shorter than a rollout, and if mini-batches leave out samples."""
+    agent = config.agent
+    if size.episode_steps < agent.num_steps_per_env:
+        yield (
+            f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {size.episode_steps} env steps, "
+            f"fewer than a rollout (--agent.num-steps-per-env {agent.num_steps_per_env})"
+        )
+    samples = config.num_envs * agent.num_steps_per_env
+    if isinstance(agent.algorithm, PpoConfig) and (left := samples % agent.algorithm.num_mini_batches):
+        yield (
+            f"--agent.algorithm.num-mini-batches {agent.algorithm.num_mini_batches}: does not divide the {samples:,} "
+            f"samples of a rollout, so that each epoch leaves out {left}"
+        )
 
 
 def _note_teacher(config: TrainConfig) -> list[str]:

@@ -364,6 +364,8 @@ class Plausibility:
                 doubt = f"kp {kp:.4g} is too stiff for physics steps of {model.opt.timestep:g} s"
             elif is_hinge and (frequency < 3 or abs(data.qfrc_bias[dof]) > kp):
                 doubt = f"kp {kp:.4g} is too weak for the joint's inertia and weight"
+            elif (limit := self._max_force(index)) < 0.5 * max(abs(data.qfrc_bias[dof]), inertia):
+                doubt = f"a force of at most {limit:.4g} is too weak for the joint's inertia and weight"
             elif damping > 1.2 * kp and damping > 4 * math.sqrt(kp * inertia):
                 doubt = f"kv {kv:.4g} is so large beside kp {kp:.4g} that a joint needs {damping / kp:.2g} s to move"
             elif damping < 0.1 * math.sqrt(kp * inertia) and not model.dof_frictionloss[dof]:
@@ -376,6 +378,17 @@ class Plausibility:
                 f"--env.robot, gains of {', '.join(actuators[:3])}{', …' if len(actuators) > 3 else ''}: {doubt}; "
                 "gains are in N m/rad and N m s/rad (or N/m and N s/m)"
             )
+
+    def _max_force(self, actuator: int) -> float:
+        """Return what an actuator on a joint exerts on it at most, in N m or N."""
+        model, joint = self._model, int(self._model.actuator_trnid[actuator, 0])
+        limits = [math.inf]
+        if model.actuator_forcelimited[actuator]:
+            gear = abs(model.actuator_gear[model.actuator_outadr[actuator], 0])
+            limits.append(gear * abs(model.actuator_forcerange[actuator]).max())
+        if model.jnt_actfrclimited[joint]:
+            limits.append(abs(model.jnt_actfrcrange[joint]).max())
+        return float(min(limits))
 
 
 def is_hinge(model: mujoco.MjModel, joint: str) -> bool:

@@ -19,6 +19,9 @@ NUM_STEPS_WITH_CAMERAS = 4
 _HELD_STEPS = 8
 """Env steps for which one of the worlds has the same actions, which move a robot further than new ones do."""
 
+_SHORT_S = 0.25
+"""An episode that no robot outlives has ended by then."""
+
 _HUGE_REWARD = 1e6
 """Reward times weight that no value function can learn."""
 
@@ -60,6 +63,35 @@ class Extremes:
                     yield f"--env.{place}: was {most:.3g} per second in a trial with random actions; bound it"
 
 
+class Lengths:
+    """How long episodes were, and what ended them."""
+
+    def __init__(self, env: Env) -> None:
+        self._begun = torch.zeros(env.num_envs, dtype=torch.long)
+        self._step = 0
+        self._step_dt = env.step_dt
+        self._ended: list[int] = []
+        self._causes: set[int] = set()
+
+    def add(self, env: Env) -> None:
+        """Take in the env step that was just made."""
+        self._step += 1
+        done = env.causes.any(dim=1)
+        self._ended += (self._step - self._begun)[done].tolist()
+        self._causes |= set(env.causes.any(dim=0).nonzero().flatten().tolist())
+        self._begun[done] = self._step
+
+    def find_doubts(self, config: EnvConfig) -> Iterator[str]:
+        """Yield a line if all episodes were so short that a robot could hardly do a thing."""
+        longest = max([*self._ended, *(self._step - self._begun).tolist()]) * self._step_dt
+        if len(self._ended) >= 2 * len(self._begun) and longest <= _SHORT_S and config.episode_length_s > 4 * _SHORT_S:
+            names = [name for index, name in enumerate(config.terminations) if index in self._causes]
+            yield (
+                f"--env.terminations.{', '.join(names)}: ended all {len(self._ended)} episodes of a trial with random "
+                f"actions within {longest:.2g} s"
+            )
+
+
 def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Extremes) -> list[str]:
     """Step with random actions, until a term shows something that is wrong.
 
@@ -76,7 +108,7 @@ def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Ext
         RequestError: A term returned another number of columns than before.
     """
     generator = torch.Generator().manual_seed(0)
-    held, memory = torch.zeros(env.num_actions), Memory(config)
+    held, memory, lengths = torch.zeros(env.num_actions), Memory(config), Lengths(env)
     for step in range(NUM_STEPS_WITH_CAMERAS if config.cameras else NUM_STEPS):
         action = 2 * torch.rand(env.num_envs, env.num_actions, generator=generator) - 1
         if step % _HELD_STEPS == 0:
@@ -86,6 +118,7 @@ def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Ext
             env.step(action)
         except TypeError as error:  # another number of columns than before
             raise RequestError(str(error)) if str(error).startswith("--env.") else error from None
+        lengths.add(env)
         if problems:
             return []
         if env.describe_fastest():
@@ -95,7 +128,7 @@ def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Ext
         "the refine of a command keeps numbers that are saved"
         for name in memory.find_changed()
     ]
-    return [*changed, *extremes.find_doubts(config)]
+    return [*changed, *lengths.find_doubts(config), *extremes.find_doubts(config)]
 
 
 def find_valid_worlds(env: Env) -> torch.Tensor:

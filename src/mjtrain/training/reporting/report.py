@@ -31,6 +31,8 @@ class RunReport:
         self._failing: set[str] = set()
         self._videos: list[Video] = []
         self._directory_is_gone = False
+        self._unearned = {name for name, term in getattr(config.env, "rewards", {}).items() if term.weight > 0}
+        self._has_episodes = False
         self._display = ProgressDisplay(max_iterations)
         self._writers = make_writers(config, run_dir, first_iteration, self.warn)
         for writer in self._writers:
@@ -42,6 +44,9 @@ class RunReport:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None and self._has_episodes and self._unearned:
+            names = ", ".join(sorted(self._unearned))
+            self.warn(f"no episode of this training earned anything of --env.rewards: {names}")
         self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
 
     def warn(self, line: str) -> None:
@@ -61,6 +66,8 @@ class RunReport:
     def update(self, metrics: dict[str, Any]) -> None:
         """Record and show one iteration."""
         self._check_directory()
+        self._has_episodes |= metrics["mean_reward"] is not None
+        self._unearned -= {name for name in self._unearned if metrics.get(f"reward/{name}")}
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
