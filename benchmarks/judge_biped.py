@@ -60,13 +60,19 @@ def judge_biped(env: Env, policy: Callable[[Any], torch.Tensor]) -> list[float]:
 
 
 def by_full_commands(config: EnvConfig, _: dict[str, Any]) -> EnvConfig:
-    """Command what the task promises, whatever the curriculum; steps of 5 ms, and MuJoCo's own limits of the solver."""
+    """Command what the task promises, whatever the curriculum; steps of 5 ms, and MuJoCo's own limits of the solver.
+
+    Pushes come every 8 to 12 s, and one command of ten is to stand. These are frozen, unlike those of the training.
+    """
     options = replace(config.robot.options, iterations=100, ls_iterations=50)
     robot = replace(config.robot, timestep=0.005, options=options)
     curriculum = {
         name: term.replace(func=_keep, params={}, initial=(1.0, 1.0)) for name, term in config.curriculum.items()
     }
-    return replace(config, robot=robot, decimation=4, curriculum=curriculum)
+    drawn = config.commands["velocity"]
+    commands = {"velocity": drawn.replace(params={**drawn.params, "standing_fraction": 0.1})}
+    events = config.events | {"push": config.events["push"].replace(interval_s=(8.0, 12.0))}
+    return replace(config, robot=robot, decimation=4, curriculum=curriculum, commands=commands, events=events)
 
 
 def on_lower_levels(config: EnvConfig, last: dict[str, Any]) -> EnvConfig:

@@ -266,7 +266,7 @@ def make_events() -> dict[str, EventTerm]:
             angular_velocity=(-0.3, 0.3),
         ),
         "joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.85, 1.15)),
-        "push": interval_event(events.push_by_setting_velocity, (8.0, 12.0), joint=BASE, linear=0.5, angular=0.3),
+        "push": interval_event(events.push_by_setting_velocity, (4.0, 8.0), joint=BASE, linear=0.5, angular=0.3),
     }
 
 
@@ -276,7 +276,7 @@ def make_command() -> CommandTerm:
         velocity.velocity_command,
         speed=SPEED,
         turn=TURN,
-        standing_fraction=0.1,
+        standing_fraction=0.2,
         heading_fraction=0.2,
         curriculum="speed",
         sideways=SIDEWAYS,
