@@ -66,7 +66,7 @@ LOOSE_FILES = {"__init__", "__main__", "api"}
 
 WALLS = {
     "tyro": {"cli"},
-    "torchrunx": {"launcher/job/spawner.py", "launcher/job/torchrunx_agent.py"},
+    "torchrunx": {"launcher/job/torchrunx_adapter.py"},
     "rsl_rl": {"learning/rsl_rl"},
     "tensordict": {"learning/rsl_rl"},
     "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py"},
