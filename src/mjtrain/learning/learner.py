@@ -25,8 +25,8 @@ class IterationResult:
     metrics: dict[str, Any]
     """Metrics of the whole job, as in metrics.jsonl; hooks may add theirs."""
 
-    hosts_wait: bool = False
-    """Whether hosts wait to be taken in after the next checkpoint; the same on all ranks."""
+    pause_requested: bool = False
+    """Whether the training pauses after the next checkpoint, as the launcher asked; the same on all ranks."""
 
     is_best: bool = False
     """Whether it is better than all before, by --best-metric, and is therefore saved; the same on all ranks."""

@@ -125,8 +125,8 @@ class TrainingLoop:
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             heartbeat.beat("report", warming_up=warming_up)
             warming_up = False
-            hosts_wait = self._metrics.rejoin_requested
-            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, hosts_wait=hosts_wait)
+            pauses = self._metrics.pause_requested
+            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, pause_requested=pauses)
 
     def _collect(self) -> None:
         """Do the env steps of a rollout."""

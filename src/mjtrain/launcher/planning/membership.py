@@ -31,6 +31,18 @@ class Change:
     num_places: int
     """Ranks of the job while nothing is left out."""
 
+    @property
+    def news(self) -> str:
+        """Without whom the job continues, and with whom again; empty if nobody left or returned."""
+        news = [f"without {'; '.join(self.left_out)}"] if self.left_out else []
+        return ", ".join(news + ([f"with {', '.join(self.taken_in)} again"] if self.taken_in else []))
+
+    @property
+    def planned_cause(self) -> str:
+        """Why a job is started again without a failure."""
+        cause = "hosts came back" if self.news else "hosts came back and were lost again"
+        return f"{cause} (--rejoin-at-save)"
+
 
 class Membership:
     """The places of one job. Nothing is left out unless --min-ranks or --min-hosts allows it."""

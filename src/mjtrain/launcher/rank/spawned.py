@@ -200,7 +200,7 @@ class SupervisorClient:
 
     def _obey(self, message: dict[str, Any]) -> None:
         if message["kind"] == "rejoin":
-            heartbeat.current.rejoin_requested = True
+            heartbeat.current.pause_requested = True
         if message["kind"] != "stop":
             return
         if heartbeat.current.stoppable:
