@@ -23,9 +23,6 @@ class Cameras:
     def __init__(self, configs: dict[str, CameraConfig], core: EnvCore) -> None:
         """Prepare the renderer, without any if there are no cameras.
 
-        Args:
-            configs: Cameras by name.
-
         Raises:
             RequestError: The robot lacks a camera, or a setting does not fit.
         """
@@ -74,7 +71,6 @@ class Cameras:
         """Return the last frame of a camera in every world. It is overwritten by the next one.
 
         Args:
-            camera: Name in `EnvConfig.cameras`.
             stream: rgb: uint8, shape (num_envs, 3, height, width). depth: along the optical axis in m, float32, shape
                 (num_envs, 1, height, width). segmentation: index of the class, 0 where there is none, uint8, shape
                 (num_envs, 1, height, width).

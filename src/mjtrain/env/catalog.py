@@ -117,10 +117,6 @@ def is_same_task(recorded: str | None, task: str) -> bool:
     A task in a file is known by the names of the file and of the factory, because the file may have been moved or
     copied since. But if the recorded path is absolute and leads to a file that is another one, with other content, that
     is another task.
-
-    Args:
-        recorded: What a run or a checkpoint recorded; None for nothing.
-        task: As `resolve_task_name` returns it.
     """
     if recorded is None or _identify(recorded) != _identify(task):
         return False

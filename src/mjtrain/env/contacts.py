@@ -32,10 +32,6 @@ class ContactReading:
 def find_contact_readings(patterns: Sequence[str], layout: Layout) -> list[ContactReading] | None:
     """Look up the types of sensors.
 
-    Args:
-        patterns: Regular expressions over sensors.
-        layout: The robot's.
-
     Returns:
         One for each sensor, in the order of the expressions; None if all are touch sensors, whose columns can be read
         at once.

@@ -35,11 +35,7 @@ class ImageGroup:
         """Check that the terms fit together.
 
         Args:
-            name: Name of the group.
-            terms: Terms by name.
-            sources: Their functions.
             readings: What the functions returned, shape (num_envs, channels, height, width) each.
-            noise: Whether images carry the noise and the shift of their terms.
 
         Raises:
             RequestError: They do not.

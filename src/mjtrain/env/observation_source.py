@@ -17,12 +17,7 @@ class ObservationSource:
     """A function with its parameters."""
 
     def __init__(self, name: str, term: ObservationTerm, core: EnvCore) -> None:
-        """Remember the function.
-
-        Args:
-            name: Place in the config, such as observations.actor.gravity.
-            term: Its term.
-        """
+        """Remember the function."""
         self._core = core
         self.name = name
         self._func: Callable[..., torch.Tensor] = term.func

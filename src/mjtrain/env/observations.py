@@ -23,10 +23,6 @@ class Observations:
     def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
         """Check the terms.
 
-        Args:
-            groups: Terms by group and name.
-            noise: Whether observations carry the noise of their terms.
-
         Raises:
             RequestError: A number of a term is out of range.
         """

@@ -29,11 +29,7 @@ class EpisodeStatistics:
         """Start at zero.
 
         Args:
-            rewards: Names of the reward terms.
-            terminations: Names of the termination terms.
-            device: Where the sums live.
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
-            successes: Names of the success terms.
             missed: Worlds for which a buffer of the engine had no room, live, by the buffer; see `Buffer.missed`.
             warned: Worlds in which the engine warned, live, by the warning; see `Engine.warnings`.
         """
@@ -172,11 +168,7 @@ class EnvLog:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Start with nothing.
-
-        Args:
-            device: Where the totals are wanted.
-        """
+        """Start with nothing."""
         self._device = device
         self._names: tuple[str, ...] = ()
         self._sums: dict[str, torch.Tensor] = {}

@@ -69,16 +69,6 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
 def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
     """Call the function of a term. `core.read_only` was marked after the last write that was none of a term.
 
-    Args:
-        name: Name of the term, such as rewards.slip.
-        func: Its function.
-        env: What the function gets first.
-        params: Keyword arguments.
-        args: What it gets after env.
-
-    Returns:
-        What the function returns.
-
     Raises:
         RequestError: The function wrote into what the environment gave it.
         Exception: Whatever the function raises, with a note that names the term.
@@ -96,11 +86,6 @@ def stack_terms(
     kind: Kind, terms: Sequence[tuple[str, Callable[..., Any], dict[str, Any]]], env: Any, core: EnvCore
 ) -> torch.Tensor:
     """Call the functions of terms and put their results side by side.
-
-    Args:
-        kind: Kind of the terms: reward, termination or success.
-        terms: Name, such as rewards.slip, function and parameters.
-        env: What the functions get.
 
     Returns:
         Shape (num_envs, num_terms).

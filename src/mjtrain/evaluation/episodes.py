@@ -63,7 +63,6 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     The number per environment is fixed. Taking the first N episodes that end would favour short ones, such as falls.
 
     Args:
-        episodes: Least number of episodes.
         num_envs: Environments; None for one per episode, at most 256.
 
     Raises:
@@ -84,8 +83,6 @@ def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] 
     after the longest possible time counts as it is, as UNFINISHED.
 
     Args:
-        player: Environments and policy.
-        per_env: Episodes of each world.
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
     """
     env = player.env

@@ -17,7 +17,6 @@ class PolicyPlayer:
         """Take both.
 
         Args:
-            env: The environments.
             policy: What acts in them; None where a subclass says by itself what to do.
         """
         self.env: Any = env
@@ -59,7 +58,6 @@ class Estimates:
         """Find the terms of the group.
 
         Args:
-            env: What the policy acts in.
             policy: What estimates; its `estimated_group` is not None.
         """
         assert policy.estimated_group is not None

@@ -64,8 +64,6 @@ class TaskVectorEnv(VectorEnv):
         """Build the worlds.
 
         Args:
-            make: Builds them from a seed.
-            seed: The first seed.
             groups: Observation groups: one by its name, which is observed as an array, or several, as a dictionary.
             output: numpy: arrays on the CPU. torch: tensors on the device of the worlds.
             autoreset_mode: SAME_STEP or NEXT_STEP, or their values "SameStep" and "NextStep".

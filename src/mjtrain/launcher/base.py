@@ -61,9 +61,6 @@ class Rendezvous(Protocol):
     def agree(self, decide: Decide, /) -> Decision:
         """Return what the leader chooses. Every process of the job must call this.
 
-        Args:
-            decide: Called by the leader only.
-
         Raises:
             RequestError: The leader found that the request is wrong.
             ConnectionError: The leader could not decide, or is gone.

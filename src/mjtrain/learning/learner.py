@@ -67,10 +67,6 @@ class Learner(Protocol):
     def save(self, path: Path, infos: dict[str, Any]) -> None:
         """Write a checkpoint atomically; the main rank writes, and every rank must call it.
 
-        Args:
-            path: File of the checkpoint.
-            infos: Plain values to keep in it.
-
         Raises:
             OSError: The main rank could not write it.
         """

@@ -47,9 +47,6 @@ class TrainingLoop:
 
         Args:
             context: This rank. With several ranks, the process group must be up.
-            algorithm: What learns in them.
-            num_steps: Env steps per environment in one rollout.
-            learner: Name of the learning library, as --learner has it.
         """
         self.device = context.device
         self.iteration = 0
@@ -163,10 +160,6 @@ class TrainingLoop:
     def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
         """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
 
-        Args:
-            path: Where it goes.
-            infos: Plain values to keep with it.
-
         Raises:
             OSError: Rank 0 could not write it.
         """
@@ -190,10 +183,6 @@ class TrainingLoop:
 
     def resume(self, path: Path | None, task: str) -> str | None:
         """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
-
-        Args:
-            path: The file; only that of rank 0 counts, and None there changes nothing.
-            task: What is trained here.
 
         Returns:
             A line about what could not be restored, or None.

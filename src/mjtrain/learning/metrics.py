@@ -43,10 +43,8 @@ class JobMetrics:
 
         Args:
             means: This rank's means over its samples, the same number on all ranks; None is left None.
-            collect_time_s: Time this rank took to collect.
             learn_time_s: Time from there to the end of the update, without waiting for other ranks.
             wait_time_s: Time this rank waited for the others meanwhile.
-            num_env_steps: Env steps of this rank.
 
         Returns:
             Means over finished episodes (the last known ones where none finished), the means over all ranks, what the

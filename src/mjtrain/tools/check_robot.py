@@ -22,7 +22,6 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
     """Check an MJCF file as a training would, and hold its default pose for two seconds.
 
     Args:
-        file: The MJCF file.
         keyframe: Keyframe of the default pose; "": home, or the reference pose.
 
     Returns:

@@ -84,9 +84,6 @@ class ScalingStudy:
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
 
-    Returns:
-        The points, by mode and number of ranks.
-
     Raises:
         RequestError: A run was refused, or the environments cannot be split.
         RuntimeError: A run failed; the message is its standard error.

@@ -12,12 +12,6 @@ from mjtrain.runtime.errors import RequestError, require
 def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
     """Make a rank's environments.
 
-    Args:
-        config: Which.
-        num_envs: How many.
-        device: Torch device of the rank.
-        seed: Seed of the rank.
-
     Raises:
         RequestError: They cannot be made, or do not fit.
     """

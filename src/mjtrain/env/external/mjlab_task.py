@@ -18,9 +18,6 @@ NUM_ENVS, NUM_ENVS_GPU = 64, 4096
 def load_mjlab_task(name: str) -> TaskConfig:
     """Return the task `mjlab:NAME`.
 
-    Args:
-        name: Id in mjlab's registry.
-
     Raises:
         RequestError: mjlab is missing or cannot be imported, has no such task, or has settings for its agent that have
             no counterpart here.

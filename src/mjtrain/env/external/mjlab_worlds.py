@@ -14,12 +14,6 @@ from mjtrain.runtime.errors import RequestError
 def make_mjlab(config: MjlabConfig, num_envs: int, device: str, seed: int) -> Any:
     """Make the environments of a rank.
 
-    Args:
-        config: Which.
-        num_envs: How many.
-        device: Torch device of the rank.
-        seed: Seed of the rank.
-
     Returns:
         An object with RSL-RL's `VecEnv` contract.
 

@@ -18,7 +18,6 @@ def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
 
     Args:
         settings: Content of a runner's config, such as mjlab's `RslRlOnPolicyRunnerCfg`.
-        label: How messages call the task.
 
     Raises:
         RequestError: A setting has no counterpart.

@@ -17,10 +17,6 @@ class VecEnvWorlds:
     def __init__(self, envs: Any, label: str) -> None:
         """Check that the object has the contract, by a step with zeros.
 
-        Args:
-            envs: The object.
-            label: How messages call it.
-
         Raises:
             RequestError: It has not.
         """

@@ -25,8 +25,6 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     """Write a policy as ONNX.
 
     Args:
-        policy: With its weights.
-        path: File to write.
         metadata: Stored in the file as JSON under `KEY`, and beside it in the keys that other controllers read.
 
     Raises:

@@ -83,8 +83,6 @@ def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) ->
     """Describe what a term reads.
 
     Args:
-        term: The term.
-        env: Its environment.
         sensors: What `describe_robot` says of them.
 
     Returns:

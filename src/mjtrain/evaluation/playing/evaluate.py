@@ -66,9 +66,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     """Play whole episodes and summarise them.
 
     Args:
-        context: Device, seed and threads.
         run: What to play; its env is used unchanged.
-        config: How many episodes, and with which policy.
 
     Returns:
         What was played, and the content of `Summary.to_plain`.

@@ -33,10 +33,7 @@ class Player(PolicyPlayer):
         """Build the environment and load the policy.
 
         Args:
-            context: Device, seed and threads.
             run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
-            num_envs: Worlds.
-            engine: Physics engine. auto: native on the CPU, warp on a GPU.
             policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
 
         Raises:

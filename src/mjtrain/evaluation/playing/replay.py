@@ -119,8 +119,6 @@ class ReplaySession:
         """Compile the model.
 
         Args:
-            dump: What is shown.
-            config: Gives the robot and the ground.
             lines: What the viewer says about it; None for a description of the dump.
 
         Raises:

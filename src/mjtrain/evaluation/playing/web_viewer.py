@@ -31,7 +31,6 @@ class WebViewer:
         """Start the server.
 
         Args:
-            session: What is shown.
             host: Address to listen on; a loopback address accepts connections from this machine only.
             port: Where to listen; the next free one if it is taken.
         """
@@ -105,12 +104,7 @@ class WebViewer:
 
 
 def serve_page(host: str, port: int) -> viser.ViserServer:
-    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser.
-
-    Args:
-        host: Address to listen on.
-        port: Where to listen; the next free one if it is taken.
-    """
+    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser."""
     with _checking_requests(host):
         return viser.ViserServer(host=host, port=port, verbose=False)
 
@@ -139,11 +133,6 @@ def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
     """Return whether a request is not one of the viewer's own page.
 
     A page of another site has another origin. A name of another site that leads here is none of this machine's.
-
-    Args:
-        host: Address at which the viewer listens.
-        hosts: Values of the header Host.
-        origins: Values of the header Origin; none without a browser.
     """
     if len(hosts) != 1 or len(origins) > 1:
         return True

@@ -14,9 +14,6 @@ def find_launch_problems(
     """Yield why faults cannot happen to a job, whatever it does.
 
     Args:
-        faults: What is asked for.
-        world_size: Ranks of the job.
-        supervised: Whether another process watches the ranks.
         by_network: Whether the ranks talk over network connections, which gloo does, and NCCL between hosts.
     """
     for fault in faults:

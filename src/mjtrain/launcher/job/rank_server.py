@@ -53,18 +53,7 @@ class RankServer:
         loop: EventLoop,
         listener: RankListener,
     ) -> None:
-        """Prepare to serve.
-
-        Args:
-            plan: The ranks of this host.
-            scratch: The job's folder, where ranks connect.
-            log_dir: Where log files go; None writes none.
-            console: Takes the output of rank 0, and the warnings of the others.
-            host: What this host is called in the names of log files.
-            is_here: Whether the console is that of this process.
-            loop: Calls back when a rank connects, sends or writes something.
-            listener: Is told about it.
-        """
+        """Prepare to serve."""
         self._first_rank = plan.ranks[0].rank
         self._expected = {context.rank for context in plan.ranks}
         self._scratch = scratch

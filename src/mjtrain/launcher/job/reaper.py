@@ -85,7 +85,6 @@ class Reaper:
 
         Args:
             now: Processes to kill at once. Of those that have ended, the number may be another program's by now.
-            wait_s: Time that the others have to end by themselves, in seconds.
             grace_s: Time between SIGTERM and SIGKILL after that, in seconds.
         """
         send_signal({*now} & {*list_descendants(os.getpid())}, signal.SIGKILL)

@@ -51,10 +51,6 @@ class Supervisor:
         """Prepare to supervise.
 
         Args:
-            plan: The ranks of this host.
-            scratch: The job's folder.
-            log_dir: Where log files go; None writes none.
-            host: What this host is called in their names.
             connection: To the coordinator of the whole job, where there are ranks on other hosts; both of them can
                 decide that the job is over.
         """
@@ -106,9 +102,6 @@ class Supervisor:
 
     def run(self, environ: dict[str, str]) -> RunResult:
         """Start the job that lies in the scratch folder, and supervise it until it is over.
-
-        Args:
-            environ: Environment of all its processes.
 
         Returns:
             How it ended; no process of it is left, except those in `left`.

@@ -52,13 +52,7 @@ _LOOPBACK = SimpleNamespace(getfqdn=lambda: "127.0.0.1")
 
 
 def run_ranks(plan: LaunchPlan, payload: bytes, scratch: Path) -> None:
-    """Run the ranks of this host, in forks of this process, and wait for them.
-
-    Args:
-        plan: The ranks and where they run.
-        payload: The caller's function and arguments, pickled.
-        scratch: The job's folder, where the supervisor listens.
-    """
+    """Run the ranks of this host, in forks of this process, and wait for them."""
     _replace_in_launcher(scratch, num_ranks=len(plan.ranks))
     launcher = torchrunx.Launcher(
         hostnames=[_HOST],

@@ -34,16 +34,7 @@ class Coordinator:
         host_timeout_s: float,
         hosts_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare to coordinate.
-
-        Args:
-            hosts: The hosts; the first has rank 0.
-            start_timeout_s: Time until all ranks have begun.
-            stop_grace_s: Time that a stop which was asked for may take.
-            host_timeout_s: Silence of a host after which it is lost.
-            hosts_wait: Tells whether hosts that were lost wait to be taken in; the ranks pause after the next
-                checkpoint then.
-        """
+        """Prepare to coordinate."""
         self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s

@@ -54,12 +54,6 @@ class NodeRendezvousServer:
     def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
         """Wait for the other nodes.
 
-        Args:
-            external: This node's place.
-            num_ranks: Ranks on this node, and so on every other.
-            request: What to do, in lines of text that must be the same on every node.
-            timeout_s: How long to wait, in seconds.
-
         Raises:
             ConnectionError: Some nodes do not connect; the message names them.
             RequestError: A node has another request or other packages.
@@ -180,9 +174,6 @@ class NodeRendezvousServer:
 
     def _accept(self, wait_s: float) -> bool:
         """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands.
-
-        Returns:
-            Whether a node was taken in.
 
         Raises:
             RequestError: A node has another request or other packages, before the job has agreed on anything.

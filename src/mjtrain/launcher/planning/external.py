@@ -195,9 +195,6 @@ class ExternalNode:
 def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode | None:
     """Find this process's place in a job from the environment variables.
 
-    Returns:
-        The place; None if this process starts the job itself.
-
     Raises:
         RequestError: Some of the variables that belong together are set, and others are not.
     """
@@ -367,7 +364,6 @@ def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequenc
     """Return the environment of a rank with the number of ranks on this host, where skrl's launcher has started it.
 
     Args:
-        environ: Environment variables of this process.
         ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
 
     Returns:

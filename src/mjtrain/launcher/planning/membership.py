@@ -48,11 +48,7 @@ class Membership:
     """The places of one job. Nothing is left out unless --min-ranks or --min-hosts allows it."""
 
     def __init__(self, plan: LaunchPlan) -> None:
-        """Begin with all places.
-
-        Args:
-            plan: As it was resolved.
-        """
+        """Begin with all places."""
         self._full = plan
         self._elastic = plan.min_ranks is not None or plan.min_hosts is not None
         self._places = list_places(plan)
@@ -86,13 +82,9 @@ class Membership:
         job cannot do without takes part again, however often it has failed: --max-restarts says when that is enough.
 
         Args:
-            rank: Which rank failed, in the job as it is now; None where it was something else, or is not clear.
             lost_nodes: Hosts that are gone, by their index in the job as it is now.
             progress: How much of the work is saved; it does not become less.
             returned: Hosts that were lost before and are there again, by their index among all hosts.
-
-        Returns:
-            What is different in the next start.
 
         Raises:
             TooFewLeftError: Hosts are lost, and it would have too few ranks or hosts.
@@ -124,9 +116,6 @@ class Membership:
 
         Args:
             returned: Hosts that were lost before and are there again, by their index among all hosts.
-
-        Returns:
-            What is different in the next start.
         """
         self._lost -= set(returned)
         return self._change([], [name_host(self._full, node) for node in returned])

@@ -38,16 +38,6 @@ def resolve_plan(
 ) -> LaunchPlan:
     """Decide which ranks run where.
 
-    Args:
-        config: What was asked for.
-        environ: Environment variables of the launcher.
-        num_visible_gpus: GPUs that CUDA counts under these variables.
-        num_cores: CPU cores the launcher may use.
-        hosts: The hosts that --hostnames names, as they have described themselves.
-
-    Returns:
-        The frozen plan.
-
     Raises:
         RequestError: The request cannot be met here; the message names the flag, the value and what would be right.
     """

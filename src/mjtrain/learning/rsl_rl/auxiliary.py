@@ -20,15 +20,7 @@ class AuxiliaryHead(nn.Module):
     def __init__(
         self, latent_dim: int, obs: TensorDict, group: str, hidden_dims: tuple[int, ...], activation: str
     ) -> None:
-        """Build the head.
-
-        Args:
-            latent_dim: Size of the encoded images.
-            obs: Observations by group.
-            group: What to predict.
-            hidden_dims: Width of each hidden layer.
-            activation: Activation function.
-        """
+        """Build the head."""
         super().__init__()
         self.group = group
         """Flat observation group that it predicts."""

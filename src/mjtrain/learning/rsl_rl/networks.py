@@ -25,9 +25,6 @@ _OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
 def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
     """Find the class of a network and leave out the options that it does not take.
 
-    Args:
-        options: A `ModelConfig` as plain values.
-
     Returns:
         What RSL-RL's `resolve_class` takes: the class as class_name, and its options.
 

@@ -16,11 +16,6 @@ class MirrorImages:
     def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
         """Take over the matrices.
 
-        Args:
-            mirror: Of the environment.
-            groups: Observation groups that the networks read.
-            device: Where the batches are.
-
         Raises:
             RequestError: A term has no mirror image.
         """
@@ -41,7 +36,6 @@ class MirrorImages:
         """Return observations and actions, each followed by their mirror images.
 
         Args:
-            env: Not needed.
             obs: Observations by group, each of shape (batch, size), or None.
             actions: Shape (batch, num_actions), or None.
         """

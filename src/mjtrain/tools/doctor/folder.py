@@ -63,7 +63,6 @@ def check_writes(root: Path, place: Path) -> Finding:
     """Do what saving a checkpoint does, in a separate folder.
 
     Args:
-        root: The log root.
         place: The same, or the existing folder above it.
     """
     folder = place / f"{PREFIX}{uuid.uuid4().hex}"

@@ -89,9 +89,6 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
 
-    Returns:
-        Whether this process leads.
-
     Raises:
         RequestError: The request is wrong.
     """
@@ -172,12 +169,7 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
 
 
 def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command.
-
-    Args:
-        expected: The plan of this host as far as it does not depend on GPUs.
-        tell: Takes each finding.
-    """
+    """Check this host, alone or as one of those on which something else has started the same command."""
     if expected.leads:
         _check_own_part(request, expected, tell, tell)
         return
@@ -193,11 +185,6 @@ def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFindi
 
 def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFinding, of_ranks: OnFinding) -> bool:
     """Check this host if this is its first process, then the ranks.
-
-    Args:
-        expected: The plan of this host as far as it does not depend on GPUs.
-        of_host: Takes what is found on this host.
-        of_ranks: Takes what is found of the ranks.
 
     Returns:
         Whether the ranks ran, and the process that leads knows what was found on this host.

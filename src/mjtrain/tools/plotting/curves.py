@@ -63,10 +63,6 @@ class Curve:
 def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
     """Expand run directories, folders of run directories, and tasks to run directories.
 
-    Args:
-        places: Each a run directory, a folder of them, or a task, which stands for its runs.
-        log_root: Folder below which runs of tasks live.
-
     Raises:
         RequestError: A folder holds no run, or a task has none.
     """

@@ -47,10 +47,7 @@ def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *,
     """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
 
     Args:
-        groups: What to compare.
-        metrics: Keys of metrics.jsonl.
         axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
-        title: Title of the figure.
     """
     from matplotlib.figure import Figure
 

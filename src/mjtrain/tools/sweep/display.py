@@ -54,12 +54,7 @@ class SweepDisplay:
         self.tell(f"trial {trial.number} {'continues' if trial.was_begun else 'begins'}: {settings}")
 
     def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
-        """Take in how all trials are.
-
-        Args:
-            results: All trials.
-            ended: The one that has just ended; a line is printed about it.
-        """
+        """Take in how all trials are."""
         self._results = results
         if ended is not None:
             number = ended.trial.number

@@ -18,12 +18,6 @@ _MAX_COLUMNS = 4
 def draw_sweep(trials: Sequence[TrialResult], importances: dict[str, float], plan: SweepPlan, out: Path) -> Path | None:
     """Draw a sweep.
 
-    Args:
-        trials: All trials.
-        importances: Share of the differences between values that each parameter explains; may be empty.
-        plan: The sweep.
-        out: A PNG file.
-
     Returns:
         The file; None if no trial has a value.
 

@@ -153,10 +153,6 @@ class SweepPlan:
 def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     """Check a sweep against the task, the flags of `train` and this machine; writes nothing.
 
-    Args:
-        options: What is asked for.
-        read: Reads the command line of `train`, and refuses what `train` refuses.
-
     Raises:
         RequestError: Something is wrong; the message names the flag and what would be right.
     """

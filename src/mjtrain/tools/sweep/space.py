@@ -92,12 +92,7 @@ def format_value(value: Value) -> str:
 
 
 def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
-    """Write the values of a trial as arguments of `train`.
-
-    Args:
-        space: The parameters.
-        values: One for each of them, by name.
-    """
+    """Write the values of a trial as arguments of `train`."""
     return [word for parameter in space for word in parameter.to_words(values[parameter.name])]
 
 
@@ -124,9 +119,6 @@ def count_grid(space: Sequence[Parameter]) -> int:
 
 def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
     """Read a search space.
-
-    Args:
-        parameters: The words of each --param.
 
     Raises:
         RequestError: One cannot be read, a flag occurs twice, or there is none.

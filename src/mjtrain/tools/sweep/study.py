@@ -165,11 +165,6 @@ class Study:
     def __init__(self, path: Path, identity: dict[str, Any], *, maximize: bool) -> None:
         """Open a study, or make one.
 
-        Args:
-            path: Its journal.
-            identity: Plain values that say what is searched, see `read_identity`.
-            maximize: Whether larger values are better.
-
         Raises:
             OSError: The journal cannot be written.
         """
@@ -197,12 +192,7 @@ class Study:
         """Say how settings are suggested and when trials are pruned.
 
         Args:
-            space: What is searched.
-            sampler: How settings are suggested.
-            pruner: Which trials end early.
             seed: Seed of the suggestions. Those of `random` and `grid` depend on it and on the trial's number only.
-            num_trials: Trials of the sweep.
-            max_iterations: Iterations of a run.
             min_iterations: Iterations before which no trial is pruned, at least 1.
         """
         self._space = space
@@ -367,7 +357,6 @@ class SpaceFillingSampler(optuna.samplers.BaseSampler):
         """Make the sequence.
 
         Args:
-            names: Parameters, in the order of the dimensions.
             seed: Of the scrambling. A trial's settings depend on it and on the trial's number only.
         """
         self._names = tuple(names)

@@ -29,12 +29,8 @@ class TrialProcess:
         """Start it.
 
         Args:
-            arguments: Of `train`.
-            slot: Its cores and GPUs.
             output: Beginning of the names of two files for what it prints, {output}.stdout and {output}.stderr; what is
                 there is added to.
-            loop: Which hears the reaper.
-            inherited: File descriptor that stays open until none of its processes is left.
 
         Raises:
             OSError: The files cannot be written, or no process can be started.
