@@ -15,7 +15,6 @@ class EnvCore:
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
-        """Wrap an engine."""
         self.engine = engine
         self.num_envs = engine.num_envs
         self.device = engine.device

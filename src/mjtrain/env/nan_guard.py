@@ -20,7 +20,6 @@ class NanGuard:
     """Finds worlds whose state is not valid, and records the last seconds of every world for dumps."""
 
     def __init__(self, config: NanGuardConfig, core: EnvCore, robot: str) -> None:
-        """Prepare to record."""
         self._robot = robot
         self._step_dt = core.step_dt
         self._dumps_left = config.max_dumps

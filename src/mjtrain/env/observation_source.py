@@ -17,7 +17,6 @@ class ObservationSource:
     """A function with its parameters."""
 
     def __init__(self, name: str, term: ObservationTerm, core: EnvCore) -> None:
-        """Remember the function."""
         self._core = core
         self.name = name
         self._func: Callable[..., torch.Tensor] = term.func

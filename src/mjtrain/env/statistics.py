@@ -168,7 +168,6 @@ class EnvLog:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Start with nothing."""
         self._device = device
         self._names: tuple[str, ...] = ()
         self._sums: dict[str, torch.Tensor] = {}

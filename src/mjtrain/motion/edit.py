@@ -128,7 +128,6 @@ def blend_seam(motion: Motion, blend_s: float) -> Motion:
     Place and heading are left as they are.
 
     Args:
-        motion: The motion.
         blend_s: How long the last part is that changes, in s.
 
     Raises:

@@ -30,7 +30,6 @@ def read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
     """Read a motion.
 
     Args:
-        path: The file.
         skeleton: The robot; mjlab's format cannot be read without it.
 
     Raises:

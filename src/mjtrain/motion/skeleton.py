@@ -20,10 +20,6 @@ class Skeleton:
     def __init__(self, model: mujoco.MjModel, robot: RobotConfig) -> None:
         """Read a compiled model.
 
-        Args:
-            model: The robot, compiled.
-            robot: Its config, which says what its mirror images are.
-
         Raises:
             RequestError: The robot has no free joint.
         """

@@ -63,9 +63,6 @@ def read_best(run_dir: Path) -> BestCheckpoint | None:
 def find_best(run_dir: Path, flag: str) -> Path:
     """Return the file of a run's best checkpoint.
 
-    Args:
-        flag: What asks for it, for messages.
-
     Raises:
         RequestError: The run has none.
     """

@@ -163,8 +163,6 @@ def begin_start(run_dir: Path, session: str, start: int) -> None:
 
     Args:
         run_dir: The run. Rank 0 may be on a host that does not share the launcher's file system.
-        session: That of the claim.
-        start: How many times the job was restarted.
     """
     own = Holder(host=socket.gethostname(), pid=os.getpid(), started=datetime.now().isoformat(), session=session)
     holder = read_holder(run_dir)

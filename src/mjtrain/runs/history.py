@@ -80,7 +80,6 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
     """List the runs below a log root, the newest first.
 
     Args:
-        log_root: Folder of the folders of tasks.
         task: Only runs that recorded this task, and those in a folder of this name; a name in any case. None for all.
     """
     run_dirs = [params.parent for params in log_root.glob("*/*/params")]
@@ -153,7 +152,6 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
     """Decide how a run ended, and what there is to say about it.
 
     Args:
-        run_dir: Its directory.
         end: The event that ends its metrics.jsonl; None without.
         host: Name of the host that it recorded. Runs that recorded one also record their end.
         is_whole: Whether it has all iterations and the last checkpoint.

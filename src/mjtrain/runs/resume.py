@@ -76,9 +76,6 @@ def check_urls(config: TrainConfig) -> TrainConfig:
 def find_or_make_run(config: TrainConfig) -> FoundRun:
     """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
 
-    Args:
-        config: As `check_urls` returns it.
-
     Raises:
         RequestError: There is no such run, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.

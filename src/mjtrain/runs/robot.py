@@ -30,9 +30,6 @@ def check_robot_file(robot: RobotConfig | None) -> None:
 def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
     """Copy a robot into a run. What already exists stays: another robot of the same name gets another name.
 
-    Args:
-        robot: The robot.
-
     Returns:
         What params/env.yaml records: the same with the copy as its file, relative to the run directory; and a line if
         there is no copy, in which case the record has the absolute path of the file itself, or the function.

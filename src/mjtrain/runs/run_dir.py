@@ -168,11 +168,9 @@ def removing_on_refusal(
     A run directory that this command has made is removed as a whole.
 
     Args:
-        run_dir: Where the run lives; no other process may write there.
         made: Directories that this command has made, the deepest first; with run_dir first for a new run. Those that
             are empty in the end are removed too.
         started: `started` in params/launch.yaml once a rank has accepted the request.
-        errors: What counts as a refusal.
     """
     before = set(_list_logs(run_dir))
     try:

@@ -51,13 +51,7 @@ class RunSearch:
 
     @classmethod
     def for_task(cls, task: str, log_root: str | Path, name: str | None = None) -> "RunSearch":
-        """Return where other commands look.
-
-        Args:
-            task: The task.
-            log_root: Folder below which runs live.
-            name: Name that the task gives itself.
-        """
+        """Return where other commands look."""
         root = Path(log_root).absolute()
         return cls(task=task, log_root=root, folder=root / (name or folder_name(task)))
 
@@ -203,10 +197,6 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
 
 def find_newest_run(flag: str, search: RunSearch) -> tuple[Path, Path, list[str]]:
     """Find the newest run of a task that has a valid checkpoint; returns as `find_run_to_resume` does.
-
-    Args:
-        flag: What asks, for messages.
-        search: Where to look.
 
     Raises:
         RequestError: There is none.

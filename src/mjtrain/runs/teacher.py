@@ -24,9 +24,6 @@ AUTO = "auto"
 def resolve_teacher(config: TrainConfig) -> TrainConfig:
     """Fill in what a student needs to know of its teacher; other configs stay as they are.
 
-    Args:
-        config: What was asked for.
-
     Returns:
         The same with the teacher's checkpoint, network and observation groups. A run that is resumed has the weights in
         its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone. If the teacher is

@@ -23,23 +23,14 @@ _kept: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
-    """Keep the functions of a run that is about to be trained.
-
-    Args:
-        record: Content of its params/launch.yaml.
-        env: What is trained.
-    """
+    """Keep the functions of a run that is about to be trained."""
     functions = {path: func for path, func in collect_functions(env).items() if not is_importable(func)}
     if functions:
         _kept[record["started"]] = functions
 
 
 def find_saved_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
-    """Return the kept functions of a run by their paths in the config; empty if there are none.
-
-    Args:
-        record: Content of its params/launch.yaml.
-    """
+    """Return the kept functions of a run by their paths in the config; empty if there are none."""
     return _kept.get(str(record.get("started")), {})
 
 
@@ -100,7 +91,6 @@ def find_trained_run(
         task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
         run: Run directory, or its name.
         checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
-        log_root: Folder below which runs live.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
@@ -134,7 +124,6 @@ def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
     """Read what a run recorded, its task included; without a checkpoint.
 
     Args:
-        run_dir: Its directory, absolute.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:

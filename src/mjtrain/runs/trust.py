@@ -71,10 +71,6 @@ class Trust:
     def load(self, spec: str, name: str) -> Any:
         """Import what a record names.
 
-        Args:
-            spec: Its module and qualified name.
-            name: Where it stands in the record.
-
         Raises:
             RequestError: It is not known, and the user has not said that the run is to be trusted.
             ValueError: It cannot be imported.
@@ -134,13 +130,7 @@ class Trust:
 
 
 def remember(task: str | None, env: AnyEnvConfig, agent: AgentConfig) -> None:
-    """Remember the code with which the user trains, so that the run can be opened on this machine later.
-
-    Args:
-        task: The task as its run records it.
-        env: What is trained.
-        agent: Likewise.
-    """
+    """Remember the code with which the user trains, so that the run can be opened on this machine later."""
     specs = [] if task is None or not _is_code(task) else [task]
     specs += [env.label] if isinstance(env, GymnasiumConfig) and _is_code(env.label) else []
     specs += [to_plain(function) for function in collect_functions(env).values()]

@@ -39,7 +39,6 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     and one that was there is as it was.
 
     Args:
-        request: What to train.
         previous: What the job decided before something outside started it again; None at the first start.
 
     Raises:

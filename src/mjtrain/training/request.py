@@ -77,11 +77,7 @@ class TrainRequest:
         return self.plan.ranks[0].device
 
     def describe(self, iterations_done: int = 0) -> str:
-        """Say in a line what will run.
-
-        Args:
-            iterations_done: Iterations that the run has already.
-        """
+        """Say in a line what will run."""
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
         to_come = max(0, config.run.max_iterations - iterations_done)
@@ -264,12 +260,7 @@ def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchP
 
 
 def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None) -> int | None:
-    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here.
-
-    Args:
-        plan: The job.
-        local_world_size: Ranks on this host, if not as planned.
-    """
+    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here."""
     if plan.hosts:
         return None
     first = plan.ranks[0]

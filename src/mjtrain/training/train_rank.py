@@ -56,11 +56,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     """Build environments and learner, restore them, and learn; every rank calls it.
 
     Args:
-        config: What to train.
         run: Where the run lives and what is resumed. Only the main rank writes there, except NaN dumps.
-
-    Returns:
-        The same on every rank.
 
     Raises:
         RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.

@@ -51,7 +51,6 @@ class ForeignEnv:
     """Counts episodes of foreign environments, and shows them as `env.base.TaskEnv`."""
 
     def __init__(self, config: ForeignEnvConfig, worlds: ForeignWorlds, label: str) -> None:
-        """Begin the first episodes."""
         self.config, self.worlds, self._label = config, worlds, label
         self.num_envs, self.device = worlds.num_envs, worlds.device
         self.step_dt, self.max_episode_steps = worlds.step_dt, worlds.max_episode_steps

@@ -25,7 +25,6 @@ class EventLoop:
     """
 
     def __init__(self, on_stop_signal: Callable[[int], None]) -> None:
-        """Prepare to wait."""
         self._on_stop_signal = on_stop_signal
         self._signals: deque[int] = deque()
         self._selector = selectors.DefaultSelector()

@@ -53,7 +53,6 @@ class RankServer:
         loop: EventLoop,
         listener: RankListener,
     ) -> None:
-        """Prepare to serve."""
         self._first_rank = plan.ranks[0].rank
         self._expected = {context.rank for context in plan.ranks}
         self._scratch = scratch

@@ -34,7 +34,6 @@ class Coordinator:
         host_timeout_s: float,
         hosts_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare to coordinate."""
         self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s

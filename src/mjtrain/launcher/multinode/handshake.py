@@ -122,7 +122,6 @@ class Callers:
     """All handshakes of node 0 in progress. None of them is waited for."""
 
     def __init__(self, server: socket.socket, num_nodes: int) -> None:
-        """Prepare to accept."""
         self._server = server
         self._num_nodes = num_nodes
         self._pending: list[Caller] = []

@@ -26,7 +26,6 @@ class ReturnWatch:
     """Looks again and again, in a separate thread, until it finds hosts. Use as a context manager."""
 
     def __init__(self, look: Look, interval_s: float) -> None:
-        """Prepare to watch."""
         self._look = look
         self._interval_s = interval_s
         self._found = threading.Event()

@@ -48,7 +48,6 @@ class Membership:
     """The places of one job. Nothing is left out unless --min-ranks or --min-hosts allows it."""
 
     def __init__(self, plan: LaunchPlan) -> None:
-        """Begin with all places."""
         self._full = plan
         self._elastic = plan.min_ranks is not None or plan.min_hosts is not None
         self._places = list_places(plan)

@@ -125,7 +125,6 @@ class RolloutBuffer:
     """The newest rollouts of one rank: fields by name, shape (num_rollouts, num_samples, ...) each."""
 
     def __init__(self, capacity: int) -> None:
-        """Begin empty."""
         self._capacity = capacity
         self._fields: dict[str, torch.Tensor] = {}
         self._next = 0

@@ -16,7 +16,6 @@ def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], boo
 
     Args:
         environ: MUJOCO_GL wins if it is set.
-        has_library: Whether a shared library can be loaded.
 
     Raises:
         RequestError: No backend works here; the message names the Debian packages that would help.

@@ -24,9 +24,6 @@ class FrameRenderer:
     def __init__(self, config: EnvConfig) -> None:
         """Start the process.
 
-        Args:
-            config: Robot and ground.
-
         Raises:
             RequestError: MuJoCo cannot render here.
         """

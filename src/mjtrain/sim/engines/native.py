@@ -65,9 +65,6 @@ class NativeEngine:
         """Make the worlds.
 
         Args:
-            model: What all of them start from.
-            num_threads: CPU threads that step them.
-            dtype: Of `state`.
             height_field: Generated ground; None for ground that is part of the model.
             pin_memory: Whether a GPU copies `state`: it is then in memory from which that needs no help of the CPU.
         """

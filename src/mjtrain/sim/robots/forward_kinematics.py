@@ -79,8 +79,6 @@ class ForwardKinematics:
 
         Args:
             model: Offsets of its bodies and joints must be the same in all worlds.
-            device: Of the states.
-            dtype: Of the states.
         """
         self._device, self._dtype = torch.device(device), dtype
         depth = [0] * model.nbody

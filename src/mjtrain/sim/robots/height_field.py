@@ -40,9 +40,6 @@ class HeightField:
 def make_height_field(config: TerrainConfig) -> HeightField:
     """Generate the ground.
 
-    Args:
-        config: Kinds of ground, number of levels, sizes.
-
     Raises:
         RequestError: A kind is unknown, or the patches are too small.
     """

@@ -47,9 +47,7 @@ class Columns(dict[str, slice]):
         """Take the columns of all parts of a kind.
 
         Args:
-            kind: Word for a part, for errors.
             columns: Columns by name, in the order of the model.
-            device: Of the indices that `select` returns.
             scalar: For joints: names of hinges and slides, the only ones that expressions match. None: expressions
                 match all names.
         """

@@ -59,9 +59,6 @@ class Plausibility:
         """Look at a model.
 
         Args:
-            model: Its robot on its ground.
-            action_table: Meaning of each column of an action, see `Env.action_table`.
-            starts: Poses in which episodes began.
             restart: Begins an episode in every world, and puts the poses into starts.
         """
         self._config = config

@@ -68,8 +68,6 @@ def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[st
     """Return the fields in which two compiled models differ, where files lie and names of the models aside.
 
     Args:
-        first: A `mujoco.MjModel`.
-        second: Another one.
         tolerance: Largest difference of numbers, relative to the largest of the field; 0: they are compared bit by bit.
     """
     import numpy as np
@@ -135,10 +133,7 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, c
     """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
 
     Args:
-        path: The file, absolute.
-        assets: Content by name, relative to the bundle.
         is_attached: Whether it is a model that another one attaches, and so among the assets itself.
-        chain: The files that lead to it.
     """
     chain = _extend(chain, path)
     root = _parse(path)
@@ -174,10 +169,8 @@ def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: 
     """Put the content of included files where they are included.
 
     Args:
-        parent: The element to look in.
         main_folder: Folder of the MJCF file that everything belongs to. MuJoCo looks there first.
         folder: Folder of the file that the element comes from. MuJoCo looks there next.
-        chain: The files that lead to it, itself included.
     """
     merged: list[ET.Element] = []
     for child in parent:

@@ -34,7 +34,6 @@ class VideoHook(Hook):
 
         Args:
             context: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
-            report: Takes finished videos, and a warning if videos end early.
 
         Raises:
             RequestError: Nothing can draw or encode here.

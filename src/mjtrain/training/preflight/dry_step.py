@@ -90,9 +90,6 @@ def _step_once(
 
     Args:
         problems: Gets what is wrong with terms, by name.
-        mirrored: Observation groups that the training mirrors.
-        wrong: Gets lines about what is wrong otherwise.
-        kept: Gets what terms keep on the environment, by name.
     """
     after: dict[str, np.ndarray] = {}
     extremes = Extremes()
@@ -168,11 +165,7 @@ def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Star
 
 
 def _find_early_ends(config: EnvConfig, env: Env) -> tuple[list[str], list[str]]:
-    """Find terminations that are true in the first env step of every episode, and those that are in most of them.
-
-    Returns:
-        A line for each.
-    """
+    """Find terminations that are true in the first env step of every episode, and those that are in most of them."""
     causes, num_begun = env.causes.sum(dim=0), NUM_ENVS
     always: list[str] = []
     often: list[str] = []
@@ -236,14 +229,6 @@ class _Guards:
     def __init__(
         self, problems: dict[str, str], kept: dict[str, str], after: dict[str, np.ndarray], extremes: Extremes
     ) -> None:
-        """Note what functions do.
-
-        Args:
-            problems: Gets what is wrong, by the name of the term.
-            kept: Gets what terms keep on the environment, likewise.
-            after: Gets the positions of all worlds after each reset event, by its name.
-            extremes: Gets what observations and rewards return.
-        """
         self.quick = False
         """Whether to skip undoing what functions write, because most of them write in their first calls."""
         self._added: set[str] = set()

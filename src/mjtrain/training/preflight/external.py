@@ -12,11 +12,6 @@ from mjtrain.training.preflight.network_check import find_network_problems
 def check_agent(env: ForeignEnv, agent: AgentConfig, num_envs: int) -> None:
     """Check that an agent reads what the environments observe, with networks that fit.
 
-    Args:
-        env: Some of the environments.
-        agent: The agent.
-        num_envs: Environments of a rank.
-
     Raises:
         RequestError: It does not.
     """

@@ -16,13 +16,7 @@ NOW_AND_THEN = ("evaluation", "save")
 
 
 def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world_size: int) -> Iterator[str]:
-    """Yield why faults cannot happen to a training.
-
-    Args:
-        faults: What is asked for.
-        config: What is trained, resolved.
-        world_size: Ranks of the job.
-    """
+    """Yield why faults cannot happen to a training."""
     known = (*ONCE, *IN_EACH_ITERATION, *NOW_AND_THEN)
     for fault in faults:
         flag = f"--inject-fault {fault}"

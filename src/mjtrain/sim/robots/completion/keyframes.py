@@ -25,11 +25,7 @@ Controls = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
 
 
 def forget_controls(spec: Any) -> Controls:
-    """Take the controls and activations out of all keyframes, because other actuators will take these places.
-
-    Returns:
-        What was there.
-    """
+    """Take the controls and activations out of all keyframes, because other actuators will take these places."""
     if not spec.keys:
         return {}
     model = spec.compile()
@@ -53,8 +49,6 @@ def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
     """Add keyframes, and give the one that is the default pose the name home.
 
     Args:
-        spec: The robot, with all its joints and actuators.
-        config: Keyframes by name, and the name of the default pose.
         controls: Controls and activations of keyframes of the file, if they were taken out.
 
     Raises:
@@ -139,9 +133,6 @@ def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -
     """Return the index of the free joint that a keyframe sets.
 
     Args:
-        model: The robot.
-        config: May name it.
-        flag: The keyframe, below --env.robot.
         main: Name that the config of the robot gives to a free joint, or "".
 
     Raises:

@@ -15,12 +15,6 @@ from mjtrain.runtime.errors import RequestError, suggest
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
     """Return a name if it is there.
 
-    Args:
-        flag: Where the name stands, below --env.robot.
-        name: The name.
-        kind: What it names, for the message.
-        there: Names that there are.
-
     Raises:
         RequestError: It is not there; the message has similar names and all that there are.
     """

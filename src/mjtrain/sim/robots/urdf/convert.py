@@ -43,10 +43,6 @@ class ImportedRobot:
 def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
     """Write a robot as MJCF, with its meshes beside it.
 
-    Args:
-        file: The URDF.
-        config: What the URDF does not say.
-
     Raises:
         RequestError: The file or a setting cannot be used, or there is a file where the robot would be written.
     """

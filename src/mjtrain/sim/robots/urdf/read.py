@@ -17,10 +17,6 @@ MESH_SUFFIXES = (".stl", ".obj", ".msh")
 def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
     """Read a URDF with its visual geometry, and a body for each of its links.
 
-    Args:
-        file: The URDF.
-        config: Where meshes are, and whether some may be left out.
-
     Returns:
         An `mujoco.MjSpec`, and a line for each thing that was found elsewhere or left out.
 
