@@ -232,9 +232,6 @@ def _find_only_factory(file: str) -> str:
 
     A factory is a public function at the top level of the file that takes no arguments, or has defaults for all. It is
     annotated `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
-
-    Raises:
-        RequestError: The file cannot be read, or has no factory or several.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())

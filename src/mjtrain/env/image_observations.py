@@ -36,9 +36,6 @@ class ImageGroup:
 
         Args:
             readings: What the functions returned, shape (num_envs, channels, height, width) each.
-
-        Raises:
-            RequestError: They do not.
         """
         self._terms = terms
         self._core = core

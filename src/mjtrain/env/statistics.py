@@ -79,11 +79,7 @@ class EpisodeStatistics:
         self._counted.zero_()
 
     def episode_return(self, reward: str) -> torch.Tensor:
-        """Return of a reward term in the running episode so far. Shape (num_envs,).
-
-        Raises:
-            RequestError: There is no such reward term.
-        """
+        """Return of a reward term in the running episode so far. Shape (num_envs,)."""
         if reward not in self._rewards:
             raise RequestError(f"there is no reward term {reward}; there is {', '.join(self._rewards) or 'none'}")
         return self._running[:, self._rewards.index(reward)]

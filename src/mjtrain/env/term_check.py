@@ -45,8 +45,6 @@ class TermFunction:
     """Place in the config, such as rewards.slip or commands.velocity.refine."""
 
     func: Callable[..., Any]
-    """The function."""
-
     params: dict[str, Any]
     """Its keyword arguments."""
 

@@ -22,8 +22,6 @@ class Episode:
     """Return: the sum of all rewards."""
 
     length: int
-    """Env steps."""
-
     reward_terms: dict[str, float]
     """Part of each reward term in the return."""
 
@@ -64,9 +62,6 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
 
     Args:
         num_envs: Environments; None for one per episode, at most 256.
-
-    Raises:
-        RequestError: A number is less than one.
     """
     for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
         if value is not None and value < 1:

@@ -36,8 +36,6 @@ class Summary:
     """Statistics of the episodes of a policy."""
 
     episodes: int
-    """Number of episodes."""
-
     reward: Spread
     """Return of an episode."""
 

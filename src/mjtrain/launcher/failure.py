@@ -64,11 +64,7 @@ class Failure:
     """The exception; empty if there was none or it could not be pickled."""
 
     signal: int | None = None
-    """Signal that ended the process."""
-
     exit_code: int | None = None
-    """Status with which the process exited."""
-
     host_lost: bool = False
     """Whether the host itself is gone, or the connection to it."""
 

@@ -212,11 +212,7 @@ def _pose(env: Env, joint: str) -> torch.Tensor:
 
 
 def _is_free(env: Env, joint: str) -> bool:
-    """Tell a free joint from a slide or hinge.
-
-    Raises:
-        RequestError: It is a ball joint.
-    """
+    """Tell a free joint from a slide or hinge."""
     width = env.qpos(joint).shape[1]
     if width not in (1, _FREE):
         raise RequestError(f"joint {joint} is a ball joint; give a free joint, a slide or a hinge")

@@ -68,11 +68,7 @@ def write_npz(file: IO[bytes], motion: Motion) -> None:
 
 
 def write_mjlab(file: IO[bytes], motion: Motion, skeleton: Skeleton) -> None:
-    """Write mjlab's format: joints and bodies in the order of the model, depth first.
-
-    Raises:
-        RequestError: The motion is of another robot.
-    """
+    """Write mjlab's format: joints and bodies in the order of the model, depth first."""
     states, qvel = skeleton.body_states(motion), skeleton.qvel(motion)
     order = [motion.joints.index(name) for name in skeleton.joints]
     np.savez_compressed(

@@ -73,9 +73,6 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
     """Be the only process that trains in a run directory during a with block.
 
     A request that the block refuses leaves the file as it was.
-
-    Raises:
-        RequestError: Another one does, or the directory cannot be written.
     """
     path = run_dir / LOCK_FILE
     is_new = not path.exists()

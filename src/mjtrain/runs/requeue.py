@@ -24,9 +24,6 @@ def resolve_requeue(
 
     Returns:
         The run, which resumes what the same job started before; and the number of the job to requeue, or None.
-
-    Raises:
-        RequestError: This is not a Slurm job.
     """
     if not launch.requeue_on_signal:
         return config, None

@@ -96,9 +96,6 @@ def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig 
 
     Returns:
         The robot, and a line if it is the copy.
-
-    Raises:
-        RequestError: The file is missing, and the run has no copy of it.
     """
     file = "" if robot is None else robot.file
     if robot is None or not file or Path(file).is_file():

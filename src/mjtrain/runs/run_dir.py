@@ -26,11 +26,7 @@ _LOGS = "torchrunx"
 
 
 def name_run_dir(config: TrainConfig) -> Path:
-    """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute.
-
-    Raises:
-        RequestError: The run name is not a file name.
-    """
+    """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute."""
     if "/" in config.run.run_name:
         raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -56,11 +52,7 @@ def make_run_dir(config: TrainConfig) -> Path:
 
 
 def experiment_dir(config: TrainConfig) -> Path:
-    """Name the folder in which a new run is made, absolute.
-
-    Raises:
-        RequestError: A name is not a file name.
-    """
+    """Name the folder in which a new run is made, absolute."""
     given, own = config.agent.experiment_name, config.task_name
     if "/" in given or given in (".", ".."):
         raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
@@ -110,11 +102,7 @@ def remove_leftovers(run_dir: Path) -> None:
 
 
 def load_params(run_dir: Path, name: str) -> dict[str, Any]:
-    """Read what `save_params` wrote for a run under a name.
-
-    Raises:
-        RequestError: It is not there, is not valid YAML, or holds something else.
-    """
+    """Read what `save_params` wrote for a run under a name."""
     path = run_dir / "params" / f"{name}.yaml"
     try:
         content = read_yaml(path)

@@ -204,9 +204,6 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
 
     Returns:
         The environment, and a line for each file or folder that has changed.
-
-    Raises:
-        RequestError: Data is missing, and the run has no copy.
     """
     places, notices = {}, []
     for place, kept in read_params(run_dir, "data").items():

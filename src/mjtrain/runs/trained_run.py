@@ -62,11 +62,7 @@ class TrainedRun:
 
     @property
     def own_env(self) -> EnvConfig:
-        """The MDP, for what needs worlds of ours.
-
-        Raises:
-            RequestError: The environment is someone else's.
-        """
+        """The MDP, for what needs worlds of ours."""
         if not isinstance(self.env, EnvConfig):
             raise RequestError(
                 f"{self.env.label}: brings its own physics; viewers, videos and replays show worlds of mjtrain's own"
@@ -195,11 +191,7 @@ def find_replayed_run(task: str, dump: str, *, trust: bool = False) -> TrainedRu
 
 
 def make_untrained_run(task: str) -> TrainedRun:
-    """Return a task as it is now, without a run.
-
-    Raises:
-        RequestError: There is no such task.
-    """
+    """Return a task as it is now, without a run."""
     defaults = load_task(task)
     return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
 
@@ -210,14 +202,7 @@ def may_be_played_as(theirs: str | None, task: str) -> bool:
 
 
 def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
-    """Read what a run recorded.
-
-    Args:
-        trust: The run, as what it is opened, and what may be imported for it.
-        defaults: The task as it is now; it was loaded for the functions of a task that is a file. None if there is
-            none.
-        problem: Why there is none.
-    """
+    """Read what a run recorded."""
     task, run_dir = trust.task, trust.run_dir
     record = load_params(run_dir, "launch")
     theirs = recorded_task(record)

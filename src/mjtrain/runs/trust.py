@@ -41,8 +41,6 @@ class Trust:
     """What may be imported for a run."""
 
     run_dir: Path
-    """The run, absolute."""
-
     task: str
     """The task as which it is opened, with its file or module if it has one."""
 
@@ -87,11 +85,7 @@ class Trust:
         raise self.refuse(f"{name} {spec}")
 
     def check_agent(self, plain: Any, defaults: TaskConfig | None) -> None:
-        """Look whether the classes that a recorded agent names are known.
-
-        Raises:
-            RequestError: One is not.
-        """
+        """Look whether the classes that a recorded agent names are known."""
         if self.everything:
             return
         known = {*_read_named(), *(spec for _, spec in _find_classes(to_plain(defaults.agent) if defaults else None))}
@@ -100,11 +94,7 @@ class Trust:
                 raise self.refuse(f"agent{path} {spec}")
 
     def check_env(self, env: AnyEnvConfig) -> None:
-        """Look whether the module is known that registers an environment of Gymnasium.
-
-        Raises:
-            RequestError: It is not.
-        """
+        """Look whether the module is known that registers an environment of Gymnasium."""
         if not isinstance(env, GymnasiumConfig) or self.everything or not _is_code(env.label):
             return
         is_task = env.label == self.task and self.find_objection() is None
@@ -221,11 +211,7 @@ def _find_classes(plain: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def check_teacher(run_dir: Path, network: Any) -> None:
-    """Look whether the classes of a network are known that a training takes from another run.
-
-    Raises:
-        RequestError: One is not.
-    """
+    """Look whether the classes of a network are known that a training takes from another run."""
     for path, spec in _find_classes(to_plain({"teacher": network})):
         if spec not in _read_named() and not _is_provided(_module_of_class(spec)):
             raise RequestError(

@@ -74,9 +74,6 @@ def choose_kernel_cache() -> tuple[Path, bool]:
 
     Returns:
         The folder, and whether it replaces the usual one.
-
-    Raises:
-        RequestError: Neither can be written.
     """
     asked = os.environ.get("WARP_CACHE_PATH")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - as Warp reads it

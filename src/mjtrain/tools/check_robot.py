@@ -26,9 +26,6 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
 
     Returns:
         Lines: what the robot has, how it held the pose, and what is probably not meant.
-
-    Raises:
-        RequestError: The file is missing, or is not a robot that can be simulated.
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
     facts = find_facts(robot)

@@ -23,9 +23,6 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
 
     Returns:
         The project's folder, absolute, and the name of its task.
-
-    Raises:
-        RequestError: The name is none for a package, or the folder cannot be made.
     """
     package = name.lower().replace("-", "_")
     if re.fullmatch(r"[a-z][a-z0-9_]*", package) is None or keyword.iskeyword(package):

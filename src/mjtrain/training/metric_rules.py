@@ -83,11 +83,7 @@ class StopCondition:
 
 
 def parse_stop_condition(text: str) -> StopCondition:
-    """Read a condition of --stop-when.
-
-    Raises:
-        RequestError: Not a valid condition.
-    """
+    """Read a condition of --stop-when."""
     found = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*", text)
     try:
         bound = float(found[3]) if found else math.nan

@@ -114,11 +114,7 @@ class Draft:
     """A training that is complete and planned, for the `CHECKS`."""
 
     config: TrainConfig
-    """What each rank trains."""
-
     plan: LaunchPlan
-    """Which processes."""
-
     notices: list[str]
     """Lines that the user should see; checks add to them."""
 
@@ -324,11 +320,7 @@ def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
 
 
 def preview(request: TrainRequest) -> dict[str, Any]:
-    """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
-
-    Raises:
-        RequestError: --resume names a run on this machine that cannot be resumed.
-    """
+    """Return a request as plain values, with the run directory that it would get now, and what this machine is like."""
     return {
         "summary": [request.describe(), request.describe_learning()],
         "notices": list(request.notices),
@@ -352,11 +344,7 @@ def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
 
 
 def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Replace fields of a run by options that were given from Python.
-
-    Raises:
-        RequestError: There is no such option.
-    """
+    """Replace fields of a run by options that were given from Python."""
     known = list(RunConfig.__dataclass_fields__)
     for option in options:
         if option in LaunchConfig.__dataclass_fields__:

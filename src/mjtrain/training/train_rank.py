@@ -122,11 +122,7 @@ def _is_new(run: TrainingRun) -> bool:
 
 
 def _take_url(url: str, run: TrainingRun) -> None:
-    """Record in the storage that this run uploads there; a storage that cannot be reached now is asked again later.
-
-    Raises:
-        RequestError: Another run has taken the URL, or the storage refuses and will refuse again.
-    """
+    """Record in the storage that this run uploads there; a storage that cannot be reached now is asked again later."""
     if not run.session:
         return
     try:

@@ -10,11 +10,7 @@ from mjtrain.runtime.errors import RequestError, require
 
 
 def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
-    """Make a rank's environments.
-
-    Raises:
-        RequestError: They cannot be made, or do not fit.
-    """
+    """Make a rank's environments."""
     worlds = _make_worlds(config, num_envs, device, seed)
     if worlds.num_envs != num_envs:
         worlds.close()

@@ -34,11 +34,7 @@ def load_mjlab_task(name: str) -> TaskConfig:
 
 
 def load_registry(name: str) -> ModuleType:
-    """Import mjlab and the packages that register tasks with it, and return its registry.
-
-    Raises:
-        RequestError: As of `load_mjlab_task`, except for the agent.
-    """
+    """Import mjlab and the packages that register tasks with it, and return its registry."""
     if importlib.util.find_spec("mjlab") is None:
         raise RequestError(
             f"task mjlab:{name}: mjlab is not installed; it needs an older MuJoCo than mjtrain's engines and so an "

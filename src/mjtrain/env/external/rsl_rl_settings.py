@@ -18,9 +18,6 @@ def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
 
     Args:
         settings: Content of a runner's config, such as mjlab's `RslRlOnPolicyRunnerCfg`.
-
-    Raises:
-        RequestError: A setting has no counterpart.
     """
     plain = to_plain({name: settings[name] for name in TAKEN})
     algorithm = plain["algorithm"]

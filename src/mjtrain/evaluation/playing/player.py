@@ -35,9 +35,6 @@ class Player(PolicyPlayer):
         Args:
             run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
             policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
-
-        Raises:
-            RequestError: The engine, the robot or the checkpoint do not fit.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
         self.run = run

@@ -47,9 +47,6 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
 
     Returns:
         The file that describes the others.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit.
     """
     from mjtrain.evaluation.playing.player import Player
 

@@ -49,11 +49,7 @@ def _is_bad(values: np.ndarray) -> np.ndarray:
 
 
 def load_dump(path: Path) -> Dump:
-    """Read a file of {run}/nan.
-
-    Raises:
-        RequestError: The file does not exist, or is not a NaN dump.
-    """
+    """Read a file of {run}/nan."""
     try:
         with np.load(path, allow_pickle=False) as file:
             fields = {name: np.asarray(file[name], dtype=np.float64) for name in _FIELDS}
@@ -120,9 +116,6 @@ class ReplaySession:
 
         Args:
             lines: What the viewer says about it; None for a description of the dump.
-
-        Raises:
-            RequestError: The dump is of another robot.
         """
         self.kinematics = Kinematics(config)
         check_dump(dump, self.kinematics)

@@ -40,11 +40,7 @@ def check_page(config: PlayConfig) -> None:
 
 
 def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Play some episodes and write them as one HTML file.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit.
-    """
+    """Play some episodes and write them as one HTML file."""
     from mjtrain.evaluation.playing.player import Player
 
     assert config.html is not None

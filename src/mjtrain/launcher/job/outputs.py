@@ -276,11 +276,7 @@ class RemoteConsole:
 
 
 def make_log_dir(log_dir: str) -> Path:
-    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has.
-
-    Raises:
-        RequestError: It cannot be written.
-    """
+    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has."""
     stamp = datetime.now().isoformat(timespec="seconds")
     try:
         for count in range(1000):

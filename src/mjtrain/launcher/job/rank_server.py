@@ -100,11 +100,7 @@ class RankServer:
             log.close(max(0.0, deadline_s - time.monotonic()))
 
     def _wait_out(self, action: Callable[[], _T]) -> _T:
-        """Do something that needs descriptors; while there are none, retry, and say so once.
-
-        Raises:
-            OSError: There is none for a long time, or something else is wrong.
-        """
+        """Do something that needs descriptors; while there are none, retry, and say so once."""
         deadline_s, told = time.monotonic() + _SHORTAGE_PATIENCE_S, False
         while True:
             try:

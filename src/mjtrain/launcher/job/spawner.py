@@ -26,8 +26,6 @@ class Job:
     """What the launcher asks the spawner for."""
 
     plan: LaunchPlan
-    """The ranks and where they run."""
-
     payload: bytes
     """The caller's function and arguments, pickled; only the ranks open it."""
 

@@ -173,11 +173,7 @@ class NodeRendezvousServer:
             client.connection.send(kind, **fields)
 
     def _accept(self, wait_s: float) -> bool:
-        """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands.
-
-        Raises:
-            RequestError: A node has another request or other packages, before the job has agreed on anything.
-        """
+        """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands."""
         taken_in = False
         for caller in self._callers.turn(wait_s, self._is_vacant):
             try:
@@ -300,11 +296,7 @@ class NodeRendezvousClient:
         return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
 
     def _wait_for(self, *kinds: str) -> dict[str, Any]:
-        """Return the next message of one of these kinds.
-
-        Raises:
-            ConnectionError: Node 0 is gone, or sends nothing for --connect-timeout-s.
-        """
+        """Return the next message of one of these kinds."""
         self._connection.heard_s = time.monotonic()
         while time.monotonic() - self._connection.heard_s < self._timeout_s and not self._connection.lost:
             self._connection.beat()

@@ -28,9 +28,6 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
     Returns:
         For instance ("gpu01", "gpu02", "gpu03", "gpu7", "login").
-
-    Raises:
-        RequestError: The text is not such a list.
     """
     hosts: list[str] = []
     for pattern in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
@@ -56,11 +53,7 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
 
 
 def expand_tasks(text: str) -> tuple[int, ...]:
-    """Expand Slurm's short form of tasks per node, for instance "2(x3),1" to (2, 2, 2, 1).
-
-    Raises:
-        RequestError: The text is not such a list.
-    """
+    """Expand Slurm's short form of tasks per node, for instance "2(x3),1" to (2, 2, 2, 1)."""
     counts: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)

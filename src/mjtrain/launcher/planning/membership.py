@@ -26,8 +26,6 @@ class Change:
     """Hosts that were lost and take part again, in words."""
 
     num_ranks: int
-    """Ranks of the next start."""
-
     num_places: int
     """Ranks of the job while nothing is left out."""
 

@@ -91,11 +91,7 @@ class LaunchPlan:
     """The hosts of a job on several hosts, by node rank."""
 
     transport: Literal["ssh", "srun"] = "ssh"
-    """How the launcher reaches them."""
-
     ssh_config_file: str | None = None
-    """SSH configuration; None for ssh's default."""
-
     copy_env: tuple[str, ...] = ()
     """Patterns of environment variables that the hosts get in addition to the usual ones."""
 
@@ -128,8 +124,6 @@ class LaunchPlan:
     """Silence of a host after which it counts as lost."""
 
     max_restarts: int = 0
-    """How many times a failed job is started again."""
-
     min_ranks: int | None = None
     """How few ranks may be left of it then; None for no fewer, unless `min_hosts` is given."""
 

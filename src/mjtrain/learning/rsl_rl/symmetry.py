@@ -14,11 +14,7 @@ class MirrorImages:
     """Appends to a batch its mirror image: what RSL-RL calls a data augmentation function."""
 
     def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
-        """Take over the matrices.
-
-        Raises:
-            RequestError: A term has no mirror image.
-        """
+        """Take over the matrices."""
         self._groups = {group: mirror.observations(group).to(device) for group in sorted(groups)}
         self.action_matrix = mirror.actions().to(device)
         """Of an action as a column vector. Shape (num_actions, num_actions), float64."""

@@ -19,9 +19,6 @@ def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> lis
 
     Returns:
         Matches in the order of the patterns, and for each pattern in the order of names; none twice.
-
-    Raises:
-        RequestError: A pattern matches nothing.
     """
     names = list(names)
     matched: dict[str, None] = {}
@@ -78,9 +75,6 @@ class Columns(dict[str, slice]):
         Returns:
             Hinges and slides in the order of the model, for joints. Other parts in the order of the patterns, as
             `match_names` does: terms pair the sensors of feet with other lists. None twice.
-
-        Raises:
-            RequestError: A pattern matches nothing, or only joints of other types.
         """
         if self._scalar is None:
             return match_names(patterns, self, self._kind)
@@ -108,9 +102,6 @@ class Columns(dict[str, slice]):
 
         Returns:
             A slice where the columns are adjacent, so that indexing copies nothing; else a tensor of indices.
-
-        Raises:
-            RequestError: A name or a pattern matches nothing.
         """
         if isinstance(names, str):
             return self[names]
@@ -236,9 +227,6 @@ class Layout:
 
         Returns:
             Indices. Shape (num_rows,).
-
-        Raises:
-            RequestError: A pattern matches nothing.
         """
         key = (kind, tuple(patterns))
         if key not in self.found_rows:
@@ -260,9 +248,6 @@ class Layout:
 
         Returns:
             Indices, in the order of the sensors. Shape (num_joints,).
-
-        Raises:
-            RequestError: The sensors are not one for each joint.
         """
         key = (tuple(sensors), tuple(joints))
         if key not in self.found_pairs:
@@ -287,9 +272,6 @@ class Layout:
 
         Returns:
             Shape (num_joints,) each, in the order of `Columns.select`.
-
-        Raises:
-            RequestError: A pattern matches nothing, or a joint that has no range.
         """
         key = tuple(patterns)
         if key not in self.found_limits:
@@ -308,11 +290,7 @@ def make_layout(
     dtype: torch.dtype,
     height_field: HeightField | None = None,
 ) -> Layout:
-    """Read the layout of a compiled model. Parts without a name are left out.
-
-    Raises:
-        RequestError: An actuator has no name.
-    """
+    """Read the layout of a compiled model. Parts without a name are left out."""
     qpos_width = {
         mujoco.mjtJoint.mjJNT_FREE: (7, 6),
         mujoco.mjtJoint.mjJNT_BALL: (4, 3),

@@ -130,11 +130,7 @@ def _extend(chain: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
 
 
 def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, chain: tuple[Path, ...] = ()) -> bytes:
-    """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
-
-    Args:
-        is_attached: Whether it is a model that another one attaches, and so among the assets itself.
-    """
+    """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added."""
     chain = _extend(chain, path)
     root = _parse(path)
     if root.tag != "mujoco":
@@ -189,11 +185,7 @@ def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: 
 
 
 def _read_compiler(root: ET.Element, main_folder: Path) -> tuple[dict[str, Path], bool]:
-    """Take the settings about files out of <compiler>; the last one of each counts, as in MuJoCo.
-
-    Returns:
-        Folder by setting, and whether the folders in the names of files are ignored.
-    """
+    """Take the settings about files out of <compiler>; the last one of each counts, as in MuJoCo."""
     folders = {_MESH_DIR: main_folder, _TEXTURE_DIR: main_folder, "": main_folder}
     strips_path = False
     for compiler in root.iter("compiler"):
@@ -230,11 +222,7 @@ def _parse(path: Path) -> ET.Element:
 
 
 def _parse_leniently(data: bytes) -> ET.Element:
-    """Read XML with hyphens in comments, or no space between attributes; bytes that are not UTF-8 are kept.
-
-    Raises:
-        ET.ParseError: It is not a tree of elements.
-    """
+    """Read XML with hyphens in comments, or no space between attributes; bytes that are not UTF-8 are kept."""
     text = data.decode("utf-8-sig", "surrogateescape")
     builder, opened, position = ET.TreeBuilder(), [], 0
     while position < len(text):

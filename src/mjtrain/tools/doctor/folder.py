@@ -86,9 +86,6 @@ def _write(folder: Path) -> tuple[float, float]:
 
     Returns:
         Bytes per second with the fsync at the end, and the seconds that an fsync after a small write takes.
-
-    Raises:
-        OSError: The file system refuses, or gives other bytes back.
     """
     content = os.urandom(1 << 20)
     final = folder / "file"

@@ -20,11 +20,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_out(out: Path) -> None:
-    """Check, before any work, that the picture can be drawn and written.
-
-    Raises:
-        RequestError: matplotlib is missing, or the file name cannot be used.
-    """
+    """Check, before any work, that the picture can be drawn and written."""
     require("plot", "plot", "matplotlib")
     if out.suffix not in SUFFIXES:
         raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")

@@ -84,11 +84,7 @@ class SweepPlan:
     """Its directory, absolute; it may not exist yet."""
 
     metric: str
-    """Key in metrics.jsonl."""
-
     maximize: bool
-    """Whether larger values are better."""
-
     added_flags: tuple[str, ...]
     """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
 
@@ -96,8 +92,6 @@ class SweepPlan:
     """Where trials run."""
 
     max_iterations: int
-    """Iterations of a run."""
-
     min_iterations: int
     """Iterations before which no trial is pruned."""
 

@@ -35,9 +35,6 @@ def resolve_slots(
         jobs: Slots; None for the number that fits, without GPUs at most MAX_JOBS_ON_CPU.
         cores_per_trial: Cores of a slot; None for an equal part.
         gpus_per_trial: GPUs of a slot; 0 for the CPU.
-
-    Raises:
-        RequestError: There are fewer cores or GPUs.
     """
     for flag, value, least in (
         ("--jobs", jobs, 1),

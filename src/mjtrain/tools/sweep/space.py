@@ -104,11 +104,7 @@ def list_corners(space: Sequence[Parameter]) -> list[dict[str, Value]]:
 
 
 def count_grid(space: Sequence[Parameter]) -> int:
-    """Count all combinations.
-
-    Raises:
-        RequestError: A parameter has infinitely many values.
-    """
+    """Count all combinations."""
     for parameter in space:
         if parameter.finite_values is None:
             raise RequestError(
@@ -118,11 +114,7 @@ def count_grid(space: Sequence[Parameter]) -> int:
 
 
 def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
-    """Read a search space.
-
-    Raises:
-        RequestError: One cannot be read, a flag occurs twice, or there is none.
-    """
+    """Read a search space."""
     if not parameters:
         raise RequestError(f"--param: nothing to search; give at least one, as in {EXAMPLE}")
     space = tuple(_parse(words) for words in parameters)
@@ -185,9 +177,6 @@ def read_space_file(path: Path) -> list[list[str]]:
 
     Returns:
         The words of each parameter.
-
-    Raises:
-        RequestError: It cannot be read, or holds something else.
     """
     try:
         content = parse_yaml(path.read_bytes())

@@ -34,9 +34,6 @@ class VideoHook(Hook):
 
         Args:
             context: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
-
-        Raises:
-            RequestError: Nothing can draw or encode here.
         """
         run = context.config.run
         self._report = report
@@ -84,11 +81,7 @@ class VideoHook(Hook):
         self._report.add_videos(self._try(wait))
 
     def _begin(self, iteration: int) -> None:
-        """Begin a recording, if one is due.
-
-        Args:
-            iteration: Iterations done: the age of the policy at the beginning of the recording.
-        """
+        """Begin a recording, if one is due."""
         if iteration % self._interval == 0 and self._renderer is not None and not self._recorder.is_recording:
             self._recorder.begin(iteration)
 

@@ -86,11 +86,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _step_once(
     config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], wrong: list[str], kept: dict[str, str]
 ) -> TaskSize | None:
-    """Step once, and then, if all terms fit, look at what they are used for and how episodes begin.
-
-    Args:
-        problems: Gets what is wrong with terms, by name.
-    """
+    """Step once, and then, if all terms fit, look at what they are used for and how episodes begin."""
     after: dict[str, np.ndarray] = {}
     extremes = Extremes()
     guards = _Guards(problems, kept, after, extremes)

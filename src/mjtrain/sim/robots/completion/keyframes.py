@@ -50,9 +50,6 @@ def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
 
     Args:
         controls: Controls and activations of keyframes of the file, if they were taken out.
-
-    Raises:
-        RequestError: There is no such keyframe, joint or actuator.
     """
     if config.keyframes or controls:
         model = spec.compile()
@@ -130,14 +127,7 @@ def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]
 
 
 def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -> int:
-    """Return the index of the free joint that a keyframe sets.
-
-    Args:
-        main: Name that the config of the robot gives to a free joint, or "".
-
-    Raises:
-        RequestError: There is none of this name, or there are several and nothing says which one is meant.
-    """
+    """Return the index of the free joint that a keyframe sets."""
     free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
     names = [model.joint(joint).name for joint in free]
     if config.free_joint:

@@ -34,8 +34,6 @@ class ImportedRobot:
     """An MJCF file that was made of a URDF."""
 
     file: Path
-    """The MJCF file."""
-
     notes: list[str] = field(default_factory=list)
     """Lines about what was assumed, found elsewhere or left out."""
 

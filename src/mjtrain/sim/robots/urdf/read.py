@@ -40,11 +40,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
 
 
 def is_urdf(file: Path) -> bool:
-    """Whether a file is one by its root element.
-
-    Raises:
-        RequestError: The file does not exist, or is not XML.
-    """
+    """Whether a file is one by its root element."""
     return _parse(file, any_kind=True).tag == "robot"
 
 
