@@ -110,7 +110,7 @@ WALLS = {
     "PIL": {"sim/drawing/render_worker.py"},
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
     "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/draw.py"},
-    "optuna": {"tools/sweep/study.py"},
+    "optuna": {"tools/sweep/journal.py", "tools/sweep/samplers.py", "tools/sweep/study.py"},
     "obstore": {"runs/storage/store.py"},
 }
 

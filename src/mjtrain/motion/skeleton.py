@@ -9,9 +9,9 @@ from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
-from mjtrain.sim.robots.layout import make_layout
 from mjtrain.sim.robots.mirror import find_mirror
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import make_layout
 
 
 class Skeleton:

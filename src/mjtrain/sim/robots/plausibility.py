@@ -9,7 +9,8 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.sim.robots.layout import match_names, place_controls
+from mjtrain.sim.robots.layout import match_names
+from mjtrain.sim.robots.read_layout import place_controls
 
 NUM_STARTS = 8
 """Starts of every world that are looked at before all of them are said to be wrong; starts are random."""

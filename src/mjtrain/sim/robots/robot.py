@@ -7,8 +7,8 @@ from typing import Any
 import mujoco
 
 from mjtrain.config import EnvConfig, RobotConfig
-from mjtrain.sim.robots.layout import name_inputs
 from mjtrain.sim.robots.model import list_grounds, load_model
+from mjtrain.sim.robots.read_layout import name_inputs
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",

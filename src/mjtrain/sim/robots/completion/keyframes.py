@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match_one
-from mjtrain.sim.robots.layout import neutral_controls, place_controls
+from mjtrain.sim.robots.read_layout import neutral_controls, place_controls
 
 HOME = "home"
 """Name of the keyframe that is the default pose of a model."""
