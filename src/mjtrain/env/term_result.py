@@ -85,10 +85,7 @@ def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, A
 def stack_terms(
     kind: Kind, terms: Sequence[tuple[str, Callable[..., Any], dict[str, Any]]], env: Any, core: EnvCore
 ) -> torch.Tensor:
-    """Call the functions of terms and put their results side by side.
-
-    Returns:
-        Shape (num_envs, num_terms).
+    """Call the functions of terms and put their results side by side. Shape (num_envs, num_terms).
 
     Raises:
         TypeError: A result does not fit; the message names the term. Results are checked before a training begins, but

@@ -24,30 +24,24 @@ DUTY = Range(above=0, below=1)
 
 @mirrors.mirrored(mirrors.half_stride)
 def clock(env: Env, *, frequency_hz: Annotated[float, MORE_THAN_0], command: str) -> torch.Tensor:
-    """Sine and cosine of the phase of the stride, zero while the command is to stand.
+    """Sine and cosine of the phase of the stride, zero while the command is to stand. Shape (num_envs, 2).
 
     Args:
         frequency_hz: Strides per second.
         command: Name of the velocity command.
-
-    Returns:
-        Shape (num_envs, 2).
     """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     return torch.stack([angle.sin(), angle.cos()], dim=1) * moving(env, command)[:, None]
 
 
 def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: float, command: str) -> torch.Tensor:
-    """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
+    """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1. Shape (num_envs, num_feet).
 
     Args:
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
-
-    Returns:
-        Shape (num_envs, num_feet).
     """
     strides = frequency_hz * env.step_dt * env.episode_step
     phase = torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
@@ -58,14 +52,11 @@ def swing(env: Env, *, frequency_hz: float, offsets: tuple[float, ...], duty: fl
 def foot_heights(
     env: Env, *, sensors: Annotated[tuple[str, ...], POSITION], radius_m: Annotated[float, AT_LEAST_0] = 0.0
 ) -> torch.Tensor:
-    """Heights of feet above the ground under them, in m.
+    """Heights of feet above the ground under them, in m. Shape (num_envs, num_feet).
 
     Args:
         sensors: Their framepos sensors, in the world's frame.
         radius_m: Distance from the centre of a foot to its sole, which is subtracted.
-
-    Returns:
-        Shape (num_envs, num_feet).
     """
     positions = env.sensor(sensors).unflatten(1, (-1, 3))
     return positions[..., 2] - radius_m - env.ground.height(positions[..., :2])
@@ -80,7 +71,7 @@ def feet_gait(
     duty: Annotated[float, DUTY],
     command: str,
 ) -> torch.Tensor:
-    """Fraction of the feet that are in contact, or not, as the schedule says.
+    """Fraction of the feet that are in contact, or not, as the schedule says. From 0 to 1. Shape (num_envs,).
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
@@ -88,9 +79,6 @@ def feet_gait(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
-
-    Returns:
-        From 0 to 1. Shape (num_envs,).
     """
     swings = swing(env, frequency_hz=frequency_hz, offsets=offsets, duty=duty, command=command) > 0
     touches = env.touches(contact_sensors)
@@ -176,7 +164,7 @@ def swing_posture(
     """One where each leg bends while its foot swings, and is as in the default pose while it stands.
 
     Each joint is to be away from its default position by its amplitude in mid-swing, and by less before and after. A
-    reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695.
+    reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695. Shape (num_envs,).
 
     Args:
         joints: Regular expressions over the joints of the legs. In the order of the model, the joints of each foot
@@ -187,9 +175,6 @@ def swing_posture(
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
-
-    Returns:
-        Shape (num_envs,).
 
     Raises:
         RequestError: The number of joints is not that of the feet times that of the amplitudes.
@@ -230,14 +215,11 @@ def feet_air_time(
 def feet_slide(
     env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: Annotated[tuple[str, ...], VELOCITY_IN_WORLD]
 ) -> torch.Tensor:
-    """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
+    """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2. Shape (num_envs,).
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         velocity_sensors: Their framelinvel sensors, in the world's frame.
-
-    Returns:
-        Shape (num_envs,).
     """
     velocities = env.sensor(velocity_sensors).unflatten(1, (-1, 3))[..., :2].square().sum(dim=-1)
     touches = env.touches(contact_sensors)

@@ -213,14 +213,11 @@ class Layout:
     """Cache of `joints_of_sensors`."""
 
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
-        """Return the rows of parts in the fields of the model.
+        """Return the rows of parts in the fields of the model. Indices. Shape (num_rows,).
 
         Args:
             kind: What kind of part; "dof" are the degrees of freedom of hinges and slides.
             patterns: Regular expressions over their names (for "dof" over joints), matched whole.
-
-        Returns:
-            Indices. Shape (num_rows,).
         """
         key = (kind, tuple(patterns))
         if key not in self.found_rows:
