@@ -83,5 +83,4 @@ def _is_plain(value: Any) -> bool:
 
 
 def _listed(value: Any) -> Any:
-    """Turn tuples into lists, as in a record."""
     return [_listed(item) for item in value] if isinstance(value, tuple) else value

@@ -67,5 +67,4 @@ def _find_reading(name: str, layout: Layout) -> ContactReading:
 
 
 def _sum(columns: list[torch.Tensor]) -> torch.Tensor:
-    """Add tensors of the same shape."""
     return columns[0] if len(columns) == 1 else torch.stack(columns).sum(dim=0)

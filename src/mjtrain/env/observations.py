@@ -9,8 +9,7 @@ from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.env.image_observations import ImageGroup
-from mjtrain.env.observation_source import ObservationSource
-from mjtrain.env.term_result import check_results
+from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:

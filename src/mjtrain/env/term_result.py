@@ -3,12 +3,16 @@
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
+from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
 
 Kind = Literal[
     "observation", "reward", "termination", "success", "command", "refine", "steer", "error", "event", "curriculum"
@@ -152,3 +156,20 @@ def _mend_shape(kind: Kind, value: torch.Tensor) -> str:
     if kind in _WITH_COLUMNS:
         return "; append [:, None]" if value.ndim == 1 else ""
     return "; append [:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
+
+
+class ObservationSource:
+    """A function with its parameters."""
+
+    def __init__(self, name: str, term: ObservationTerm, core: EnvCore) -> None:
+        self._core = core
+        self.name = name
+        self._func: Callable[..., torch.Tensor] = term.func
+        self._params = term.params
+        self._key = (term.func, repr(sorted(term.params.items())))
+
+    def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """Call the function, unless the cache has its result."""
+        if self._key not in cache:
+            cache[self._key] = call_term(self.name, self._func, env, self._params, self._core)
+        return cache[self._key]

@@ -39,11 +39,7 @@ class Episode:
     """Mean error of what the policy estimates, by observation term; empty if it estimates nothing."""
 
     def quantities(self, causes: Iterable[str]) -> dict[str, float]:
-        """Return all of it as numbers by name, see `names.list_quantities`.
-
-        Args:
-            causes: Names of all causes; those of this episode are 1, and the others 0.
-        """
+        """Return all of it as numbers by name, see `names.list_quantities`."""
         return {
             "return": self.reward,
             "length": float(self.length),

@@ -212,7 +212,6 @@ class TaskVectorEnv(VectorEnv):
         return shown if self._alone is None else shown[self._alone]
 
     def _give(self, values: torch.Tensor) -> Any:
-        """Return a copy that the caller may change."""
         return values.clone() if self._output == "torch" else values.cpu().numpy().copy()
 
     def _describe_final(self, final: Mapping[str, torch.Tensor], ended: torch.Tensor) -> dict[str, Any]:

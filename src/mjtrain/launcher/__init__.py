@@ -11,7 +11,7 @@ from typing import Any
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.faults.checks import find_function_problems
+from mjtrain.launcher.faults.fault import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
@@ -76,9 +76,6 @@ def _check_function(fn: Callable[..., Any]) -> None:
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
     """Probe the hosts of --hostnames; empty if none are named.
 
-    Args:
-        folder: Folder that must be writable on all of them.
-
     Raises:
         RequestError: Some cannot be used; further problems are notes.
     """
@@ -139,7 +136,6 @@ def run_plan(
     Args:
         rendezvous: What `rendezvous` returned for this plan; it is closed at the end.
         preload: Modules that fn imports; the spawned ranks of a host share one import of them.
-        on_restart: Called before each restart.
         on_not_saved: Called before this process ends because fn has not finished within the grace time of a stop. Where
             ranks have their own processes, the error is raised instead.
         saved_progress: How much of the work a restart would not repeat, in any unit. A job that got further restarts

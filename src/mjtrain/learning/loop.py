@@ -126,7 +126,6 @@ class TrainingLoop:
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, pause_requested=pauses)
 
     def _collect(self) -> None:
-        """Do the env steps of a rollout."""
         observations = self._env.observe()
         for _ in range(self._num_steps):
             observations, rewards, terminated, truncated = self._env.step(self._algorithm.act(observations))

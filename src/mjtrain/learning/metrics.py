@@ -83,7 +83,6 @@ class JobMetrics:
 
 
 def _speed(by_rank: list[list[float]], num_env_steps: int) -> dict[str, Any]:
-    """Summarise the times of all ranks."""
     world_size = len(by_rank)
     busy_s = [collect_s + learn_s for collect_s, learn_s, _ in by_rank]
     iteration_s = sum(map(sum, by_rank)) / world_size

@@ -41,7 +41,6 @@ def find_library(name: str) -> Library:
 
 
 def _advise(name: str, registered: list[str]) -> str:
-    """Say what to do about a learner that is not registered."""
     for known in SEPARATELY_INSTALLED:
         if known.name == name:
             return f'is not installed; pip install "{known.install}"'

@@ -84,7 +84,6 @@ def write_mjlab(file: IO[bytes], motion: Motion, skeleton: Skeleton) -> None:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of a file; nothing in it is unpickled."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(item.file_size for item in archive.infolist())

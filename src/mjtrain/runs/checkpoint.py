@@ -79,9 +79,6 @@ class _HashingWriter(io.RawIOBase):
 def read_checkpoint(path: Path) -> bytes:
     """Read a file and verify its checksum.
 
-    Returns:
-        The bytes, for `parse_checkpoint`.
-
     Raises:
         CheckpointError: There is no such file, or its checksum is missing or wrong.
     """

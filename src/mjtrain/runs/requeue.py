@@ -38,11 +38,7 @@ def resolve_requeue(
 
 @contextmanager
 def requeue_when_stopped(job: str | None) -> Iterator[None]:
-    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, saved or not.
-
-    Args:
-        job: Its number; None does nothing.
-    """
+    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, saved or not."""
     try:
         yield
     except SystemExit as stop:

@@ -92,11 +92,7 @@ def find_robot_file(run_dir: Path, recorded: str) -> Path | None:
 
 
 def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig | None, list[str]]:
-    """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file.
-
-    Returns:
-        The robot, and a line if it is the copy.
-    """
+    """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file."""
     file = "" if robot is None else robot.file
     if robot is None or not file or Path(file).is_file():
         return robot, []

@@ -97,7 +97,6 @@ def _can_teach(run_dir: Path) -> bool:
 
 
 def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:
-    """Set the teacher to what its task will train."""
     task = load_task(algorithm.teacher_task)
     known = replace(algorithm, teacher=algorithm.teacher or task.agent.actor)
     agent = _with_teacher(config.agent, known, task.agent.obs_groups["actor"])

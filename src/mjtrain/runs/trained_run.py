@@ -160,11 +160,7 @@ def _check_file(path: Path) -> Path:
 
 
 def _try_to_load(trust: Trust) -> tuple[TaskConfig | None, str | None]:
-    """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded.
-
-    Returns:
-        The task; or None, and what the user can do if a function of it is missing.
-    """
+    """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded."""
     task = trust.task
     if trust.find_objection() is not None:
         return None, None
@@ -202,7 +198,6 @@ def may_be_played_as(theirs: str | None, task: str) -> bool:
 
 
 def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
-    """Read what a run recorded."""
     task, run_dir = trust.task, trust.run_dir
     record = load_params(run_dir, "launch")
     theirs = recorded_task(record)

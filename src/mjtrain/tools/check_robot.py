@@ -59,7 +59,6 @@ def check_urdf(file: Path) -> list[str]:
 
 
 def _hold(config: EnvConfig, facts: RobotFacts) -> str:
-    """Say what the robot does while all actions are zero."""
     engine = make_engine("native", config, 1, "cpu", num_threads=1)
     env = Env(config, engine, seed=0)
     try:

@@ -19,7 +19,6 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
 
     Args:
         name: Name of the project, such as my-robots; its package and its task are named after it.
-        parent: Folder for the project's own folder.
 
     Returns:
         The project's folder, absolute, and the name of its task.

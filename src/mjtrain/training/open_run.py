@@ -105,7 +105,6 @@ def _describe_resumption(
 
 
 def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
-    """Return the content of params/launch.yaml."""
     run = {**to_plain(request.config.run), "resume": found.resume}
     file = task_file(request.config.task)
     return {

@@ -161,11 +161,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
 
 
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
-    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted.
-
-    Returns:
-        Lines about what could not be restored.
-    """
+    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted."""
     if config.run.load is not None:
         learner.load_weights(Path(config.run.load))
     if run.resume is None and context.restarts == 0:

@@ -44,7 +44,6 @@ class Dump:
 
 
 def _is_bad(values: np.ndarray) -> np.ndarray:
-    """Tell which values MuJoCo would call bad."""
     return ~(np.abs(values) <= MAX_VALUE)
 
 

@@ -18,6 +18,7 @@ from mjviser import ViserMujocoScene
 
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
+from mjtrain.launcher.ipc.network import names_this_machine
 
 _FRAME_S = 1 / 30
 _PANELS_S = 0.2
@@ -147,15 +148,8 @@ def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        return _is_loopback(host) or name not in (socket.gethostname().lower(), socket.getfqdn().lower())
-    return _is_loopback(host) and not address.is_loopback
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return names_this_machine(host) or name not in (socket.gethostname().lower(), socket.getfqdn().lower())
+    return names_this_machine(host) and not address.is_loopback
 
 
 def _spread(num_worlds: int, distance_m: float) -> np.ndarray:

@@ -152,7 +152,6 @@ class RankServer:
         self._loop.watch(connection, receive)
 
     def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> RankState:
-        """Give a rank its output streams."""
         rank, now_s = message["rank"], time.monotonic()
         log = None
         if self._log_dir is not None:

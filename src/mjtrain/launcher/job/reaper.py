@@ -81,7 +81,6 @@ class Reaper:
         return next((message for message, _ in self._reader.feed(data) if message["kind"] == "end"), None)
 
     def _end(self, now: list[int], wait_s: float, grace_s: float) -> None:
-        """End every process."""
         send_signal({*now} & {*list_descendants(os.getpid())}, signal.SIGKILL)
         ask_at = time.monotonic() + wait_s
         kill_at, asked = ask_at + grace_s, False

@@ -286,7 +286,6 @@ class Supervisor:
             self._deadline_s = min(self._deadline_s, time.monotonic() + INTERRUPT_GRACE_S)
 
     def _judge(self, now_s: float) -> RunResult | None:
-        """Decide whether the job is over."""
         stop, connection = self._stop_signal, self._connection
         if self._end_from_coordinator is not None:
             return RunResult(failure=self._end_from_coordinator)

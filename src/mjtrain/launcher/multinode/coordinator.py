@@ -161,7 +161,6 @@ class Coordinator:
             host.connection.send("stop", signum=signum)
 
     def _judge(self, ran_s: float) -> RunResult | None:
-        """Decide whether the job is over."""
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
             late_s = self._stop_grace_s if self._deadline_s > 0 else None
@@ -190,7 +189,6 @@ class Coordinator:
         return None
 
     def _end(self, result: RunResult) -> None:
-        """Have every host end what it runs."""
         cause = {} if result.failure is None else result.failure.to_plain()
         for host in self._hosts:
             host.connection.send("end", failure=cause)

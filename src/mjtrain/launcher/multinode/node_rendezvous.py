@@ -296,7 +296,6 @@ class NodeRendezvousClient:
         return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
 
     def _wait_for(self, *kinds: str) -> dict[str, Any]:
-        """Return the next message of one of these kinds."""
         self._connection.heard_s = time.monotonic()
         while time.monotonic() - self._connection.heard_s < self._timeout_s and not self._connection.lost:
             self._connection.beat()

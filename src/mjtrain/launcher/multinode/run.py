@@ -91,11 +91,7 @@ def run_and_watch(
 def run_on_handles(
     job: Job, log_dir: Path | None, handles: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
 ) -> RunResult:
-    """Start a job on every host, and return when no process of it is left there.
-
-    Args:
-        log_dir: Folder for log files, the same on every host; None writes none.
-    """
+    """Start a job on every host, and return when no process of it is left there."""
     plan = job.plan
     assert plan.master is not None
     address = plan.master[0]

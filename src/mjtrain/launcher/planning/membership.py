@@ -109,11 +109,7 @@ class Membership:
         return self._change(reasons, [name_host(self._full, node) for node in returned])
 
     def take_in(self, returned: Sequence[int]) -> Change:
-        """Decide which places take part in a planned start.
-
-        Args:
-            returned: Hosts that were lost before and are there again, by their index among all hosts.
-        """
+        """Decide which places take part in a planned start."""
         self._lost -= set(returned)
         return self._change([], [name_host(self._full, node) for node in returned])
 

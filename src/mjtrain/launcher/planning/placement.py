@@ -15,9 +15,6 @@ from mjtrain.runtime.rank import RankContext
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
     """Name the GPUs that the ranks of this host may use, as CUDA_VISIBLE_DEVICES would.
 
-    Args:
-        num_visible_gpus: How many GPUs CUDA counts under these variables.
-
     Returns:
         One entry per GPU: a physical index, or a GPU or MIG UUID as it stands in CUDA_VISIBLE_DEVICES.
     """
@@ -300,7 +297,6 @@ def _make_rank(config: LaunchConfig, *, rank: int, **fields: Any) -> RankContext
 def _make_plan(
     config: LaunchConfig, used_gpus: tuple[str, ...], *, ranks: tuple[RankContext, ...], **fields: Any
 ) -> LaunchPlan:
-    """Fill in what every plan has."""
     return LaunchPlan(
         ranks=ranks,
         backend=_resolve_backend(config, used_gpus) if ranks[0].world_size > 1 else None,

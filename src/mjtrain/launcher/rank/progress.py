@@ -124,9 +124,6 @@ class PhaseLimits:
         """Return after how long without progress a rank warns, in seconds; None where only the ceiling holds.
 
         It hangs after `ENOUGH` times that.
-
-        Args:
-            idle: Whether the limit is for a process that is idle.
         """
         shown = durations.get(phase)
         if self.floor_s is None or shown is None or shown.count < LEAST_COUNT:

@@ -68,7 +68,6 @@ def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         device: Torch device of the rank; "cpu" to check whether this machine can render.
-        environ: Variables of the rank.
     """
     check_encoder()
     chosen = {"MUJOCO_GL": resolve_backend(environ, has_library), "LP_NUM_THREADS": "1"}

@@ -166,7 +166,6 @@ def _visible(model: mujoco.MjModel) -> list[int]:
 
 
 def _describe(data: mujoco.MjData, geom: int, bodies: np.ndarray) -> dict[str, Any]:
-    """Return what all shapes have, see `Scene.geoms`."""
     model = data.model
     body = int(model.geom_bodyid[geom])
     place = int(np.searchsorted(bodies, body)) if model.body_weldid[body] else -1

@@ -30,7 +30,6 @@ def make_engine(
     """Compile the model of the robot and create an engine for it.
 
     Args:
-        config: Holds the path of the MJCF file, the ground, and the settings of the warp engine.
         device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
 

@@ -123,7 +123,6 @@ def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
 
 
 def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
-    """Return the body of a body, site or geom."""
     if kind == int(mujoco.mjtObj.mjOBJ_SITE):
         return int(model.site_bodyid[part])
     if kind == int(mujoco.mjtObj.mjOBJ_GEOM):

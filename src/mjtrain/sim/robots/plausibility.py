@@ -107,7 +107,6 @@ class Plausibility:
         return mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0
 
     def _name_pose(self) -> str:
-        """Return the flag of the default pose."""
         robot = self._config.robot
         name = robot.keyframe or "home"
         if name in robot.keyframes:

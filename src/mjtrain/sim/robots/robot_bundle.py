@@ -92,7 +92,6 @@ def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[st
 
 
 def _is_equal(first: Any, second: Any, tolerance: float) -> bool:
-    """Compare two arrays; bit by bit NaN equals NaN."""
     if not tolerance or first.shape != second.shape or first.dtype.kind != "f":
         return first.tobytes() == second.tobytes()
     largest = max((float(abs(item).max(initial=0.0)) for item in (first, second)), default=0.0)

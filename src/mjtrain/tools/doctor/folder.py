@@ -60,11 +60,7 @@ def check_space(place: Path) -> Finding:
 
 
 def check_writes(root: Path, place: Path) -> Finding:
-    """Do what saving a checkpoint does, in a separate folder.
-
-    Args:
-        place: The same, or the existing folder above it.
-    """
+    """Do what saving a checkpoint does, in a separate folder."""
     folder = place / f"{PREFIX}{uuid.uuid4().hex}"
     try:
         folder.mkdir()

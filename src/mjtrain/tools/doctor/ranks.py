@@ -168,7 +168,6 @@ def _judge_link(rank: dict[str, Any], times: dict[str, float], large_bytes: int)
 
 
 def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Finding]:
-    """Compare the clocks of the hosts with that of the first one."""
     firsts = {rank["host"]: clocks[rank["rank"]] for rank in reversed(ranks)}
     if len(firsts) == 1:
         return []

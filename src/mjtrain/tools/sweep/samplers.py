@@ -96,12 +96,7 @@ class TpeSampler(_OneByOne):
     """
 
     def __init__(self, waiting: Collection[int], seed: int) -> None:
-        """Make the estimator.
-
-        Args:
-            waiting: Numbers of the trials that wait.
-            seed: Of the suggestions.
-        """
+        """Make the estimator."""
         self._waiting = frozenset(waiting)
         self._tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
 

@@ -91,6 +91,11 @@ def format_value(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def shorten(name: str) -> str:
+    """Leave out where a setting is, such as agent.algorithm; the first of several flags stands for all."""
+    return name.split(",")[0].rpartition(".")[2]
+
+
 def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
     """Write the values of a trial as arguments of `train`."""
     return [word for parameter in space for word in parameter.to_words(values[parameter.name])]

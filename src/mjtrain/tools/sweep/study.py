@@ -209,7 +209,6 @@ class Study:
         return self._study.get_trials(deepcopy=False)
 
     def _waiting(self) -> set[int]:
-        """Return the numbers of the trials that wait at a rung."""
         if self._halving is None:
             return set()
         return {other.number for other in self._contenders() if self._halving.is_waiting(other)}

@@ -62,11 +62,7 @@ class TrialProcess:
         return self._tree.first_exit_code == 0
 
     def stop(self, grace_s: float) -> None:
-        """Send the command SIGTERM, upon which it saves and ends.
-
-        Args:
-            grace_s: Time after which `enforce` ends it, in seconds.
-        """
+        """Send the command SIGTERM, upon which it saves and ends."""
         if self._stop_deadline_s is None:
             self._stop_deadline_s = time.monotonic() + grace_s
             self._signal()

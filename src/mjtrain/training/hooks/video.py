@@ -81,7 +81,6 @@ class VideoHook(Hook):
         self._report.add_videos(self._try(wait))
 
     def _begin(self, iteration: int) -> None:
-        """Begin a recording, if one is due."""
         if iteration % self._interval == 0 and self._renderer is not None and not self._recorder.is_recording:
             self._recorder.begin(iteration)
 

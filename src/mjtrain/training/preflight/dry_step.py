@@ -35,12 +35,6 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     The random numbers of this process are as before, and so are the global variables of the modules that define the
     terms: a term that counts its calls there, or keeps tensors of another run, begins the training as if it were new.
 
-    Args:
-        mirrored: Observation groups that the training mirrors, together with the actions.
-
-    Returns:
-        What one environment observes, and how much memory it takes.
-
     Raises:
         RequestError: Something of the config, the robot or the terms does not fit. There is a note for each further
             problem.

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from mjtrain.config import EnvConfig, TrainConfig
-from mjtrain.launcher.faults.checks import PLACES
-from mjtrain.launcher.faults.fault import Fault
+from mjtrain.launcher.faults.fault import PLACES, Fault
 from mjtrain.runtime.errors import suggest
 
 ONCE = ("start", "build")

@@ -72,12 +72,7 @@ class MemoryNeed:
 
 
 def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int | None) -> MemoryNeed:
-    """Return what a rank needs.
-
-    Args:
-        config: With the environments of one rank, see `run_size.resolve_run_size`.
-        size: One environment.
-    """
+    """Return what a rank needs."""
     num_envs = config.num_envs
     kind = "distillation" if isinstance(config.agent.algorithm, ImitationConfig) else "ppo"
     floats = _NUM_SCALARS[kind] + _NUM_ACTIONS[kind] * size.num_actions

@@ -52,7 +52,6 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
 
 
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
-    """Check that an update uses each sample of a rollout."""
     algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
     if isinstance(algorithm, PpoConfig | DaggerConfig) and num_envs * num_steps < algorithm.num_mini_batches:
         raise RequestError(

@@ -137,7 +137,6 @@ class TermGuards:
         return call
 
     def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: dict[str, Any]) -> None:
-        """Note what a function has put on the environment."""
         if new := sorted(set(vars(env)) - set(before)):
             self._added.update(new)
             kept = " and ".join(f"env.{attribute}" for attribute in new)
@@ -206,7 +205,6 @@ def _find_other_size(kind: Kind, name: str, env: Env, value: torch.Tensor, args:
 
 
 def _substitute(kind: Kind, env: Env, args: tuple[Any, ...]) -> torch.Tensor:
-    """Return something that fits in place of what does not."""
     if kind == "refine":
         return (args[0] if args[1] is None else args[1]).clone()
     if kind in ("termination", "success"):

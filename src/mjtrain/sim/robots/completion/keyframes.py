@@ -46,11 +46,7 @@ def forget_controls(spec: Any) -> Controls:
 
 
 def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
-    """Add keyframes, and give the one that is the default pose the name home.
-
-    Args:
-        controls: Controls and activations of keyframes of the file, if they were taken out.
-    """
+    """Add keyframes, and give the one that is the default pose the name home."""
     if config.keyframes or controls:
         model = spec.compile()
         for key in spec.keys:
@@ -195,5 +191,4 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _limit(model: Any, control: int, value: float) -> float:
-    """Return a control within its range, if it has one."""
     return float(np.clip(value, *model.actuator_ctrlrange[control])) if model.actuator_ctrllimited[control] else value
