@@ -66,7 +66,7 @@ LOOSE_FILES = {"__init__", "__main__", "api"}
 
 WALLS = {
     "tyro": {"cli"},
-    "torchrunx": {"launcher/job/spawner.py", "launcher/job/torchrunx_agent.py"},
+    "torchrunx": {"launcher/job/torchrunx_adapter.py"},
     "rsl_rl": {"learning/rsl_rl"},
     "tensordict": {"learning/rsl_rl"},
     "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py"},
@@ -110,7 +110,7 @@ WALLS = {
     "PIL": {"sim/drawing/render_worker.py"},
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
     "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/draw.py"},
-    "optuna": {"tools/sweep/study.py"},
+    "optuna": {"tools/sweep/journal.py", "tools/sweep/samplers.py", "tools/sweep/study.py"},
     "obstore": {"runs/storage/store.py"},
 }
 

@@ -235,9 +235,6 @@ def make_vec(
         seed: Seed of everything random until `reset(seed=...)`.
         num_threads: CPU threads of the native engine and of the cameras. Default: the usable cores.
 
-    Returns:
-        The environments.
-
     Raises:
         RequestError: gymnasium is missing; or the task, the engine, the groups or a mode do not fit.
     """

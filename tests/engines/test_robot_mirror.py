@@ -8,9 +8,9 @@ import torch
 from mjtrain.config import MirrorConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.layout import make_layout
 from mjtrain.sim.robots.mirror import RobotMirror, find_mirror
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import make_layout
 
 NAMES = {"left_(.*)": r"right_\1"}
 # The frames of the right side are turned, so that axes and signs differ from those of the left.

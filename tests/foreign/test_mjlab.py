@@ -12,7 +12,7 @@ import mjtrain
 from mjtrain.cli.train import main
 from mjtrain.config import AnyEnvConfig, MjlabConfig, PpoConfig, from_plain, to_plain
 from mjtrain.env.catalog import folder_name, load_task
-from mjtrain.env.external.rsl_rl_settings import to_agent
+from mjtrain.env.external.mjlab_task import to_agent
 from mjtrain.runtime.errors import RequestError
 
 HERE = importlib.util.find_spec("mjlab") is not None

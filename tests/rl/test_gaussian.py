@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from mjtrain.learning.rsl_rl.gaussian import Gaussian
+from mjtrain.learning.rsl_rl.networks import Gaussian
 
 
 @pytest.mark.parametrize("std_type", ["scalar", "log"])

@@ -11,7 +11,6 @@ def expand_agent_flags(args: Sequence[str], environ: Mapping[str, str] = os.envi
     such words of the configuration that `sweep --wandb` writes.
 
     Args:
-        args: Arguments of `train`.
         environ: Environment variables; without WANDB_SWEEP_ID no agent has started this process, and all stays.
     """
     if "WANDB_SWEEP_ID" not in environ:

@@ -23,9 +23,6 @@ def run_command(
     The command continues without a reader of its standard output, as in `COMMAND | head`.
 
     Args:
-        name: Name of the command, which begins its messages.
-        body: Takes the arguments without the program's name.
-        argv: Arguments; None for those of this process.
         prints_result: Whether the command fails if standard output cannot be written, as on a full disk. Otherwise its
             files have the result.
 

@@ -130,7 +130,6 @@ def _main(argv: list[str]) -> None:
 
 
 def _run(options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
-    """Control the robot, then print what came of it."""
     from mjtrain.deployment.commands import Commands
     from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
     from mjtrain.deployment.limits import Limits

@@ -47,13 +47,6 @@ def without_rare() -> Iterator[None]:
 def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default: Any = None, **kwargs: Any) -> ConfigT:
     """Read a config from arguments.
 
-    Args:
-        config_type: Dataclass to fill.
-        args: Arguments without the program's name.
-        prog: Program's name for help and errors.
-        default: Values for what the arguments leave out; by default those of the type.
-        **kwargs: Passed on to `tyro.cli`.
-
     Raises:
         RequestError: The arguments are wrong; one line says how.
         SystemExit: Help was asked for and printed.

@@ -63,12 +63,6 @@ def _main(argv: list[str]) -> None:
 def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     """Read a task and its flags.
 
-    Args:
-        argv: The task, and the flags after it.
-
-    Returns:
-        What to train, on which processes, and whether only the plan is asked for.
-
     Raises:
         RequestError: There is no such task or flag, or a value is of another type.
         SystemExit: Help was asked for and printed.

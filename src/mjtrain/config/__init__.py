@@ -27,7 +27,6 @@ from mjtrain.config.env import (
 )
 from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig, MjlabConfig, VecEnvConfig
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
-from mjtrain.config.learner import DEFAULT_LEARNER, LearnerConfig, merge_settings
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
@@ -44,7 +43,18 @@ from mjtrain.config.robot_parts import (
     SensorConfig,
     SiteConfig,
 )
-from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume, TaskConfig, TrainConfig, WandbMode
+from mjtrain.config.train import (
+    DEFAULT_LEARNER,
+    EngineName,
+    LearnerConfig,
+    LoggerName,
+    RunConfig,
+    RunToResume,
+    TaskConfig,
+    TrainConfig,
+    WandbMode,
+    merge_settings,
+)
 
 __all__ = [
     "DEFAULT_LEARNER",

@@ -9,12 +9,7 @@ from mjtrain.config.plain import find_imported, import_function, to_plain
 
 
 def collect_functions(config: Any, name: str = "") -> dict[str, Callable[..., Any]]:
-    """Return the functions in a config by their paths, such as rewards.upright.func.
-
-    Args:
-        config: A config dataclass, or a value inside one.
-        name: Its path.
-    """
+    """Return the functions in a config by their paths, such as rewards.upright.func."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         parts = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     elif isinstance(config, Mapping):
@@ -88,5 +83,4 @@ def _is_plain(value: Any) -> bool:
 
 
 def _listed(value: Any) -> Any:
-    """Turn tuples into lists, as in a record."""
     return [_listed(item) for item in value] if isinstance(value, tuple) else value

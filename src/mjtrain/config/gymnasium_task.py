@@ -7,11 +7,7 @@ from mjtrain.config.train import TaskConfig
 
 
 def gymnasium_task(environment: str) -> TaskConfig:
-    """Return the task `gymnasium:ID`.
-
-    Args:
-        environment: Id of the environment.
-    """
+    """Return the task `gymnasium:ID`."""
     agent = AgentConfig(
         num_steps_per_env=64,
         actor=ModelConfig(hidden_dims=(64, 64), activation="tanh", distribution_cfg=DistributionConfig(init_std=1.0)),

@@ -16,9 +16,6 @@ Load = Callable[[str, str], Any]
 def to_plain(value: Any) -> Any:
     """Turn a config into dictionaries, lists, strings and numbers.
 
-    Args:
-        value: A config dataclass, or a value inside one.
-
     Returns:
         The same content without Python types: functions and classes become "module:qualified.name", tuples lists.
 

@@ -15,14 +15,6 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
 
     Integers pass as floats, and lists as tuples. Types that are neither dataclasses, plain values nor collections of
     them are not looked into.
-
-    Args:
-        kind: The type.
-        value: The value.
-        name: Its flag, with which a problem begins.
-
-    Returns:
-        A line for each value that does not fit.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:

@@ -21,10 +21,6 @@ class Actions:
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
         """Find the actuators of each term.
 
-        Args:
-            terms: Action terms by name.
-            noise: Whether actions carry the noise of their terms.
-
         Raises:
             RequestError: A pattern matches no actuator, or two terms claim the same one.
         """
@@ -93,7 +89,6 @@ class Actions:
 
         Args:
             action: Shape (num_envs, size).
-            env: What the functions of bases get.
 
         Returns:
             All controls; those without a term stay as in the default pose. Shape (num_envs, nu).

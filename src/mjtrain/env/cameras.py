@@ -21,14 +21,7 @@ class Cameras:
     """
 
     def __init__(self, configs: dict[str, CameraConfig], core: EnvCore) -> None:
-        """Prepare the renderer, without any if there are no cameras.
-
-        Args:
-            configs: Cameras by name.
-
-        Raises:
-            RequestError: The robot lacks a camera, or a setting does not fit.
-        """
+        """Prepare the renderer, without any if there are no cameras."""
         self._configs = configs
         self._core = core
         self._renderer = None
@@ -50,21 +43,13 @@ class Cameras:
 
     @property
     def renderer(self) -> "CameraRenderer":
-        """Renders the cameras, and holds the looks of each world.
-
-        Raises:
-            RequestError: There are no cameras.
-        """
+        """Renders the cameras, and holds the looks of each world."""
         if self._renderer is None:
             raise RequestError("the environment has no cameras; give EnvConfig(cameras={name: CameraConfig(...)})")
         return self._renderer
 
     def config(self, camera: str) -> CameraConfig:
-        """Return the config of a camera.
-
-        Raises:
-            RequestError: There is no such camera.
-        """
+        """Return the config of a camera."""
         if camera not in self._configs:
             known = ", ".join(self._configs) or "none; give EnvConfig(cameras={name: CameraConfig(...)})"
             raise RequestError(f"there is no camera {camera} in EnvConfig.cameras; there is {known}")
@@ -74,13 +59,9 @@ class Cameras:
         """Return the last frame of a camera in every world. It is overwritten by the next one.
 
         Args:
-            camera: Name in `EnvConfig.cameras`.
             stream: rgb: uint8, shape (num_envs, 3, height, width). depth: along the optical axis in m, float32, shape
                 (num_envs, 1, height, width). segmentation: index of the class, 0 where there is none, uint8, shape
                 (num_envs, 1, height, width).
-
-        Raises:
-            RequestError: There is no such camera, or it does not deliver the stream.
         """
         streams = self.config(camera).streams
         if stream not in streams:

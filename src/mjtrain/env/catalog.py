@@ -117,10 +117,6 @@ def is_same_task(recorded: str | None, task: str) -> bool:
     A task in a file is known by the names of the file and of the factory, because the file may have been moved or
     copied since. But if the recorded path is absolute and leads to a file that is another one, with other content, that
     is another task.
-
-    Args:
-        recorded: What a run or a checkpoint recorded; None for nothing.
-        task: As `resolve_task_name` returns it.
     """
     if recorded is None or _identify(recorded) != _identify(task):
         return False
@@ -236,9 +232,6 @@ def _find_only_factory(file: str) -> str:
 
     A factory is a public function at the top level of the file that takes no arguments, or has defaults for all. It is
     annotated `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
-
-    Raises:
-        RequestError: The file cannot be read, or has no factory or several.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())

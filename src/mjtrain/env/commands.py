@@ -33,7 +33,6 @@ class Commands:
         """Draw the commands that the reset events of new episodes may read.
 
         Args:
-            env: The environment, in which the episodes before have ended.
             mask: Worlds where an episode begins. Boolean, shape (num_envs,).
         """
         for name in self._early:

@@ -32,10 +32,6 @@ class ContactReading:
 def find_contact_readings(patterns: Sequence[str], layout: Layout) -> list[ContactReading] | None:
     """Look up the types of sensors.
 
-    Args:
-        patterns: Regular expressions over sensors.
-        layout: The robot's.
-
     Returns:
         One for each sensor, in the order of the expressions; None if all are touch sensors, whose columns can be read
         at once.
@@ -71,5 +67,4 @@ def _find_reading(name: str, layout: Layout) -> ContactReading:
 
 
 def _sum(columns: list[torch.Tensor]) -> torch.Tensor:
-    """Add tensors of the same shape."""
     return columns[0] if len(columns) == 1 else torch.stack(columns).sum(dim=0)

@@ -15,13 +15,6 @@ class EnvCore:
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
-        """Wrap an engine.
-
-        Args:
-            config: Gives the decimation and the length of an episode.
-            engine: The worlds.
-            seed: Seed of the random generator.
-        """
         self.engine = engine
         self.num_envs = engine.num_envs
         self.device = engine.device

@@ -21,11 +21,7 @@ class DelayLine:
         """Make room.
 
         Args:
-            delay: Least and most env steps.
             shape: Shape of the signal of one world: its columns, or the channels, height and width of an image.
-            core: The worlds and the generator of the delays.
-            history: How many values are read at once.
-            dtype: Type of the signal.
         """
         self._core = core
         self._low, self._high = delay

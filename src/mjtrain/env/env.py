@@ -46,10 +46,6 @@ class Env:
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
         """Build the terms and start every world.
 
-        Args:
-            engine: The worlds, made from config.robot.
-            seed: Seed of everything random in the environment.
-
         Raises:
             RequestError: The parameters of a term do not fit its function, or a term names a joint, sensor, actuator,
                 body or geom that the robot does not have.

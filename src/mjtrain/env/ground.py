@@ -23,13 +23,10 @@ class Ground:
         """Height of the ground at points of the world's xy plane, in m; beyond the field, that of its edge.
 
         Between grid points the ground is two triangles per cell, divided by the diagonal from low x and y to high x
-        and y, as in MuJoCo.
+        and y, as in MuJoCo. Shape (...).
 
         Args:
             xy: In m. A coordinate that is not a number counts as 0: such a world is about to be reset. Shape (..., 2).
-
-        Returns:
-            Shape (...).
         """
         if self._heights is None:
             return torch.zeros_like(xy[..., 0])

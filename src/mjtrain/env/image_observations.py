@@ -7,8 +7,7 @@ import torch
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine
-from mjtrain.env.observation_source import ObservationSource
-from mjtrain.env.term_result import check_results
+from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
@@ -35,14 +34,7 @@ class ImageGroup:
         """Check that the terms fit together.
 
         Args:
-            name: Name of the group.
-            terms: Terms by name.
-            sources: Their functions.
             readings: What the functions returned, shape (num_envs, channels, height, width) each.
-            noise: Whether images carry the noise and the shift of their terms.
-
-        Raises:
-            RequestError: They do not.
         """
         self._terms = terms
         self._core = core
@@ -100,7 +92,6 @@ class ImageGroup:
                 )
 
     def _change(self, term: ObservationTerm, image: torch.Tensor) -> torch.Tensor:
-        """Apply noise, scale and clip."""
         if term.noise and self._with_noise:
             noise = torch.rand(image.shape, generator=self._core.rng, device=self._core.device)
             noisy = image + term.noise * (2 * noise - 1)

@@ -25,9 +25,6 @@ class Mirror:
     def __init__(self, env: "Env") -> None:
         """Look at the robot.
 
-        Args:
-            env: The environment; it is not changed.
-
         Raises:
             RequestError: The robot is not its own mirror image.
         """

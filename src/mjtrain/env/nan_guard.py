@@ -20,12 +20,6 @@ class NanGuard:
     """Finds worlds whose state is not valid, and records the last seconds of every world for dumps."""
 
     def __init__(self, config: NanGuardConfig, core: EnvCore, robot: str) -> None:
-        """Prepare to record.
-
-        Args:
-            config: How much is recorded and written.
-            robot: Name of the MJCF file, which dumps name.
-        """
         self._robot = robot
         self._step_dt = core.step_dt
         self._dumps_left = config.max_dumps
@@ -44,7 +38,6 @@ class NanGuard:
         """Record an env step.
 
         Args:
-            state: The worlds after it.
             failed: Those that the engine could not compute; see `Engine.failed`.
 
         Returns:
@@ -112,13 +105,6 @@ class NanGuard:
         Each file is an uncompressed numpy archive without pickles: qpos, qvel, act and ctrl, of shape (steps, size),
         after each env step, of which the last one is broken; step_dt in seconds; world; robot, the name of its MJCF
         file, which the run has a copy of.
-
-        Args:
-            folder: Where to write; created if it is missing.
-            name: Beginning of the files' names.
-
-        Returns:
-            The files.
         """
         if self._dumps_left <= 0:
             self._broke_at.fill_(-1)
@@ -148,11 +134,6 @@ class NanGuard:
 
 def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, cause: str) -> None:
     """Fail if too many worlds of the whole job broke in one iteration.
-
-    Args:
-        metrics: Those of the iteration, over all ranks.
-        config: Says how many are too many.
-        cause: What `Env.explain_broken_worlds` says of this rank.
 
     Raises:
         FloatingPointError: More than config.max_fraction did.

@@ -9,8 +9,7 @@ from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.env.image_observations import ImageGroup
-from mjtrain.env.observation_source import ObservationSource
-from mjtrain.env.term_result import check_results
+from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
@@ -21,15 +20,7 @@ class Observations:
     """Evaluates the observation groups. A function that several groups share is called once per env step."""
 
     def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
-        """Check the terms.
-
-        Args:
-            groups: Terms by group and name.
-            noise: Whether observations carry the noise of their terms.
-
-        Raises:
-            RequestError: A number of a term is out of range.
-        """
+        """Check the terms."""
         for name, terms in groups.items():
             for term_name, term in terms.items():
                 _check_numbers(f"--env.observations.{name}.{term_name}", term)
@@ -39,11 +30,7 @@ class Observations:
         self._groups: dict[str, _FlatGroup | ImageGroup] = {}
 
     def start(self, env: "Env") -> None:
-        """Call each function once to find out what it returns: columns or images.
-
-        Raises:
-            RequestError: The terms of a group do not fit together.
-        """
+        """Call each function once to find out what it returns: columns or images."""
         self._core.read_only.mark()
         cache: dict[Any, torch.Tensor] = {}
         for name, terms in self._terms.items():

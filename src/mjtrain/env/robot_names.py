@@ -22,7 +22,6 @@ _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
 
 
 def _width(layout: Layout, joint: str) -> int:
-    """Return how many columns of qpos a joint has."""
     return layout.qpos[joint].stop - layout.qpos[joint].start
 
 

@@ -38,11 +38,7 @@ class SharedSums:
         return self._sums[name]
 
     def merge(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Take into the totals what all ranks have added; all ranks must have the same sums.
-
-        Args:
-            add_over_ranks: Adds a tensor up over ranks, in place, and returns it.
-        """
+        """Take into the totals what all ranks have added; all ranks must have the same sums."""
         if not self._sums:
             return
         sums = list(self._sums.values())

@@ -29,11 +29,7 @@ class EpisodeStatistics:
         """Start at zero.
 
         Args:
-            rewards: Names of the reward terms.
-            terminations: Names of the termination terms.
-            device: Where the sums live.
             levels: Levels of the curriculum terms, live. Shape (num_envs,) each.
-            successes: Names of the success terms.
             missed: Worlds for which a buffer of the engine had no room, live, by the buffer; see `Buffer.missed`.
             warned: Worlds in which the engine warned, live, by the warning; see `Engine.warnings`.
         """
@@ -83,11 +79,7 @@ class EpisodeStatistics:
         self._counted.zero_()
 
     def episode_return(self, reward: str) -> torch.Tensor:
-        """Return of a reward term in the running episode so far. Shape (num_envs,).
-
-        Raises:
-            RequestError: There is no such reward term.
-        """
+        """Return of a reward term in the running episode so far. Shape (num_envs,)."""
         if reward not in self._rewards:
             raise RequestError(f"there is no reward term {reward}; there is {', '.join(self._rewards) or 'none'}")
         return self._running[:, self._rewards.index(reward)]
@@ -172,11 +164,6 @@ class EnvLog:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Start with nothing.
-
-        Args:
-            device: Where the totals are wanted.
-        """
         self._device = device
         self._names: tuple[str, ...] = ()
         self._sums: dict[str, torch.Tensor] = {}

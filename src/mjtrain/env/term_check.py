@@ -45,8 +45,6 @@ class TermFunction:
     """Place in the config, such as rewards.slip or commands.velocity.refine."""
 
     func: Callable[..., Any]
-    """The function."""
-
     params: dict[str, Any]
     """Its keyword arguments."""
 
@@ -109,7 +107,6 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
 
 
 def _add_hint(problem: str) -> str:
-    """Say how to make the term that is missing."""
     kind = problem.rpartition(" ")[2]
     return f"{problem}; make one with mjtrain.mdp.{_HELPERS[kind]}" if kind in _HELPERS else problem
 

@@ -3,12 +3,16 @@
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
+from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
 
 Kind = Literal[
     "observation", "reward", "termination", "success", "command", "refine", "steer", "error", "event", "curriculum"
@@ -69,16 +73,6 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
 def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
     """Call the function of a term. `core.read_only` was marked after the last write that was none of a term.
 
-    Args:
-        name: Name of the term, such as rewards.slip.
-        func: Its function.
-        env: What the function gets first.
-        params: Keyword arguments.
-        args: What it gets after env.
-
-    Returns:
-        What the function returns.
-
     Raises:
         RequestError: The function wrote into what the environment gave it.
         Exception: Whatever the function raises, with a note that names the term.
@@ -95,15 +89,7 @@ def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, A
 def stack_terms(
     kind: Kind, terms: Sequence[tuple[str, Callable[..., Any], dict[str, Any]]], env: Any, core: EnvCore
 ) -> torch.Tensor:
-    """Call the functions of terms and put their results side by side.
-
-    Args:
-        kind: Kind of the terms: reward, termination or success.
-        terms: Name, such as rewards.slip, function and parameters.
-        env: What the functions get.
-
-    Returns:
-        Shape (num_envs, num_terms).
+    """Call the functions of terms and put their results side by side. Shape (num_envs, num_terms).
 
     Raises:
         TypeError: A result does not fit; the message names the term. Results are checked before a training begins, but
@@ -170,3 +156,20 @@ def _mend_shape(kind: Kind, value: torch.Tensor) -> str:
     if kind in _WITH_COLUMNS:
         return "; append [:, None]" if value.ndim == 1 else ""
     return "; append [:, 0]" if value.ndim == 2 and value.shape[1] == 1 else ""
+
+
+class ObservationSource:
+    """A function with its parameters."""
+
+    def __init__(self, name: str, term: ObservationTerm, core: EnvCore) -> None:
+        self._core = core
+        self.name = name
+        self._func: Callable[..., torch.Tensor] = term.func
+        self._params = term.params
+        self._key = (term.func, repr(sorted(term.params.items())))
+
+    def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """Call the function, unless the cache has its result."""
+        if self._key not in cache:
+            cache[self._key] = call_term(self.name, self._func, env, self._params, self._core)
+        return cache[self._key]

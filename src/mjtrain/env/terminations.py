@@ -52,7 +52,6 @@ class Curriculum:
         """Change the levels of worlds whose episode ends.
 
         Args:
-            env: The environment, before those episodes are reset.
             done: Boolean, shape (num_envs,).
         """
         for name, term in self._terms.items():

@@ -111,13 +111,7 @@ def _list_containers(space: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def preserving_state(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
-    """Undo at the end of the block what observing draws and remembers, so that the worlds continue as without it.
-
-    Args:
-        core: Gives the random generator and what terms remember.
-        observations: Their histories and delays.
-        cameras: Their clock and the frames that they keep.
-    """
+    """Undo at the end of the block what observing draws and remembers, so that the worlds continue as without it."""
     rng, memory, clock = core.rng.get_state(), core.memory.state_dict(), cameras.clock
     live = [*observations.buffers().values(), *cameras.buffers().values()]
     before = [tensor.clone() for tensor in live]

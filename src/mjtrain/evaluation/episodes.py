@@ -22,8 +22,6 @@ class Episode:
     """Return: the sum of all rewards."""
 
     length: int
-    """Env steps."""
-
     reward_terms: dict[str, float]
     """Part of each reward term in the return."""
 
@@ -41,11 +39,7 @@ class Episode:
     """Mean error of what the policy estimates, by observation term; empty if it estimates nothing."""
 
     def quantities(self, causes: Iterable[str]) -> dict[str, float]:
-        """Return all of it as numbers by name, see `names.list_quantities`.
-
-        Args:
-            causes: Names of all causes; those of this episode are 1, and the others 0.
-        """
+        """Return all of it as numbers by name, see `names.list_quantities`."""
         return {
             "return": self.reward,
             "length": float(self.length),
@@ -63,11 +57,7 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     The number per environment is fixed. Taking the first N episodes that end would favour short ones, such as falls.
 
     Args:
-        episodes: Least number of episodes.
         num_envs: Environments; None for one per episode, at most 256.
-
-    Raises:
-        RequestError: A number is less than one.
     """
     for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
         if value is not None and value < 1:
@@ -84,8 +74,6 @@ def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] 
     after the longest possible time counts as it is, as UNFINISHED.
 
     Args:
-        player: Environments and policy.
-        per_env: Episodes of each world.
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
     """
     env = player.env

@@ -20,9 +20,6 @@ def to_eval_config(
     Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
 
     Args:
-        env: Environment of the training.
-        noise: Keep the noise of observations and actions.
-        pushes: Keep the events of mode interval.
         randomization: Keep the events of mode startup, which vary the robot from world to world.
     """
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}

@@ -67,9 +67,6 @@ class Evaluator:
     def evaluate(self, weights: dict[str, Any]) -> dict[str, Any] | None:
         """Play the episodes; every rank must call it, and gets the same answer.
 
-        Args:
-            weights: What `Policy.load` takes, as `Learner.policy_weights` gives it.
-
         Returns:
             Means over the episodes of all ranks by key, as in metrics.jsonl; None for a quantity that no episode has.
             None if a rank was asked to stop meanwhile.

@@ -17,7 +17,6 @@ class PolicyPlayer:
         """Take both.
 
         Args:
-            env: The environments.
             policy: What acts in them; None where a subclass says by itself what to do.
         """
         self.env: Any = env
@@ -56,12 +55,7 @@ class Estimates:
     """Splits the estimate of an observation group into its terms, and compares it with the group itself."""
 
     def __init__(self, env: Env, policy: Policy) -> None:
-        """Find the terms of the group.
-
-        Args:
-            env: What the policy acts in.
-            policy: What estimates; its `estimated_group` is not None.
-        """
+        """Find the terms of the group."""
         assert policy.estimated_group is not None
         self._policy = policy
         self._group = policy.estimated_group
@@ -75,9 +69,6 @@ class Estimates:
 
     def errors(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return how far the estimates are from the truth, see `ObservationTerm.estimate_error`.
-
-        Args:
-            observations: The policy's last ones, by group.
 
         Returns:
             Shape (num_envs, num_terms).

@@ -30,7 +30,6 @@ class Recorder:
             qpos: Positions of the worlds, live. Shape (num_envs, nq).
             step_dt: Env step, in seconds.
             length_s: Length of a clip, in seconds of simulated time.
-            world: Index of the world to record.
             images: Camera images of the worlds, live. Shape (num_envs, channels, height, width) each.
         """
         self._source = qpos[world]

@@ -36,8 +36,6 @@ class Summary:
     """Statistics of the episodes of a policy."""
 
     episodes: int
-    """Number of episodes."""
-
     reward: Spread
     """Return of an episode."""
 
@@ -68,13 +66,7 @@ class Summary:
 
 
 def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group: str | None = None) -> Summary:
-    """Summarise episodes.
-
-    Args:
-        episodes: At least one.
-        config: The environment.
-        estimated_group: Observation group of which the episodes have estimates.
-    """
+    """Summarise episodes."""
     causes = dict.fromkeys((*config.terminations, BROKEN, UNFINISHED), 0)
     for episode in episodes:
         for cause in episode.causes:

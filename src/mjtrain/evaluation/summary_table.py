@@ -7,11 +7,7 @@ from rich.table import Table
 
 
 def print_summary(report: dict[str, Any]) -> None:
-    """Print a report of `play` on standard output.
-
-    Args:
-        report: Plain values: of the run, and of `Summary.to_plain`.
-    """
+    """Print a report of `play` on standard output."""
     table = Table()
     table.add_column("", no_wrap=True)
     for heading in ("mean", "std", "min", "max"):

@@ -64,8 +64,6 @@ class TaskVectorEnv(VectorEnv):
         """Build the worlds.
 
         Args:
-            make: Builds them from a seed.
-            seed: The first seed.
             groups: Observation groups: one by its name, which is observed as an array, or several, as a dictionary.
             output: numpy: arrays on the CPU. torch: tensors on the device of the worlds.
             autoreset_mode: SAME_STEP or NEXT_STEP, or their values "SameStep" and "NextStep".
@@ -214,7 +212,6 @@ class TaskVectorEnv(VectorEnv):
         return shown if self._alone is None else shown[self._alone]
 
     def _give(self, values: torch.Tensor) -> Any:
-        """Return a copy that the caller may change."""
         return values.clone() if self._output == "torch" else values.cpu().numpy().copy()
 
     def _describe_final(self, final: Mapping[str, torch.Tensor], ended: torch.Tensor) -> dict[str, Any]:

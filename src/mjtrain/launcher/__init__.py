@@ -11,7 +11,7 @@ from typing import Any
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest, OnRestart, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.faults.checks import find_function_problems
+from mjtrain.launcher.faults.fault import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
@@ -44,7 +44,6 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         fn: Any function; its first argument is the rank's `RankContext`. With several ranks, it and its arguments
             travel by cloudpickle.
         *args: Further arguments, the same for every rank.
-        launch: Which ranks; by default the first visible GPU, or the CPU.
 
     Returns:
         What rank 0 returned; in a job that torchrun or srun has started, what this rank returned.
@@ -77,10 +76,6 @@ def _check_function(fn: Callable[..., Any]) -> None:
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
     """Probe the hosts of --hostnames; empty if none are named.
 
-    Args:
-        config: What was asked for.
-        folder: Folder that must be writable on all of them.
-
     Raises:
         RequestError: Some cannot be used; further problems are notes.
     """
@@ -106,11 +101,7 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
     """Wait for the other processes of a job that something else has started; for none if this process starts the job.
 
     Args:
-        plan: The launch.
         request: What to do, in lines of text that must be the same on every node.
-
-    Returns:
-        The connection to the others. `run_plan` closes it.
 
     Raises:
         ConnectionError: The others cannot be reached, or do not connect.
@@ -143,13 +134,8 @@ def run_plan(
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
 
     Args:
-        plan: Which ranks run where.
-        fn: The function to run.
-        *args: Its arguments after the context.
         rendezvous: What `rendezvous` returned for this plan; it is closed at the end.
-        crash_dir: Folder for the traceback of a failed rank; None writes none.
         preload: Modules that fn imports; the spawned ranks of a host share one import of them.
-        on_restart: Called before each restart.
         on_not_saved: Called before this process ends because fn has not finished within the grace time of a stop. Where
             ranks have their own processes, the error is raised instead.
         saved_progress: How much of the work a restart would not repeat, in any unit. A job that got further restarts

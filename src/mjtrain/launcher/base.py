@@ -26,8 +26,6 @@ class LaunchRequest:
     """A function to run on every rank, and how."""
 
     plan: LaunchPlan
-    """Which ranks run where."""
-
     fn: Callable[..., Any]
     """The function; cloudpickle must be able to carry it to ranks in other processes."""
 
@@ -41,8 +39,6 @@ class LaunchRequest:
     """Modules that the function imports; the spawned ranks of a host share one import of them."""
 
     on_restart: OnRestart | None = None
-    """Called before each restart."""
-
     on_not_saved: Callable[[NotSavedError], None] | None = None
     """Called before this process ends because its function has not finished within the grace time of a stop."""
 
@@ -60,9 +56,6 @@ class Rendezvous(Protocol):
 
     def agree(self, decide: Decide, /) -> Decision:
         """Return what the leader chooses. Every process of the job must call this.
-
-        Args:
-            decide: Called by the leader only.
 
         Raises:
             RequestError: The leader found that the request is wrong.

@@ -64,11 +64,7 @@ class Failure:
     """The exception; empty if there was none or it could not be pickled."""
 
     signal: int | None = None
-    """Signal that ended the process."""
-
     exit_code: int | None = None
-    """Status with which the process exited."""
-
     host_lost: bool = False
     """Whether the host itself is gone, or the connection to it."""
 
@@ -163,9 +159,6 @@ def shorten(text: str) -> str:
 def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
     """Say how a process that had not finished ended.
 
-    Args:
-        exit_code: Its status, or the negative number of the signal that killed it.
-
     Returns:
         The words, the signal that killed it, and the status with which it exited; one of both is None.
     """
@@ -179,11 +172,7 @@ def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
 
 
 def write_crash_file(folder: Path, failure: Failure) -> Failure:
-    """Add a failure to {folder}/rank_{rank}.txt, for people.
-
-    Returns:
-        The failure with the file among its files; as it was, where the file cannot be written.
-    """
+    """Add a failure to {folder}/rank_{rank}.txt, for people."""
     path = folder / ("job.txt" if failure.rank is None else f"rank_{failure.rank}.txt")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -245,8 +234,6 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
     """Restore a result.
 
     Args:
-        message: What `send_result` sent.
-        body: Its body.
         trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
 
     Raises:

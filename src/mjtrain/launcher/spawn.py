@@ -51,14 +51,6 @@ def run_spawned(
 
     It is also called again, and that is not counted, where it has paused because hosts wait to be taken in.
 
-    Args:
-        request: The function, its arguments and the plan.
-        run_once: Runs the job until its end or its first failure.
-        find_returned: Looks for hosts that were lost, before each restart.
-
-    Returns:
-        What rank 0 returned.
-
     Raises:
         RequestError: The log folder cannot be written, or a rank found that the request is wrong.
         Exception: The first exception that any rank raised.

@@ -98,7 +98,6 @@ def update_moments(
         variance: Likewise, of the whole population: divided by the count.
         count: How many samples that were; a scalar.
         samples: This rank's new ones. Shape (num_samples, size).
-        collectives: Adds them up.
     """
     deviations = (samples - mean).double()
     sums = torch.cat([deviations.sum(0), deviations.square().sum(0), deviations.new_tensor([float(samples.shape[0])])])
@@ -119,7 +118,6 @@ def normalise(samples: torch.Tensor, collectives: Collectives) -> torch.Tensor:
 
     Args:
         samples: This rank's, of any shape.
-        collectives: Adds them up.
     """
     exact = samples.double()
     moments = torch.stack([exact.sum(), exact.square().sum(), exact.new_tensor(float(exact.numel()))])

@@ -52,13 +52,7 @@ def _find_largest(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> dic
 
 
 def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer.
-
-    Args:
-        results: By what they are, in the plural.
-        iteration: Number of the iteration, from 1.
-        find_terms: Finds the terms to blame; asked only then.
-    """
+    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer."""
     finite = torch.stack([result.isfinite().all() for result in results.values()]).tolist()
     if not all(finite):
         what = list(results)[finite.index(False)]
@@ -71,14 +65,7 @@ def check_losses(
     find_terms: Callable[[], list[str]],
     find_large: Callable[[], list[str]],
 ) -> None:
-    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`.
-
-    Args:
-        losses: By name.
-        iteration: Number of the iteration, from 1.
-        find_terms: Finds the terms to blame; asked only then.
-        find_large: Finds terms with very large values, to blame otherwise.
-    """
+    """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
             large = find_large()

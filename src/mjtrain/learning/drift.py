@@ -19,8 +19,6 @@ def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
 
     Args:
         state: Tensors, numbers, and lists and dictionaries of them; of the same structure on every rank.
-        world_size: Ranks in the job. Every one of them must call this.
-        device: Where the process group communicates.
 
     Raises:
         RanksDriftedError: A tensor differs; the message names the first one and the ranks that differ from the most.

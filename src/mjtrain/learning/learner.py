@@ -25,8 +25,8 @@ class IterationResult:
     metrics: dict[str, Any]
     """Metrics of the whole job, as in metrics.jsonl; hooks may add theirs."""
 
-    hosts_wait: bool = False
-    """Whether hosts wait to be taken in after the next checkpoint; the same on all ranks."""
+    pause_requested: bool = False
+    """Whether the training pauses after the next checkpoint, as the launcher asked; the same on all ranks."""
 
     is_best: bool = False
     """Whether it is better than all before, by --best-metric, and is therefore saved; the same on all ranks."""
@@ -66,10 +66,6 @@ class Learner(Protocol):
 
     def save(self, path: Path, infos: dict[str, Any]) -> None:
         """Write a checkpoint atomically; the main rank writes, and every rank must call it.
-
-        Args:
-            path: File of the checkpoint.
-            infos: Plain values to keep in it.
 
         Raises:
             OSError: The main rank could not write it.

@@ -47,9 +47,6 @@ class TrainingLoop:
 
         Args:
             context: This rank. With several ranks, the process group must be up.
-            algorithm: What learns in them.
-            num_steps: Env steps per environment in one rollout.
-            learner: Name of the learning library, as --learner has it.
         """
         self.device = context.device
         self.iteration = 0
@@ -125,11 +122,10 @@ class TrainingLoop:
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             heartbeat.beat("report", warming_up=warming_up)
             warming_up = False
-            hosts_wait = self._metrics.rejoin_requested
-            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, hosts_wait=hosts_wait)
+            pauses = self._metrics.pause_requested
+            yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, pause_requested=pauses)
 
     def _collect(self) -> None:
-        """Do the env steps of a rollout."""
         observations = self._env.observe()
         for _ in range(self._num_steps):
             observations, rewards, terminated, truncated = self._env.step(self._algorithm.act(observations))
@@ -163,10 +159,6 @@ class TrainingLoop:
     def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
         """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
 
-        Args:
-            path: Where it goes.
-            infos: Plain values to keep with it.
-
         Raises:
             OSError: Rank 0 could not write it.
         """
@@ -190,10 +182,6 @@ class TrainingLoop:
 
     def resume(self, path: Path | None, task: str) -> str | None:
         """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
-
-        Args:
-            path: The file; only that of rank 0 counts, and None there changes nothing.
-            task: What is trained here.
 
         Returns:
             A line about what could not be restored, or None.

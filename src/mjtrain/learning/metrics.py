@@ -27,7 +27,7 @@ class JobMetrics:
         """Means over episodes of the last iteration in which one finished."""
         self.stop_requested = False
         """Whether any rank had been asked to stop by the last `collect`; the same answer on all."""
-        self.rejoin_requested = False
+        self.pause_requested = False
         """Whether any rank had heard by then that hosts wait to be taken in; the same answer on all."""
 
     def collect(
@@ -43,10 +43,8 @@ class JobMetrics:
 
         Args:
             means: This rank's means over its samples, the same number on all ranks; None is left None.
-            collect_time_s: Time this rank took to collect.
             learn_time_s: Time from there to the end of the update, without waiting for other ranks.
             wait_time_s: Time this rank waited for the others meanwhile.
-            num_env_steps: Env steps of this rank.
 
         Returns:
             Means over finished episodes (the last known ones where none finished), the means over all ranks, what the
@@ -59,13 +57,13 @@ class JobMetrics:
         times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
         known = {name: mean for name, mean in means.items() if mean is not None}
         mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
-        asked = episodes.new_tensor([float(heartbeat.stop_requested()), float(heartbeat.current.rejoin_requested)])
+        asked = episodes.new_tensor([float(heartbeat.stop_requested()), float(heartbeat.current.pause_requested)])
         told = self._pop_log(episodes)
         sums = torch.cat([told, episodes, mine, times.flatten(), asked])
         if context.is_distributed:
             self._collectives.sum(sums)
-        *values, num_stops, num_rejoins = sums.tolist()
-        self.stop_requested, self.rejoin_requested = num_stops > 0, num_rejoins > 0
+        *values, num_stops, num_pauses = sums.tolist()
+        self.stop_requested, self.pause_requested = num_stops > 0, num_pauses > 0
         told_means = {} if self._log is None else self._log.summarise(values[: len(told)])
         values = values[len(told) :]
         self.last_episodes |= self._statistics.summarise(values[: len(episodes)])
@@ -85,7 +83,6 @@ class JobMetrics:
 
 
 def _speed(by_rank: list[list[float]], num_env_steps: int) -> dict[str, Any]:
-    """Summarise the times of all ranks."""
     world_size = len(by_rank)
     busy_s = [collect_s + learn_s for collect_s, learn_s, _ in by_rank]
     iteration_s = sum(map(sum, by_rank)) / world_size

@@ -13,11 +13,7 @@ from mjtrain.runtime.rank import RankContext
 
 
 def get_rng_state(device: str) -> dict[str, Any]:
-    """Return the state of all global generators of this process, as tensors and numbers.
-
-    Args:
-        device: Torch device of this rank.
-    """
+    """Return the state of all global generators of this process, as tensors and numbers."""
     version, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
@@ -52,11 +48,6 @@ def gather_rank_states(
     """Return what only each rank has, by rank, on the CPU; empty except on the main rank.
 
     Every rank must call it.
-
-    Args:
-        own: What else this rank has, by name.
-        device: Torch device of this rank.
-        collectives: Carries it.
     """
     mine = io.BytesIO()
     torch.save({"rng": get_rng_state(device), "env": env.state_dict(), **as_tensors(own)}, mine)

@@ -41,7 +41,6 @@ def find_library(name: str) -> Library:
 
 
 def _advise(name: str, registered: list[str]) -> str:
-    """Say what to do about a learner that is not registered."""
     for known in SEPARATELY_INSTALLED:
         if known.name == name:
             return f'is not installed; pip install "{known.install}"'
@@ -63,8 +62,6 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
 
     Args:
         context: This rank. With several ranks, the process group must be up.
-        agent: Networks, algorithm and rollout.
-        learner: Which library, and its own settings.
     """
     _defer_imports()
     return find_library(learner.name).make_learner(context, env, agent, learner.settings)
@@ -76,10 +73,7 @@ def make_policy(
     """Build what was learned, with random weights until `load`.
 
     Args:
-        agent: Networks, as they were trained.
-        learner: Which library, and its own settings.
         observations: What the environment observes, by group; shape (num_envs, size) each.
-        num_actions: Size of an action.
 
     Raises:
         RequestError: The network reads an observation group that the environment does not have, or the library is not

@@ -43,16 +43,13 @@ def clock(
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
     stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
-    """Sine and cosine of the phase of the stride, zero while the robot should stand.
+    """Sine and cosine of the phase of the stride, zero while it should stand. Shape (num_envs, 2).
 
     Args:
         frequency_hz: Strides per second.
         command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        Shape (num_envs, 2).
     """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     steps = stepping(env, command, velocity_sensor, stopped_below)
@@ -68,7 +65,7 @@ def swing(
     velocity_sensor: str | None = None,
     stopped_below: float = STOPPED_BELOW,
 ) -> torch.Tensor:
-    """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1.
+    """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1. Shape (num_envs, num_feet).
 
     Args:
         frequency_hz: Strides per second.
@@ -77,9 +74,6 @@ def swing(
         command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        Shape (num_envs, num_feet).
     """
     strides = frequency_hz * env.step_dt * env.episode_step
     phase = torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
@@ -90,14 +84,11 @@ def swing(
 def foot_heights(
     env: Env, *, sensors: Annotated[tuple[str, ...], POSITION], radius_m: Annotated[float, AT_LEAST_0] = 0.0
 ) -> torch.Tensor:
-    """Heights of feet above the ground under them, in m.
+    """Heights of feet above the ground under them, in m. Shape (num_envs, num_feet).
 
     Args:
         sensors: Their framepos sensors, in the world's frame.
         radius_m: Distance from the centre of a foot to its sole, which is subtracted.
-
-    Returns:
-        Shape (num_envs, num_feet).
     """
     positions = env.sensor(sensors).unflatten(1, (-1, 3))
     return positions[..., 2] - radius_m - env.ground.height(positions[..., :2])
@@ -114,7 +105,7 @@ def feet_gait(
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
     stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
-    """Fraction of the feet that are in contact, or not, as the schedule says.
+    """Fraction of the feet that are in contact, or not, as the schedule says. From 0 to 1. Shape (num_envs,).
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
@@ -124,9 +115,6 @@ def feet_gait(
         command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        From 0 to 1. Shape (num_envs,).
     """
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below) > 0
     touches = env.touches(contact_sensors)
@@ -222,7 +210,7 @@ def swing_posture(
     """One where each leg bends while its foot swings, and is as in the default pose while it stands.
 
     Each joint is to be away from its default position by its amplitude in mid-swing, and by less before and after. A
-    reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695.
+    reference of sines for the joints of the legs: Gu et al. 2024, "Humanoid-Gym", arXiv:2404.05695. Shape (num_envs,).
 
     Args:
         joints: Regular expressions over the joints of the legs. In the order of the model, the joints of each foot
@@ -235,9 +223,6 @@ def swing_posture(
         command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        Shape (num_envs,).
 
     Raises:
         RequestError: The number of joints is not that of the feet times that of the amplitudes.
@@ -278,14 +263,11 @@ def feet_air_time(
 def feet_slide(
     env: Env, *, contact_sensors: tuple[str, ...], velocity_sensors: Annotated[tuple[str, ...], VELOCITY_IN_WORLD]
 ) -> torch.Tensor:
-    """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2.
+    """Squared horizontal velocity of feet in contact with the ground, summed over feet, in (m/s)^2. Shape (num_envs,).
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         velocity_sensors: Their framelinvel sensors, in the world's frame.
-
-    Returns:
-        Shape (num_envs,).
     """
     velocities = env.sensor(velocity_sensors).unflatten(1, (-1, 3))[..., :2].square().sum(dim=-1)
     touches = env.touches(contact_sensors)

@@ -22,15 +22,12 @@ if TYPE_CHECKING:
 
 
 def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
-    """Draw positions from a box, uniformly, in the world's frame.
+    """Draw positions from a box, uniformly, in the world's frame. Shape (num_envs, 3).
 
     Args:
         x: Bounds, in m.
         y: Bounds, in m.
         z: Bounds, in m.
-
-    Returns:
-        Shape (num_envs, 3).
     """
     return torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
 
@@ -49,14 +46,11 @@ def steer_orientation(env: Env, values: torch.Tensor) -> torch.Tensor:
 
 
 def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Vector from an object to its commanded position, in m, in the world's frame.
+    """Vector from an object to its commanded position, in m, in the world's frame. Shape (num_envs, 3).
 
     Args:
         command: Name of a command with a position.
         object: Name of the free joint.
-
-    Returns:
-        Shape (num_envs, 3).
     """
     return _commanded_position(env, command) - env.qpos(object)[:, :3]
 
@@ -90,27 +84,21 @@ def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
 
 
 def distance(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Distance of an object from its commanded position, in m.
+    """Distance of an object from its commanded position, in m. Shape (num_envs,).
 
     Args:
         command: Name of a command with a position.
         object: Name of the free joint.
-
-    Returns:
-        Shape (num_envs,).
     """
     return position_error(env, command=command, object=object).norm(dim=1)
 
 
 def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Angle between an object and its commanded orientation, in rad, from 0 to pi.
+    """Angle between an object and its commanded orientation, in rad, from 0 to pi. Shape (num_envs,).
 
     Args:
         command: Name of a command with an orientation.
         object: Name of the free joint.
-
-    Returns:
-        Shape (num_envs,).
     """
     return orientation_error(env, command=command, object=object).norm(dim=1)
 
@@ -122,15 +110,12 @@ def position_in(
     position_sensor: Annotated[str, POSITION],
     orientation_sensor: Annotated[str | None, ORIENTATION] = None,
 ) -> torch.Tensor:
-    """Position of an object relative to a tool or a palm, in m.
+    """Position of an object relative to a tool or a palm, in m. Shape (num_envs, 3).
 
     Args:
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         orientation_sensor: A framequat sensor on the tool, for the position in its frame. None: along the world's axes.
-
-    Returns:
-        Shape (num_envs, 3).
     """
     offset = env.qpos(object)[:, :3] - env.sensor(position_sensor)
     return _seen_from(env, orientation_sensor, offset)
@@ -202,15 +187,12 @@ def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch
 def linear_velocity_in(
     env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
 ) -> torch.Tensor:
-    """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s.
+    """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s. Shape (num_envs, 3).
 
     Args:
         object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: along the world's
             axes.
-
-    Returns:
-        Shape (num_envs, 3).
     """
     return _seen_from(env, orientation_sensor, env.qvel(object)[:, :3])
 
@@ -218,15 +200,12 @@ def linear_velocity_in(
 def angular_velocity_in(
     env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
 ) -> torch.Tensor:
-    """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s.
+    """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s. Shape (num_envs, 3).
 
     Args:
         object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: about the world's
             axes.
-
-    Returns:
-        Shape (num_envs, 3).
     """
     velocity = rotations.rotate(env.qpos(object)[:, 3:], env.qvel(object)[:, 3:])
     return _seen_from(env, orientation_sensor, velocity)
@@ -247,15 +226,12 @@ def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated
 
 
 def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
-    """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it.
+    """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
     Args:
         command: Name of a command with an orientation.
         object: Name of the free joint.
         tolerance: Scale of the angle, in rad.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
 
@@ -263,15 +239,12 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
 def near_tool(
     env: Env, *, object: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it.
+    """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) / tolerance_m)
 
@@ -286,7 +259,7 @@ def reached(
     curriculum: str = "",
     widest: float = 1.0,
 ) -> torch.Tensor:
-    """An object is at its commanded place, for success terms.
+    """An object is at its commanded place, for success terms. Boolean, shape (num_envs,).
 
     Args:
         command: Name of the command.
@@ -296,9 +269,6 @@ def reached(
         curriculum: Name of a curriculum term whose level tightens both, from the factor widest at level 0 to 1 at level
             1; empty for the factor 1.
         widest: See curriculum.
-
-    Returns:
-        Boolean, shape (num_envs,).
 
     Raises:
         RequestError: Both tolerances are None.
@@ -315,14 +285,11 @@ def reached(
 
 
 def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
-    """An object is too low, for termination terms.
+    """An object is too low, for termination terms. Boolean, shape (num_envs,).
 
     Args:
         object: Name of the free joint.
         below_m: Least z in the world's frame, in m.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return env.qpos(object)[:, 2] < below_m
 
@@ -330,15 +297,12 @@ def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
 def strayed(
     env: Env, *, object: str, position_sensor: Annotated[str, POSITION], beyond_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """An object is too far from a tool or a palm, for termination terms.
+    """An object is too far from a tool or a palm, for termination terms. Boolean, shape (num_envs,).
 
     Args:
         object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         beyond_m: Largest distance, in m.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) > beyond_m
 

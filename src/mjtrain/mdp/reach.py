@@ -26,7 +26,7 @@ def pose_command(
     pitch: Angles,
     yaw: Angles,
 ) -> torch.Tensor:
-    """Draw poses from a box.
+    """Draw poses from a box. Shape (num_envs, 7).
 
     Args:
         x: Bounds, in m.
@@ -35,9 +35,6 @@ def pose_command(
         roll: Bounds of the rotation about x, which is applied first, in rad.
         pitch: Bounds of the rotation about the world's y, in rad.
         yaw: Bounds of the rotation about the world's z, which is applied last, in rad.
-
-    Returns:
-        Shape (num_envs, 7).
     """
     position = torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
     return torch.cat([position, rotations.from_euler(*(uniform(env, bounds) for bounds in (roll, pitch, yaw)))], dim=1)
@@ -76,15 +73,12 @@ def angle(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTAT
 def near_position(
     env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it.
+    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
         command: Name of the pose command.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
@@ -92,14 +86,11 @@ def near_position(
 def near_orientation(
     env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it.
+    """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
     Args:
         command: Name of the pose command.
         orientation_sensor: A framequat sensor on the tool.
         tolerance: Scale of the angle, in rad.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(angle(env, command=command, orientation_sensor=orientation_sensor) / tolerance)

@@ -23,13 +23,10 @@ def is_terminated(env: Env) -> torch.Tensor:
 
 
 def is_successful(env: Env, *, success: str) -> torch.Tensor:
-    """One in each env step in which a success term is true, else zero.
+    """One in each env step in which a success term is true, else zero. Shape (num_envs,).
 
     Args:
         success: Name of the success term.
-
-    Returns:
-        Shape (num_envs,).
     """
     return env.success(success).float()
 
@@ -66,15 +63,12 @@ def joint_deviation(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
 
 
 def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
-    """One where the position of a slide or hinge is within a range, else zero.
+    """One where the position of a slide or hinge is within a range, else zero. Shape (num_envs,).
 
     Args:
         joint: Name of the joint.
         low: Least position, in m or rad; None for no bound.
         high: Greatest position, in m or rad; None for no bound.
-
-    Returns:
-        Shape (num_envs,).
     """
     env.engine.layout.qpos.check_scalar(joint)
     return (~outside(env.qpos(joint)[:, 0], low, high)).float()
@@ -96,14 +90,11 @@ def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float
 
 
 def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
-    """How much faster than a limit joints are, summed over joints, in m/s or rad/s.
+    """How much faster than a limit joints are, summed over joints, in m/s or rad/s. Shape (num_envs,).
 
     Args:
         joints: Regular expressions over slides and hinges.
         limit: Speed up to which nothing is counted, in m/s or rad/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
 

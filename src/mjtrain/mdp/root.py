@@ -82,13 +82,10 @@ def planar_lin_vel(env: Env, *, x_joint: str, z_joint: str, pitch_joint: str) ->
 
 @mirrors.mirrored(mirrors.unchanged)
 def base_height(env: Env, *, joint: str) -> torch.Tensor:
-    """Height of the base, in m.
+    """Height of the base, in m. Shape (num_envs, 1).
 
     Args:
         joint: Name of the free joint, for the height of its body above the ground; or of a slide, for its position.
-
-    Returns:
-        Shape (num_envs, 1).
     """
     return _height(env, joint)[:, None]
 
@@ -119,53 +116,41 @@ def reach_forward_velocity(env: Env, *, joint: str, speed: Annotated[float, NONZ
 
 
 def upright(env: Env, *, joint: str) -> torch.Tensor:
-    """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down.
+    """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down. Shape (num_envs,).
 
     Args:
         joint: Name of the free joint, or of the hinge of a planar root.
-
-    Returns:
-        Shape (num_envs,).
     """
     return -projected_gravity(env, joint=joint)[:, -1]
 
 
 def flat_orientation(env: Env, *, joint: str) -> torch.Tensor:
-    """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor.
+    """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor. Shape (num_envs,).
 
     Args:
         joint: Name of the free joint, or of the hinge of a planar root.
-
-    Returns:
-        Shape (num_envs,).
     """
     return projected_gravity(env, joint=joint)[:, :-1].square().sum(dim=1)
 
 
 def height_in_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
-    """One where the height of the base is within a range, else zero.
+    """One where the height of the base is within a range, else zero. Shape (num_envs,).
 
     Args:
         joint: Name of the free joint, or of the slide along z.
         low: Least height, in m; None for no bound.
         high: Greatest height, in m; None for no bound.
-
-    Returns:
-        Shape (num_envs,).
     """
     return (~height_out_of_range(env, joint=joint, low=low, high=high)).float()
 
 
 def height_out_of_range(env: Env, *, joint: str, low: float | None = None, high: float | None = None) -> torch.Tensor:
-    """The height of the base is out of a range.
+    """The height of the base is out of a range. Boolean, shape (num_envs,).
 
     Args:
         joint: Name of the free joint, or of the slide along z.
         low: Least height, in m; None for no bound.
         high: Greatest height, in m; None for no bound.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return outside(_height(env, joint), low, high)
 
@@ -212,11 +197,7 @@ def _pose(env: Env, joint: str) -> torch.Tensor:
 
 
 def _is_free(env: Env, joint: str) -> bool:
-    """Tell a free joint from a slide or hinge.
-
-    Raises:
-        RequestError: It is a ball joint.
-    """
+    """Tell a free joint from a slide or hinge."""
     width = env.qpos(joint).shape[1]
     if width not in (1, _FREE):
         raise RequestError(f"joint {joint} is a ball joint; give a free joint, a slide or a hinge")

@@ -23,15 +23,12 @@ def planar_command(
     angle: Angles = (-3.1416, 3.1416),
     center: tuple[float, float] = (0.0, 0.0),
 ) -> torch.Tensor:
-    """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher.
+    """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher. Shape (num_envs, 2).
 
     Args:
         radius: Bounds of the distance from the centre, in m, uniform.
         angle: Bounds of the direction from the centre, in rad from the world's x, uniform.
         center: Centre of the ring, in m.
-
-    Returns:
-        Shape (num_envs, 2).
     """
     distance, direction = uniform(env, radius), uniform(env, angle)
     return torch.stack([center[0] + distance * direction.cos(), center[1] + distance * direction.sin()], dim=1)
@@ -57,27 +54,21 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
 
 
 def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
-    """Vector from the tool to the planar target, in m, in the world's frame.
+    """Vector from the tool to the planar target, in m, in the world's frame. Shape (num_envs, 2).
 
     Args:
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
-
-    Returns:
-        Shape (num_envs, 2).
     """
     return env.command(command)[:, :2] - env.sensor(position_sensor)[:, :2]
 
 
 def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
-    """Distance of the tool from the planar target, in m.
+    """Distance of the tool from the planar target, in m. Shape (num_envs,).
 
     Args:
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
-
-    Returns:
-        Shape (num_envs,).
     """
     return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
@@ -85,28 +76,22 @@ def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, P
 def near_planar(
     env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the planar target, 1 - tanh(distance / tolerance_m) away from it.
+    """One at the planar target, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
 def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Difference of the joint target from the positions of the joints, in m or rad.
+    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints).
 
     Args:
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
-
-    Returns:
-        Shape (num_envs, num_joints).
     """
     wanted, positions = env.command(command), env.qpos(joints)
     if wanted.shape != positions.shape:
@@ -115,14 +100,11 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
 
 
 def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Euclidean distance from the joint target, in m or rad.
+    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,).
 
     Args:
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
-
-    Returns:
-        Shape (num_envs,).
     """
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
@@ -130,14 +112,11 @@ def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.
 def near_joint(
     env: Env, *, command: str, joints: tuple[str, ...], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the joint target, 1 - tanh(distance / tolerance) away from it.
+    """One at the joint target, 1 - tanh(distance / tolerance) away from it. Shape (num_envs,).
 
     Args:
         command: Name of the joint command.
         joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(joint_distance(env, command=command, joints=joints) / tolerance)

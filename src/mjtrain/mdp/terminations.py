@@ -20,14 +20,11 @@ def time_out(env: Env) -> torch.Tensor:
 def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] = 1) -> torch.Tensor:
     """A success term has been true often enough; use `truncation`.
 
-    Terminations come before successes, so that the episode ends in the env step after.
+    Terminations come before successes, so that the episode ends in the env step after. Boolean, shape (num_envs,).
 
     Args:
         success: Name of the success term.
         times: In how many env steps of the episode it must have been true.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return env.success_count(success) >= times
 
@@ -35,14 +32,11 @@ def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] =
 def success_time_out(env: Env, *, success: str, after_s: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """A success term has not been true for some time of the episode; use `truncation`.
 
-    With a success term of measure count it is the time that each goal may take.
+    With a success term of measure count it is the time that each goal may take. Boolean, shape (num_envs,).
 
     Args:
         success: Name of the success term.
         after_s: The time, in s.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     with_this_step = env.time_since_success(success) + env.step_dt
     return with_this_step > after_s - 0.5 * env.step_dt  # half a step, for rounding
@@ -68,13 +62,10 @@ def joint_out_of_range(
 
 
 def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """A slide or hinge is beyond its range in the MJCF file, which MuJoCo enforces softly.
+    """A slide or hinge is beyond its range in the MJCF file, which MuJoCo enforces softly. Boolean, shape (num_envs,).
 
     Args:
         joints: Regular expressions over slides and hinges that have a range.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     low, high = env.engine.layout.joint_limits(joints)
     position = env.qpos(joints)
@@ -82,54 +73,42 @@ def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor
 
 
 def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[float, ANGLE]) -> torch.Tensor:
-    """A body is tilted by more than a limit.
+    """A body is tilted by more than a limit. Boolean, shape (num_envs,).
 
     Args:
         sensor: A framezaxis sensor: the world's z axis in the frame of the body, or the reverse.
         limit: Angle between the two, in rad.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return env.sensor(sensor)[:, 2].clamp(-1.0, 1.0).arccos() > limit
 
 
 def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
-    """A touch or contact sensor feels a contact, see `Env.touches`.
+    """A touch or contact sensor feels a contact, see `Env.touches`. Boolean, shape (num_envs,).
 
     Args:
         sensors: Regular expressions over sensors.
         threshold: Force in N above which it counts.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return env.touches(sensors, threshold).any(dim=1)
 
 
 def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
-    """A free body is near the edge of the generated ground; use `truncation`.
+    """A free body is near the edge of the generated ground; use `truncation`. Boolean, shape (num_envs,).
 
     Args:
         joint: Name of the free joint.
         margin_m: Distance from the edge that counts as near, in m.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     env.engine.layout.qpos.check_free(joint)
     return env.ground.outside(env.qpos(joint)[:, :2], margin_m)
 
 
 def root_height_below_minimum(env: Env, *, joint: str, height_m: float) -> torch.Tensor:
-    """A free body is too close to the ground.
+    """A free body is too close to the ground. Boolean, shape (num_envs,).
 
     Args:
         joint: Name of the free joint.
         height_m: Least height above the ground, in m.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     env.engine.layout.qpos.check_free(joint)
     pose = env.qpos(joint)

@@ -45,7 +45,7 @@ def motion_command(
     bin_s: Annotated[float, MORE_THAN_0] = 1.0,
     loop_s: Annotated[float, AT_LEAST_0] = 0.0,
 ) -> torch.Tensor:
-    """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`.
+    """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`. Shape (num_envs, 1).
 
     Args:
         file: The motion, as `mjtrain motion` reads it, or a folder whose NPZ files are all tracked.
@@ -56,9 +56,6 @@ def motion_command(
         uniform_share: Fraction of adaptive draws that are uniform.
         bin_s: Length of a bin, in s.
         loop_s: Repeat each clip, from where it has ended, until it is this long, in s; for cyclic clips.
-
-    Returns:
-        Shape (num_envs, 1).
     """
     reference = load_reference(
         env, file=file, anchor_body=anchor_body, bodies=tuple(bodies), loop_s=loop_s, bin_s=bin_s
@@ -339,15 +336,12 @@ def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_T
 def bad_motion_body_pos_z_only(
     env: Env, *, command: str, bodies: tuple[str, ...], threshold: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """The height of a tracked body differs from the reference by more than a threshold.
+    """The height of a tracked body differs from the reference by more than a threshold. Boolean, shape (num_envs,).
 
     Args:
         command: Name of the motion command.
         bodies: Regular expressions over tracked bodies, such as the feet.
         threshold: In m.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     reference = reference_of(env, command)
     places = reference.places(env, bodies)

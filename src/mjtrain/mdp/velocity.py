@@ -116,15 +116,12 @@ def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
 def track_lin_vel_xy(
     env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """exp(-error^2 / tolerance^2) of the planar velocity against the command.
+    """exp(-error^2 / tolerance^2) of the planar velocity against the command. Shape (num_envs,).
 
     Args:
         command: Name of the velocity command.
         sensor: A velocimeter on the body, in m/s.
         tolerance: Error at which the value is 1/e, in m/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     error = (env.command(command)[:, :2] - env.sensor(sensor)[:, :2]).square().sum(dim=1)
     return torch.exp(-error / tolerance**2)
@@ -133,15 +130,12 @@ def track_lin_vel_xy(
 def track_ang_vel_z(
     env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command.
+    """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command. Shape (num_envs,).
 
     Args:
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
         tolerance: Error at which the value is 1/e, in rad/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     error = (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).square()
     return torch.exp(-error / tolerance**2)
@@ -161,14 +155,11 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VE
 
 
 def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
-    """Distance of the angular velocity about the body's z from the command, in rad/s.
+    """Distance of the angular velocity about the body's z from the command, in rad/s. Shape (num_envs,).
 
     Args:
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
@@ -197,7 +188,7 @@ def command_level(
     share: Annotated[float, FRACTION],
     step: Annotated[float, MORE_THAN_0],
 ) -> torch.Tensor:
-    """Widen the commands of worlds that track them well; for a curriculum.
+    """Widen the commands of worlds that track them well; for a curriculum. Shape (num_envs,).
 
     Args:
         level: From 0 to 1. Shape (num_envs,).
@@ -205,9 +196,6 @@ def command_level(
         full: Reward per second when tracking is perfect: the weight of the term.
         share: Fraction of it above which the level rises.
         step: Rise of the level. After an episode below half of share, it falls by half of step.
-
-    Returns:
-        Shape (num_envs,).
     """
     seconds = env.statistics.episode_steps().clamp_min(1) * env.step_dt
     earned = env.statistics.episode_return(reward) / (full * seconds)

@@ -12,9 +12,6 @@ def resample(motion: Motion, fps: float) -> Motion:
     """Return a motion at another frame rate, from the same first frame and no longer.
 
     Positions are interpolated linearly, the orientation of the root along the shortest arc.
-
-    Raises:
-        RequestError: The frame rate is outside FPS.
     """
     if not FPS[0] <= fps <= FPS[1]:
         raise RequestError(f"{fps:g} frames per second: must be from {FPS[0]:g} to {FPS[1]:g}")
@@ -96,9 +93,6 @@ def loop(motion: Motion, cycles: int) -> Motion:
     """Repeat a motion; each repetition begins where and in the direction in which the one before has ended.
 
     The last frame is taken for the first of the next cycle. `blend_seam` makes the pose of both the same.
-
-    Raises:
-        RequestError: There are too many frames.
     """
     if cycles < 1 or cycles * motion.num_frames > MAX_FRAMES:
         raise RequestError(f"{cycles} cycles of {motion.num_frames} frames: must be 1 to {MAX_FRAMES:,} frames in all")
@@ -128,11 +122,7 @@ def blend_seam(motion: Motion, blend_s: float) -> Motion:
     Place and heading are left as they are.
 
     Args:
-        motion: The motion.
         blend_s: How long the last part is that changes, in s.
-
-    Raises:
-        RequestError: It is longer than the motion.
     """
     if not 0 < blend_s <= motion.length_s:
         raise RequestError(f"a seam of {blend_s:g} s: must be more than 0 and at most {motion.length_s:.2f} s")

@@ -15,7 +15,6 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
     """Read a motion from NPZ (ours or mjlab's), CSV (Unitree's) or JSON (DeepMimic's).
 
     Args:
-        path: The file; its suffix says which.
         skeleton: The robot that it must be of. Only our NPZ and DeepMimic's humanoid can be read without.
         fps: Frames per second of a CSV file, which does not say.
 

@@ -30,7 +30,6 @@ def read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
     """Read a motion.
 
     Args:
-        path: The file.
         skeleton: The robot; mjlab's format cannot be read without it.
 
     Raises:
@@ -69,11 +68,7 @@ def write_npz(file: IO[bytes], motion: Motion) -> None:
 
 
 def write_mjlab(file: IO[bytes], motion: Motion, skeleton: Skeleton) -> None:
-    """Write mjlab's format: joints and bodies in the order of the model, depth first.
-
-    Raises:
-        RequestError: The motion is of another robot.
-    """
+    """Write mjlab's format: joints and bodies in the order of the model, depth first."""
     states, qvel = skeleton.body_states(motion), skeleton.qvel(motion)
     order = [motion.joints.index(name) for name in skeleton.joints]
     np.savez_compressed(
@@ -89,7 +84,6 @@ def write_mjlab(file: IO[bytes], motion: Motion, skeleton: Skeleton) -> None:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of a file; nothing in it is unpickled."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(item.file_size for item in archive.infolist())

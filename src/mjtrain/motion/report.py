@@ -59,11 +59,7 @@ class MotionReport:
 
 
 def report_motion(motion: Motion, skeleton: Skeleton | None) -> MotionReport:
-    """Measure a motion.
-
-    Raises:
-        RequestError: It is of another robot.
-    """
+    """Measure a motion."""
     steps = np.linalg.norm(np.diff(motion.root_pos[:, :2], axis=0), axis=1)
     jerk = np.diff(motion.joint_pos, n=3, axis=0) * motion.fps**3
     report = {

@@ -9,24 +9,16 @@ from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
-from mjtrain.sim.robots.layout import make_layout
 from mjtrain.sim.robots.mirror import find_mirror
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import make_layout
 
 
 class Skeleton:
     """Kinematics of a robot with a free joint, in double precision on the CPU."""
 
     def __init__(self, model: mujoco.MjModel, robot: RobotConfig) -> None:
-        """Read a compiled model.
-
-        Args:
-            model: The robot, compiled.
-            robot: Its config, which says what its mirror images are.
-
-        Raises:
-            RequestError: The robot has no free joint.
-        """
+        """Read a compiled model."""
         self.model = model
         """The robot, compiled."""
         self.robot = robot
@@ -57,9 +49,6 @@ class Skeleton:
         """Return generalised positions of each frame; other free bodies stay in the default pose.
 
         Shape (num_frames, nq), float64.
-
-        Raises:
-            RequestError: The motion is of another robot.
         """
         self.check_joints(motion)
         qpos = self.layout.default_qpos.repeat(motion.num_frames, 1)
@@ -99,11 +88,7 @@ class Skeleton:
         )
 
     def mirror(self, motion: Motion) -> Motion:
-        """Return the mirror image of a motion, by the mirror of the robot.
-
-        Raises:
-            RequestError: The robot is not its own mirror image.
-        """
+        """Return the mirror image of a motion, by the mirror of the robot."""
         found = find_mirror(self.model, self.layout, self.robot.mirror)
         mirrored = self.from_qpos(self.qpos(motion).numpy() @ found.qpos.T, motion.fps)
         if motion.contacts is None:
@@ -114,11 +99,7 @@ class Skeleton:
 
 
 def load_skeleton(robot: RobotConfig) -> Skeleton:
-    """Compile a robot.
-
-    Raises:
-        RequestError: The robot is not there, is not valid, or has no free joint.
-    """
+    """Compile a robot."""
     model, _ = load_model(robot_only(robot))
     try:
         return Skeleton(model, robot)

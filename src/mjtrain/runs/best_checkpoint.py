@@ -23,10 +23,7 @@ class BestCheckpoint:
     """Key in metrics.jsonl by which it is the best."""
 
     value: float
-    """Its value."""
-
     iteration: int
-    """Iteration of the checkpoint."""
 
     def to_json(self) -> bytes:
         """Return the content of best.json."""
@@ -61,14 +58,7 @@ def read_best(run_dir: Path) -> BestCheckpoint | None:
 
 
 def find_best(run_dir: Path, flag: str) -> Path:
-    """Return the file of a run's best checkpoint.
-
-    Args:
-        flag: What asks for it, for messages.
-
-    Raises:
-        RequestError: The run has none.
-    """
+    """Return the file of a run's best checkpoint."""
     best = read_best(run_dir)
     if best is None:
         raise RequestError(

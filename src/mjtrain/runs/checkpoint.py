@@ -33,7 +33,6 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint atomically: the file is either the old one or the complete new one.
 
     Args:
-        path: File to write.
         content: Tensors, numbers, strings, and lists and dictionaries of them.
 
     Raises:
@@ -80,9 +79,6 @@ class _HashingWriter(io.RawIOBase):
 def read_checkpoint(path: Path) -> bytes:
     """Read a file and verify its checksum.
 
-    Returns:
-        The bytes, for `parse_checkpoint`.
-
     Raises:
         CheckpointError: There is no such file, or its checksum is missing or wrong.
     """
@@ -106,11 +102,6 @@ def _read(path: Path) -> bytes:
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     """Turn the bytes of a checkpoint of any format into its content in the current one, without running code.
-
-    Args:
-        data: The bytes.
-        path: The file they were read from, for messages.
-        device: Torch device for the tensors.
 
     Raises:
         CheckpointError: They are not a complete checkpoint of plain values, or of another format.
@@ -208,12 +199,6 @@ def set_damaged_aside(run_dir: Path, iteration: int) -> list[str]:
 
     Under its name such a file would count as one of those that --keep-checkpoints keeps. What cannot be read now may be
     readable later, and stays.
-
-    Args:
-        iteration: Iterations of the checkpoint from which it is resumed; 0 for none.
-
-    Returns:
-        A line for each file.
     """
     lines = []
     for path in list_checkpoints(run_dir):

@@ -73,9 +73,6 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
     """Be the only process that trains in a run directory during a with block.
 
     A request that the block refuses leaves the file as it was.
-
-    Raises:
-        RequestError: Another one does, or the directory cannot be written.
     """
     path = run_dir / LOCK_FILE
     is_new = not path.exists()
@@ -163,8 +160,6 @@ def begin_start(run_dir: Path, session: str, start: int) -> None:
 
     Args:
         run_dir: The run. Rank 0 may be on a host that does not share the launcher's file system.
-        session: That of the claim.
-        start: How many times the job was restarted.
     """
     own = Holder(host=socket.gethostname(), pid=os.getpid(), started=datetime.now().isoformat(), session=session)
     holder = read_holder(run_dir)

@@ -37,8 +37,6 @@ class RunSummary:
     """One run, as `mjtrain runs` lists it."""
 
     run_dir: Path
-    """Its directory."""
-
     task: str
     """Task that it trains; the name of its folder if it recorded none."""
 
@@ -46,8 +44,6 @@ class RunSummary:
     """When it was started for the first time, local time in ISO format."""
 
     iterations: int
-    """Iterations in metrics.jsonl."""
-
     max_iterations: int | None
     """Iterations that it was asked for; None if it recorded none."""
 
@@ -63,8 +59,6 @@ class RunSummary:
     """The signal, the cause of the failure, the host, or what cannot be read; empty if there is nothing to say."""
 
     num_checkpoints: int
-    """Checkpoints in its directory."""
-
     last_checkpoint: int | None
     """Iteration of the newest one."""
 
@@ -80,7 +74,6 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
     """List the runs below a log root, the newest first.
 
     Args:
-        log_root: Folder of the folders of tasks.
         task: Only runs that recorded this task, and those in a folder of this name; a name in any case. None for all.
     """
     run_dirs = [params.parent for params in log_root.glob("*/*/params")]
@@ -150,14 +143,7 @@ def summarise_run(run_dir: Path) -> RunSummary:
 
 
 def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, is_whole: bool) -> tuple[State, str]:
-    """Decide how a run ended, and what there is to say about it.
-
-    Args:
-        run_dir: Its directory.
-        end: The event that ends its metrics.jsonl; None without.
-        host: Name of the host that it recorded. Runs that recorded one also record their end.
-        is_whole: Whether it has all iterations and the last checkpoint.
-    """
+    """Decide how a run ended, and what there is to say about it."""
     if is_claimed(run_dir):
         return "running", ""
     if end is not None:

@@ -15,11 +15,7 @@ from mjtrain.runtime.errors import RequestError
 
 
 def read_learner(run_dir: Path) -> LearnerConfig:
-    """Read the learner that a run recorded; the default where it names none.
-
-    Raises:
-        RequestError: Its record cannot be understood.
-    """
+    """Read the learner that a run recorded; the default where it names none."""
     try:
         return from_plain(LearnerConfig, {**read_params(run_dir, "learner")})
     except ValueError as error:

@@ -40,9 +40,6 @@ def parse_metrics(lines: Iterable[str | bytes] | MetricLines) -> tuple[Rows, tup
 def to_arrays(rows: Rows) -> dict[str, np.ndarray]:
     """Return the numbers of metrics by their keys.
 
-    Args:
-        rows: What `parse_metrics` returned.
-
     Returns:
         For each key an array of shape (iterations,), NaN where an iteration has no number. Lists of numbers, such as
         one for each rank, become (iterations, size). Keys that never hold numbers are left out.

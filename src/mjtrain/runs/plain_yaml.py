@@ -43,7 +43,6 @@ def read_yaml(path: Path) -> Any:
 
 
 def _check_size(text: str | bytes) -> None:
-    """Count values and depth without building anything."""
     sizes: dict[str, int] = {}
     open_values: list[tuple[str | None, int]] = []
     """Anchor of each list and mapping around the current place, and how many values came before it."""

@@ -24,9 +24,6 @@ def resolve_requeue(
 
     Returns:
         The run, which resumes what the same job started before; and the number of the job to requeue, or None.
-
-    Raises:
-        RequestError: This is not a Slurm job.
     """
     if not launch.requeue_on_signal:
         return config, None
@@ -41,11 +38,7 @@ def resolve_requeue(
 
 @contextmanager
 def requeue_when_stopped(job: str | None) -> Iterator[None]:
-    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, saved or not.
-
-    Args:
-        job: Its number; None does nothing.
-    """
+    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, saved or not."""
     try:
         yield
     except SystemExit as stop:

@@ -48,11 +48,7 @@ class FoundRun:
 
 
 def preview_run_dir(config: TrainConfig) -> Path:
-    """Name the directory in which a run would live, without making it.
-
-    Raises:
-        RequestError: --resume names a run on this machine that cannot be resumed.
-    """
+    """Name the directory in which a run would live, without making it."""
     return find_local_run(config).run_dir if _names_local_run(config) else name_run_dir(config)
 
 
@@ -62,11 +58,7 @@ def _names_local_run(config: TrainConfig) -> bool:
 
 
 def check_urls(config: TrainConfig) -> TrainConfig:
-    """Bring the URLs of a request into their usual form, without asking any storage.
-
-    Raises:
-        RequestError: One is wrong, or obstore is missing.
-    """
+    """Bring the URLs of a request into their usual form, without asking any storage."""
     run = config.run
     url = None if run.checkpoint_url is None else check_url("--checkpoint-url", run.checkpoint_url)
     resume = check_url("--resume", run.resume) if isinstance(run.resume, str) and is_url(run.resume) else run.resume
@@ -75,9 +67,6 @@ def check_urls(config: TrainConfig) -> TrainConfig:
 
 def find_or_make_run(config: TrainConfig) -> FoundRun:
     """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
-
-    Args:
-        config: As `check_urls` returns it.
 
     Raises:
         RequestError: There is no such run, it is complete, or a new one would overwrite a stored one.
@@ -105,11 +94,7 @@ def _find_or_make(config: TrainConfig) -> FoundRun:
 
 
 def find_local_run(config: TrainConfig) -> FoundRun:
-    """Find the run on this machine that --resume asks for.
-
-    Raises:
-        RequestError: There is no such run, or it is complete.
-    """
+    """Find the run on this machine that --resume asks for."""
     run_dir, checkpoint, lines = find_run_to_resume(config)
     check_same_learner(config, run_dir)
     _check_iterations(config, checkpoint_iteration(checkpoint))

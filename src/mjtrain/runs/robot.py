@@ -30,9 +30,6 @@ def check_robot_file(robot: RobotConfig | None) -> None:
 def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:
     """Copy a robot into a run. What already exists stays: another robot of the same name gets another name.
 
-    Args:
-        robot: The robot.
-
     Returns:
         What params/env.yaml records: the same with the copy as its file, relative to the run directory; and a line if
         there is no copy, in which case the record has the absolute path of the file itself, or the function.
@@ -95,14 +92,7 @@ def find_robot_file(run_dir: Path, recorded: str) -> Path | None:
 
 
 def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig | None, list[str]]:
-    """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file.
-
-    Returns:
-        The robot, and a line if it is the copy.
-
-    Raises:
-        RequestError: The file is missing, and the run has no copy of it.
-    """
+    """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file."""
     file = "" if robot is None else robot.file
     if robot is None or not file or Path(file).is_file():
         return robot, []

@@ -45,7 +45,6 @@ class Run:
         """Open a run; nothing is read yet.
 
         Args:
-            path: Its directory.
             trust: Whether `config`, and functions that get this object, may run any code that the run names. Give it
                 only for a run whose maker you trust.
 

@@ -26,11 +26,7 @@ _LOGS = "torchrunx"
 
 
 def name_run_dir(config: TrainConfig) -> Path:
-    """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute.
-
-    Raises:
-        RequestError: The run name is not a file name.
-    """
+    """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute."""
     if "/" in config.run.run_name:
         raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -56,11 +52,7 @@ def make_run_dir(config: TrainConfig) -> Path:
 
 
 def experiment_dir(config: TrainConfig) -> Path:
-    """Name the folder in which a new run is made, absolute.
-
-    Raises:
-        RequestError: A name is not a file name.
-    """
+    """Name the folder in which a new run is made, absolute."""
     given, own = config.agent.experiment_name, config.task_name
     if "/" in given or given in (".", ".."):
         raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
@@ -110,11 +102,7 @@ def remove_leftovers(run_dir: Path) -> None:
 
 
 def load_params(run_dir: Path, name: str) -> dict[str, Any]:
-    """Read what `save_params` wrote for a run under a name.
-
-    Raises:
-        RequestError: It is not there, is not valid YAML, or holds something else.
-    """
+    """Read what `save_params` wrote for a run under a name."""
     path = run_dir / "params" / f"{name}.yaml"
     try:
         content = read_yaml(path)
@@ -168,11 +156,9 @@ def removing_on_refusal(
     A run directory that this command has made is removed as a whole.
 
     Args:
-        run_dir: Where the run lives; no other process may write there.
         made: Directories that this command has made, the deepest first; with run_dir first for a new run. Those that
             are empty in the end are removed too.
         started: `started` in params/launch.yaml once a rank has accepted the request.
-        errors: What counts as a refusal.
     """
     before = set(_list_logs(run_dir))
     try:

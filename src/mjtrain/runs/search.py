@@ -51,13 +51,7 @@ class RunSearch:
 
     @classmethod
     def for_task(cls, task: str, log_root: str | Path, name: str | None = None) -> "RunSearch":
-        """Return where other commands look.
-
-        Args:
-            task: The task.
-            log_root: Folder below which runs live.
-            name: Name that the task gives itself.
-        """
+        """Return where other commands look."""
         root = Path(log_root).absolute()
         return cls(task=task, log_root=root, folder=root / (name or folder_name(task)))
 
@@ -174,9 +168,6 @@ def find_run_to_resume(config: TrainConfig) -> tuple[Path, Path, list[str]]:
 
     Returns:
         Its directory, its newest valid checkpoint, and a line for each run and checkpoint that was passed over.
-
-    Raises:
-        RequestError: There is none.
     """
     asked, search = config.run.resume, RunSearch.for_training(config)
     return open_run("--resume", asked, search) if isinstance(asked, str) else find_newest_run("--resume", search)
@@ -186,9 +177,6 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
     """Open a run that a flag names by its path, or by its name; returns as `find_run_to_resume` does.
 
     Runs of the task are meant before others of the same name, and those in the task's folder before all.
-
-    Raises:
-        RequestError: It is not there, or has no valid checkpoint.
     """
     others = sorted(search.log_root.glob(f"*/{glob.escape(name)}")) if Path(name).name == name else []
     others.sort(key=lambda run_dir: not is_same_task(read_task(run_dir), search.task))
@@ -202,15 +190,7 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
 
 
 def find_newest_run(flag: str, search: RunSearch) -> tuple[Path, Path, list[str]]:
-    """Find the newest run of a task that has a valid checkpoint; returns as `find_run_to_resume` does.
-
-    Args:
-        flag: What asks, for messages.
-        search: Where to look.
-
-    Raises:
-        RequestError: There is none.
-    """
+    """Find the newest run of a task that has a valid checkpoint; returns as `find_run_to_resume` does."""
     passed_over = []
     for run_dir in find_runs(search):
         checkpoint, problems = find_valid_checkpoint(run_dir)

@@ -31,9 +31,6 @@ _OWN = Path(__file__).parents[1]
 def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
     """List the Python files of a task: those of its functions, and loaded modules below the same folders.
 
-    Args:
-        task_file: File of the task, if it is given by one.
-
     Returns:
         Absolute paths by the module, as in package/module.py. mjtrain and installed packages are left out: a run
         records their versions.
@@ -108,10 +105,6 @@ def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
 
     Args:
         run_dir: The run. One of an earlier version of mjtrain has no copies.
-        files: What `list_code` gives now.
-
-    Returns:
-        A line for each file that differs from its copy.
     """
     return [
         f"code: {path} is not what the run was trained with, which is {run_dir / CODE_DIR / label}"
@@ -211,9 +204,6 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
 
     Returns:
         The environment, and a line for each file or folder that has changed.
-
-    Raises:
-        RequestError: Data is missing, and the run has no copy.
     """
     places, notices = {}, []
     for place, kept in read_params(run_dir, "data").items():

@@ -24,9 +24,6 @@ AUTO = "auto"
 def resolve_teacher(config: TrainConfig) -> TrainConfig:
     """Fill in what a student needs to know of its teacher; other configs stay as they are.
 
-    Args:
-        config: What was asked for.
-
     Returns:
         The same with the teacher's checkpoint, network and observation groups. A run that is resumed has the weights in
         its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone. If the teacher is
@@ -100,7 +97,6 @@ def _can_teach(run_dir: Path) -> bool:
 
 
 def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:
-    """Set the teacher to what its task will train."""
     task = load_task(algorithm.teacher_task)
     known = replace(algorithm, teacher=algorithm.teacher or task.agent.actor)
     agent = _with_teacher(config.agent, known, task.agent.obs_groups["actor"])

@@ -23,23 +23,14 @@ _kept: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
-    """Keep the functions of a run that is about to be trained.
-
-    Args:
-        record: Content of its params/launch.yaml.
-        env: What is trained.
-    """
+    """Keep the functions of a run that is about to be trained."""
     functions = {path: func for path, func in collect_functions(env).items() if not is_importable(func)}
     if functions:
         _kept[record["started"]] = functions
 
 
 def find_saved_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
-    """Return the kept functions of a run by their paths in the config; empty if there are none.
-
-    Args:
-        record: Content of its params/launch.yaml.
-    """
+    """Return the kept functions of a run by their paths in the config; empty if there are none."""
     return _kept.get(str(record.get("started")), {})
 
 
@@ -71,11 +62,7 @@ class TrainedRun:
 
     @property
     def own_env(self) -> EnvConfig:
-        """The MDP, for what needs worlds of ours.
-
-        Raises:
-            RequestError: The environment is someone else's.
-        """
+        """The MDP, for what needs worlds of ours."""
         if not isinstance(self.env, EnvConfig):
             raise RequestError(
                 f"{self.env.label}: brings its own physics; viewers, videos and replays show worlds of mjtrain's own"
@@ -100,7 +87,6 @@ def find_trained_run(
         task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
         run: Run directory, or its name.
         checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
-        log_root: Folder below which runs live.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
@@ -134,7 +120,6 @@ def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
     """Read what a run recorded, its task included; without a checkpoint.
 
     Args:
-        run_dir: Its directory, absolute.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
@@ -175,11 +160,7 @@ def _check_file(path: Path) -> Path:
 
 
 def _try_to_load(trust: Trust) -> tuple[TaskConfig | None, str | None]:
-    """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded.
-
-    Returns:
-        The task; or None, and what the user can do if a function of it is missing.
-    """
+    """Load the task of a run, whose terms may need its code; a task that was made in Python cannot be loaded."""
     task = trust.task
     if trust.find_objection() is not None:
         return None, None
@@ -206,11 +187,7 @@ def find_replayed_run(task: str, dump: str, *, trust: bool = False) -> TrainedRu
 
 
 def make_untrained_run(task: str) -> TrainedRun:
-    """Return a task as it is now, without a run.
-
-    Raises:
-        RequestError: There is no such task.
-    """
+    """Return a task as it is now, without a run."""
     defaults = load_task(task)
     return TrainedRun(task=resolve_task_name(task), env=defaults.env, agent=defaults.agent)
 
@@ -221,14 +198,6 @@ def may_be_played_as(theirs: str | None, task: str) -> bool:
 
 
 def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = None) -> TrainedRun:
-    """Read what a run recorded.
-
-    Args:
-        trust: The run, as what it is opened, and what may be imported for it.
-        defaults: The task as it is now; it was loaded for the functions of a task that is a file. None if there is
-            none.
-        problem: Why there is none.
-    """
     task, run_dir = trust.task, trust.run_dir
     record = load_params(run_dir, "launch")
     theirs = recorded_task(record)

@@ -61,11 +61,6 @@ class TrainingRun:
 def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] = ()) -> list[str]:
     """Write down what is trained, in the run directory; called once a rank has accepted the request.
 
-    Args:
-        run: The run.
-        config: What is trained, resolved.
-        left_out: What the job is left without by now, in words.
-
     Returns:
         A line if the run has no copy of its robot, and one for each file of data that it has no copy of.
 

@@ -41,8 +41,6 @@ class Trust:
     """What may be imported for a run."""
 
     run_dir: Path
-    """The run, absolute."""
-
     task: str
     """The task as which it is opened, with its file or module if it has one."""
 
@@ -71,10 +69,6 @@ class Trust:
     def load(self, spec: str, name: str) -> Any:
         """Import what a record names.
 
-        Args:
-            spec: Its module and qualified name.
-            name: Where it stands in the record.
-
         Raises:
             RequestError: It is not known, and the user has not said that the run is to be trusted.
             ValueError: It cannot be imported.
@@ -91,11 +85,7 @@ class Trust:
         raise self.refuse(f"{name} {spec}")
 
     def check_agent(self, plain: Any, defaults: TaskConfig | None) -> None:
-        """Look whether the classes that a recorded agent names are known.
-
-        Raises:
-            RequestError: One is not.
-        """
+        """Look whether the classes that a recorded agent names are known."""
         if self.everything:
             return
         known = {*_read_named(), *(spec for _, spec in _find_classes(to_plain(defaults.agent) if defaults else None))}
@@ -104,11 +94,7 @@ class Trust:
                 raise self.refuse(f"agent{path} {spec}")
 
     def check_env(self, env: AnyEnvConfig) -> None:
-        """Look whether the module is known that registers an environment of Gymnasium.
-
-        Raises:
-            RequestError: It is not.
-        """
+        """Look whether the module is known that registers an environment of Gymnasium."""
         if not isinstance(env, GymnasiumConfig) or self.everything or not _is_code(env.label):
             return
         is_task = env.label == self.task and self.find_objection() is None
@@ -134,13 +120,7 @@ class Trust:
 
 
 def remember(task: str | None, env: AnyEnvConfig, agent: AgentConfig) -> None:
-    """Remember the code with which the user trains, so that the run can be opened on this machine later.
-
-    Args:
-        task: The task as its run records it.
-        env: What is trained.
-        agent: Likewise.
-    """
+    """Remember the code with which the user trains, so that the run can be opened on this machine later."""
     specs = [] if task is None or not _is_code(task) else [task]
     specs += [env.label] if isinstance(env, GymnasiumConfig) and _is_code(env.label) else []
     specs += [to_plain(function) for function in collect_functions(env).values()]
@@ -231,11 +211,7 @@ def _find_classes(plain: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def check_teacher(run_dir: Path, network: Any) -> None:
-    """Look whether the classes of a network are known that a training takes from another run.
-
-    Raises:
-        RequestError: One is not.
-    """
+    """Look whether the classes of a network are known that a training takes from another run."""
     for path, spec in _find_classes(to_plain({"teacher": network})):
         if spec not in _read_named() and not _is_provided(_module_of_class(spec)):
             raise RequestError(

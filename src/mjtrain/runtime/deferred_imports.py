@@ -16,10 +16,6 @@ def defer_import(name: str, then: Callable[[], None] | None = None) -> None:
     """Have a module imported by the first use of what is in it.
 
     To be called before others import it. A module that has been imported, or that is not installed, stays as it is.
-
-    Args:
-        name: A module that is in no package.
-        then: Called after the import.
     """
     if name not in sys.modules and importlib.util.find_spec(name) is not None:
         sys.modules[name] = DeferredImport(name, then)

@@ -48,8 +48,6 @@ def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cu
     """Return the end of a message about an unknown word: a semicolon, and what may have been meant.
 
     Args:
-        word: What was given; upper and lower case count as the same.
-        known: What could have been given.
         otherwise: What to say if nothing is similar. Default: all that could have been given. Empty: nothing at all.
         cutoff: Least similarity of what is suggested, from 0 to 1, see `difflib.get_close_matches`.
     """
@@ -62,13 +60,7 @@ def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cu
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Raise a RequestError unless modules are installed; none of them is imported.
-
-    Args:
-        what: What needs them, which begins the message.
-        extra: The extra of mjtrain that installs them.
-        modules: Names of top-level modules.
-    """
+    """Raise a RequestError unless modules are installed; none of them is imported."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise RequestError(f"{what} needs {' and '.join(missing)}; pip install 'mjtrain[{extra}]'")

@@ -97,9 +97,6 @@ def end_recorded(run_dir: Path, is_ours: Callable[[], bool] = lambda: True) -> I
 
     A disk that is full changes nothing else.
 
-    Args:
-        is_ours: Tells whether this process may still write there.
-
     Yields:
         Plain values that the event of an end without an error has too; empty at first.
     """

@@ -27,7 +27,6 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
     """Lock an open file.
 
     Args:
-        descriptor: From `open_lock_file`.
         shared: Whether others may lock it too, if they share it.
         wait: Whether to wait until it is free.
 

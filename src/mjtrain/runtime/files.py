@@ -93,10 +93,6 @@ def sync_folder(folder: Path) -> None:
 def read_regular(path: Path, limit: int | None = None) -> bytes:
     """Read a file, or its first bytes; a device or a pipe, which may never end, is an error.
 
-    Args:
-        path: The file.
-        limit: How many bytes are read at most.
-
     Raises:
         OSError: It cannot be read, or is not a regular file.
     """

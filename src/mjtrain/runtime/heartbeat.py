@@ -49,10 +49,10 @@ class Heartbeat:
         """The signal that asks the job to stop."""
         self.stop_agreed = False
         """Whether the ranks have agreed to stop, whichever of them was asked."""
-        self.rejoin_requested = False
-        """Whether hosts wait to be taken in after the next checkpoint."""
+        self.pause_requested = False
+        """Whether the launcher asks to pause after the next checkpoint."""
         self.paused = False
-        """Whether the function ends here to be started again from what it has saved, because hosts wait."""
+        """Whether the function ends here to be started again from what it has saved, because the launcher asked."""
         self.injected: list[str] = []
         """The faults that have happened on purpose, see `fault_injection`."""
 

@@ -18,9 +18,6 @@ def warp_on(device: str) -> Iterator[None]:
     """Make a device the one that Warp uses for the length of a with block.
 
     Warp is imported and started by its first use, as worlds of the native engine do without it.
-
-    Args:
-        device: Torch device of this rank.
     """
     before: list[Any] = []
 
@@ -46,9 +43,6 @@ def warp_on(device: str) -> Iterator[None]:
 
 def start_warp(*, on_cpu: bool) -> None:
     """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver.
-
-    Args:
-        on_cpu: Whether only the CPU will be used; then nothing is said of GPUs.
 
     Raises:
         RequestError: No folder can be written in which Warp would keep its kernels.
@@ -80,9 +74,6 @@ def choose_kernel_cache() -> tuple[Path, bool]:
 
     Returns:
         The folder, and whether it replaces the usual one.
-
-    Raises:
-        RequestError: Neither can be written.
     """
     asked = os.environ.get("WARP_CACHE_PATH")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - as Warp reads it

@@ -23,7 +23,6 @@ def rank_scope(
     """Make this process the rank that the context describes, for the length of a with block.
 
     Args:
-        context: The rank.
         backend: Backend of the process group; None for no group.
         rendezvous: Where the ranks find each other: a store that all of them are connected to, or an init_method of
             torch.distributed.

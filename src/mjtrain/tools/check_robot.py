@@ -22,14 +22,10 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
     """Check an MJCF file as a training would, and hold its default pose for two seconds.
 
     Args:
-        file: The MJCF file.
         keyframe: Keyframe of the default pose; "": home, or the reference pose.
 
     Returns:
         Lines: what the robot has, how it held the pose, and what is probably not meant.
-
-    Raises:
-        RequestError: The file is missing, or is not a robot that can be simulated.
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
     facts = find_facts(robot)
@@ -63,7 +59,6 @@ def check_urdf(file: Path) -> list[str]:
 
 
 def _hold(config: EnvConfig, facts: RobotFacts) -> str:
-    """Say what the robot does while all actions are zero."""
     engine = make_engine("native", config, 1, "cpu", num_threads=1)
     env = Env(config, engine, seed=0)
     try:

@@ -19,13 +19,9 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
 
     Args:
         name: Name of the project, such as my-robots; its package and its task are named after it.
-        parent: Folder for the project's own folder.
 
     Returns:
         The project's folder, absolute, and the name of its task.
-
-    Raises:
-        RequestError: The name is none for a package, or the folder cannot be made.
     """
     package = name.lower().replace("-", "_")
     if re.fullmatch(r"[a-z][a-z0-9_]*", package) is None or keyword.iskeyword(package):

@@ -46,8 +46,6 @@ class ScalingPoint:
     """Env steps per second, divided by the linear value: that of the fewest ranks times the ratio of ranks."""
 
     final_reward: float | None
-    """Mean return of the last iteration."""
-
     curve: list[tuple[float, float]]
     """Wall seconds of training and mean return, for every iteration that has one."""
 
@@ -57,14 +55,10 @@ class ScalingStudy:
     """Which runs to compare."""
 
     task: str
-    """What to train."""
-
     ranks: tuple[int, ...]
     """Numbers of ranks, ascending."""
 
     modes: tuple[Mode, ...]
-    """Which experiments."""
-
     num_envs: int
     """Environments of the whole job for strong scaling, per rank for the others."""
 
@@ -83,9 +77,6 @@ class ScalingStudy:
 
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
-
-    Returns:
-        The points, by mode and number of ranks.
 
     Raises:
         RequestError: A run was refused, or the environments cannot be split.

@@ -83,11 +83,7 @@ class StopCondition:
 
 
 def parse_stop_condition(text: str) -> StopCondition:
-    """Read a condition of --stop-when.
-
-    Raises:
-        RequestError: Not a valid condition.
-    """
+    """Read a condition of --stop-when."""
     found = re.fullmatch(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*", text)
     try:
         bound = float(found[3]) if found else math.nan
@@ -149,13 +145,7 @@ def find_rule_problems(config: TrainConfig) -> Iterator[str]:
 
 
 def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
-    """Yield why a training would not report a metric.
-
-    Args:
-        what: The flag that names it and its value, which begin the message.
-        metric: Key in metrics.jsonl.
-        config: What is trained.
-    """
+    """Yield why a training would not report a metric."""
     known = list_metrics(config)
     has_own_losses = config.learner.name != DEFAULT_LEARNER or not config.agent.algorithm.class_name.startswith(
         "mjtrain."

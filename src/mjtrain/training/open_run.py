@@ -39,7 +39,6 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     and one that was there is as it was.
 
     Args:
-        request: What to train.
         previous: What the job decided before something outside started it again; None at the first start.
 
     Raises:
@@ -106,7 +105,6 @@ def _describe_resumption(
 
 
 def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
-    """Return the content of params/launch.yaml."""
     run = {**to_plain(request.config.run), "resume": found.resume}
     file = task_file(request.config.task)
     return {
@@ -138,27 +136,24 @@ def _report_restart(
     run_dir = run.run_dir
     check_claim(run_dir, run.session)
     iteration = saved_iteration(run_dir)
-    news = [f"without {'; '.join(change.left_out)}"] if change.left_out else []
-    news += [f"with {', '.join(change.taken_in)} again"] if change.taken_in else []
     more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
     more |= {"taken_in": list(change.taken_in)}
     if failure is None:
-        cause = "hosts came back" if news else "hosts came back and were lost again"
-        _write_restart(run_dir, iteration, f"{cause} (--rejoin-at-save)", planned=True, **more)
-        _print(f"planned restart from iteration {iteration}, as {cause} (--rejoin-at-save); it is not counted")
-        _print_ranks(change, news)
+        _write_restart(run_dir, iteration, change.planned_cause, planned=True, **more)
+        _print(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted")
+        _print_ranks(change)
         return
     who = "the job" if failure.rank is None else f"rank {failure.rank}"
     who += f" on host {failure.host}" if failure.host else ""
     cause = f"{who}: {failure.summary}"
-    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if news else {}))
+    _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if change.news else {}))
     _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
-    _print_ranks(change, news)
+    _print_ranks(change)
 
 
-def _print_ranks(change: "Change", news: list[str]) -> None:
-    if news:
-        _print(f"{change.num_ranks} of {change.num_places} ranks continue, {', '.join(news)}")
+def _print_ranks(change: "Change") -> None:
+    if change.news:
+        _print(f"{change.num_ranks} of {change.num_places} ranks continue, {change.news}")
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:

@@ -77,11 +77,7 @@ class TrainRequest:
         return self.plan.ranks[0].device
 
     def describe(self, iterations_done: int = 0) -> str:
-        """Say in a line what will run.
-
-        Args:
-            iterations_done: Iterations that the run has already.
-        """
+        """Say in a line what will run."""
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
         to_come = max(0, config.run.max_iterations - iterations_done)
@@ -118,11 +114,7 @@ class Draft:
     """A training that is complete and planned, for the `CHECKS`."""
 
     config: TrainConfig
-    """What each rank trains."""
-
     plan: LaunchPlan
-    """Which processes."""
-
     notices: list[str]
     """Lines that the user should see; checks add to them."""
 
@@ -264,12 +256,7 @@ def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchP
 
 
 def _find_available_memory(plan: LaunchPlan, local_world_size: int | None = None) -> int | None:
-    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here.
-
-    Args:
-        plan: The job.
-        local_world_size: Ranks on this host, if not as planned.
-    """
+    """Return the free bytes of the ranks' devices, for each rank; None where they cannot be asked from here."""
     if plan.hosts:
         return None
     first = plan.ranks[0]
@@ -339,11 +326,7 @@ def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
 
 
 def preview(request: TrainRequest) -> dict[str, Any]:
-    """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
-
-    Raises:
-        RequestError: --resume names a run on this machine that cannot be resumed.
-    """
+    """Return a request as plain values, with the run directory that it would get now, and what this machine is like."""
     return {
         "summary": [request.describe(), request.describe_learning()],
         "notices": list(request.notices),
@@ -367,11 +350,7 @@ def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
 
 
 def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Replace fields of a run by options that were given from Python.
-
-    Raises:
-        RequestError: There is no such option.
-    """
+    """Replace fields of a run by options that were given from Python."""
     known = list(RunConfig.__dataclass_fields__)
     for option in options:
         if option in LaunchConfig.__dataclass_fields__:

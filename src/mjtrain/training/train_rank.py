@@ -56,11 +56,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     """Build environments and learner, restore them, and learn; every rank calls it.
 
     Args:
-        config: What to train.
         run: Where the run lives and what is resumed. Only the main rank writes there, except NaN dumps.
-
-    Returns:
-        The same on every rank.
 
     Raises:
         RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.
@@ -126,11 +122,7 @@ def _is_new(run: TrainingRun) -> bool:
 
 
 def _take_url(url: str, run: TrainingRun) -> None:
-    """Record in the storage that this run uploads there; a storage that cannot be reached now is asked again later.
-
-    Raises:
-        RequestError: Another run has taken the URL, or the storage refuses and will refuse again.
-    """
+    """Record in the storage that this run uploads there; a storage that cannot be reached now is asked again later."""
     if not run.session:
         return
     try:
@@ -169,11 +161,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
 
 
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
-    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted.
-
-    Returns:
-        Lines about what could not be restored.
-    """
+    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted."""
     if config.run.load is not None:
         learner.load_weights(Path(config.run.load))
     if run.resume is None and context.restarts == 0:

@@ -51,13 +51,6 @@ class ForeignEnv:
     """Counts episodes of foreign environments, and shows them as `env.base.TaskEnv`."""
 
     def __init__(self, config: ForeignEnvConfig, worlds: ForeignWorlds, label: str) -> None:
-        """Begin the first episodes.
-
-        Args:
-            config: What is known of them.
-            worlds: They.
-            label: How messages call them.
-        """
         self.config, self.worlds, self._label = config, worlds, label
         self.num_envs, self.device = worlds.num_envs, worlds.device
         self.step_dt, self.max_episode_steps = worlds.step_dt, worlds.max_episode_steps

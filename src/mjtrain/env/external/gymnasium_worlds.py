@@ -47,12 +47,6 @@ class GymnasiumWorlds:
     def __init__(self, envs: VectorEnv, seed: int, device: str, label: str) -> None:
         """Look at the spaces; nothing is reset yet.
 
-        Args:
-            envs: The environments.
-            seed: Seed of the first episodes, and of all that follow from it.
-            device: Torch device of the tensors.
-            label: How messages call them.
-
         Raises:
             RequestError: Observations, actions or the autoreset mode are not such that a policy can be trained.
         """

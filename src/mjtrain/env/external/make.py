@@ -10,17 +10,7 @@ from mjtrain.runtime.errors import RequestError, require
 
 
 def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
-    """Make a rank's environments.
-
-    Args:
-        config: Which.
-        num_envs: How many.
-        device: Torch device of the rank.
-        seed: Seed of the rank.
-
-    Raises:
-        RequestError: They cannot be made, or do not fit.
-    """
+    """Make a rank's environments."""
     worlds = _make_worlds(config, num_envs, device, seed)
     if worlds.num_envs != num_envs:
         worlds.close()

@@ -5,10 +5,11 @@ import dataclasses
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
-from mjtrain.config import MjlabConfig, TaskConfig
-from mjtrain.env.external.rsl_rl_settings import to_agent
+from mjtrain.config import AgentConfig, MjlabConfig, TaskConfig, from_plain, to_plain
 from mjtrain.runtime.errors import RequestError, suggest
 
 NUM_ENVS, NUM_ENVS_GPU = 64, 4096
@@ -17,9 +18,6 @@ NUM_ENVS, NUM_ENVS_GPU = 64, 4096
 
 def load_mjlab_task(name: str) -> TaskConfig:
     """Return the task `mjlab:NAME`.
-
-    Args:
-        name: Id in mjlab's registry.
 
     Raises:
         RequestError: mjlab is missing or cannot be imported, has no such task, or has settings for its agent that have
@@ -37,11 +35,7 @@ def load_mjlab_task(name: str) -> TaskConfig:
 
 
 def load_registry(name: str) -> ModuleType:
-    """Import mjlab and the packages that register tasks with it, and return its registry.
-
-    Raises:
-        RequestError: As of `load_mjlab_task`, except for the agent.
-    """
+    """Import mjlab and the packages that register tasks with it, and return its registry."""
     if importlib.util.find_spec("mjlab") is None:
         raise RequestError(
             f"task mjlab:{name}: mjlab is not installed; it needs an older MuJoCo than mjtrain's engines and so an "
@@ -61,3 +55,30 @@ def load_registry(name: str) -> ModuleType:
     if name not in names:
         raise RequestError(f"task mjlab:{name}: mjlab has no such task{suggest(name, names)}")
     return registry
+
+
+TAKEN = ("num_steps_per_env", "save_interval", "obs_groups", "actor", "critic", "algorithm")
+"""The rest is not about what is learned: where results go, how long it takes, and which run is resumed."""
+
+OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
+"""Algorithms of RSL-RL, and ours that do the same over all ranks."""
+
+
+def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
+    """Return the agent that RSL-RL's settings describe.
+
+    Args:
+        settings: Content of a runner's config, such as mjlab's `RslRlOnPolicyRunnerCfg`.
+    """
+    plain = to_plain({name: settings[name] for name in TAKEN})
+    algorithm = plain["algorithm"]
+    algorithm["class_name"] = OURS.get(algorithm["class_name"], algorithm["class_name"])
+    for network in ("actor", "critic"):  # None is for a network that has no such part
+        kept = {name: value for name, value in plain[network].items() if value is not None}
+        plain[network] = kept | {"distribution_cfg": plain[network]["distribution_cfg"]}
+    try:
+        return from_plain(AgentConfig, plain)
+    except ValueError as error:
+        raise RequestError(
+            f"task {label}: {error}; it trains with an agent of yours, in a task with MjlabConfig"
+        ) from error

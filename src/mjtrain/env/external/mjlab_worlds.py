@@ -14,17 +14,8 @@ from mjtrain.runtime.errors import RequestError
 def make_mjlab(config: MjlabConfig, num_envs: int, device: str, seed: int) -> Any:
     """Make the environments of a rank.
 
-    Args:
-        config: Which.
-        num_envs: How many.
-        device: Torch device of the rank.
-        seed: Seed of the rank.
-
     Returns:
         An object with RSL-RL's `VecEnv` contract.
-
-    Raises:
-        RequestError: There is no such task or field.
     """
     settings = read_env_config(config)
     from mjlab.envs import ManagerBasedRlEnv  # pyright: ignore[reportMissingImports]
@@ -37,11 +28,7 @@ def make_mjlab(config: MjlabConfig, num_envs: int, device: str, seed: int) -> An
 
 
 def read_env_config(config: MjlabConfig) -> Any:
-    """Return mjlab's config of the environments, with what is changed.
-
-    Raises:
-        RequestError: There is no such task or field.
-    """
+    """Return mjlab's config of the environments, with what is changed."""
     settings = load_registry(config.task).load_env_cfg(config.task)
     for path, value in config.kwargs.items():
         _change(settings, path, value)

@@ -15,15 +15,7 @@ class VecEnvWorlds:
     """Steps an object with the contract: `foreign.env.ForeignWorlds`."""
 
     def __init__(self, envs: Any, label: str) -> None:
-        """Check that the object has the contract, by a step with zeros.
-
-        Args:
-            envs: The object.
-            label: How messages call it.
-
-        Raises:
-            RequestError: It has not.
-        """
+        """Check that the object has the contract, by a step with zeros."""
         missing = [name for name in NEEDED if not hasattr(envs, name)]
         if missing:
             raise RequestError(

@@ -46,8 +46,6 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     """Write a policy's files, and verify them before they replace earlier ones.
 
     Args:
-        context: Seed and threads; on the CPU.
-        run: What to export.
         out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
         num_observations: Number of recorded observations on which the files must give the actions of the policy.
 

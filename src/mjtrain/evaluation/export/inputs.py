@@ -18,7 +18,6 @@ def arrange_inputs(policy: Policy, observations: dict[str, torch.Tensor]) -> dic
     """Return the inputs of the exported network by name, in order: the flat groups side by side, and each image.
 
     Args:
-        policy: Which reads them.
         observations: By group, shape (batch, *shape) each.
     """
     images = list_image_inputs(policy)

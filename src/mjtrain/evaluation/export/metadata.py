@@ -22,16 +22,7 @@ KEY = "mjtrain"
 
 
 def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, Any]:
-    """Describe a policy's observations and actions in plain values.
-
-    Args:
-        run: What was trained.
-        env: An environment of it.
-        policy: With its weights.
-
-    Returns:
-        See docs/deploy-a-policy.md.
-    """
+    """Describe a policy's observations and actions in plain values."""
     described = {
         "format": FORMAT,
         "mjtrain_version": version("mjtrain"),

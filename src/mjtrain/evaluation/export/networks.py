@@ -25,12 +25,7 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     """Write a policy as ONNX.
 
     Args:
-        policy: With its weights.
-        path: File to write.
         metadata: Stored in the file as JSON under `KEY`, and beside it in the keys that other controllers read.
-
-    Raises:
-        RequestError: The network is recurrent.
     """
     import onnx
 
@@ -68,11 +63,7 @@ def _remove_traces(graph: "onnx.GraphProto") -> None:
 
 
 def write_torchscript(policy: Policy, path: Path) -> None:
-    """Write a policy as TorchScript, for torch.jit.load.
-
-    Raises:
-        RequestError: The network is recurrent.
-    """
+    """Write a policy as TorchScript, for torch.jit.load."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
         module = policy.to_script_module()

@@ -82,11 +82,6 @@ def keep_used(sensors: dict[str, Any], observations: list[dict[str, Any]], comma
 def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -> dict[str, Any]:
     """Describe what a term reads.
 
-    Args:
-        term: The term.
-        env: Its environment.
-        sensors: What `describe_robot` says of them.
-
     Returns:
         joints and sensors: the names in the order of the columns, where it reads any; measured_by: what gives them on a
         robot (see `describe_sensors`; also encoders, controller, command, camera, unknown); begins: for a clock.

@@ -31,11 +31,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
 
 
 def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
-    """Return a task that was made in Python, configured for evaluation.
-
-    Raises:
-        RequestError: A trained policy is asked for, and no checkpoint is given.
-    """
+    """Return a task that was made in Python, configured for evaluation."""
     if config.policy == "trained" and config.checkpoint is None:
         raise RequestError(
             'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
@@ -66,15 +62,10 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     """Play whole episodes and summarise them.
 
     Args:
-        context: Device, seed and threads.
         run: What to play; its env is used unchanged.
-        config: How many episodes, and with which policy.
 
     Returns:
         What was played, and the content of `Summary.to_plain`.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit.
     """
     from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
     from mjtrain.evaluation.playing.player import Player

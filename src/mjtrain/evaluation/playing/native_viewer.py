@@ -26,11 +26,7 @@ def check_display() -> None:
 
 
 def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
-    """Show the selected world in a window until it is closed or stop returns True.
-
-    Raises:
-        RequestError: There is no display.
-    """
+    """Show the selected world in a window until it is closed or stop returns True."""
     check_display()
     model = session.kinematics.model
     data = mujoco.MjData(model)

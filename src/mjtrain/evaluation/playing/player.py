@@ -33,14 +33,8 @@ class Player(PolicyPlayer):
         """Build the environment and load the policy.
 
         Args:
-            context: Device, seed and threads.
             run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
-            num_envs: Worlds.
-            engine: Physics engine. auto: native on the CPU, warp on a GPU.
             policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
-
-        Raises:
-            RequestError: The engine, the robot or the checkpoint do not fit.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
         self.run = run

@@ -45,16 +45,8 @@ def check_folder(config: PlayConfig) -> None:
 def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
     """Play whole episodes and write each one as soon as it has ended.
 
-    Args:
-        context: Device, seed and threads.
-        run: What to play; its env is used unchanged.
-        config: The folder, how many episodes, and which policy acts.
-
     Returns:
         The file that describes the others.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit.
     """
     from mjtrain.evaluation.playing.player import Player
 

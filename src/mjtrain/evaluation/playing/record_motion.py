@@ -22,11 +22,7 @@ def record_motion(
     """Let a policy act in one world, and return its positions after each env step, from the origin on.
 
     Args:
-        context: Device, seed and threads.
-        run: What to play; its env is used unchanged.
         held: A command term, and the values of its controls; None leaves all commands to chance.
-        settle_s: Time before the motion begins, in s.
-        length_s: Length of the motion, in s.
 
     Raises:
         RequestError: The robot has no free joint, the command cannot be held, the times do not fit, or the episode

@@ -31,14 +31,6 @@ def check_video(config: PlayConfig) -> None:
 def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
     """Run a policy in one environment and render it.
 
-    Args:
-        context: Device, seed and threads.
-        run: What to play; its env is used unchanged.
-        config: Where the video goes, how long it is, and which policy acts.
-
-    Returns:
-        The MP4 file.
-
     Raises:
         RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
     """

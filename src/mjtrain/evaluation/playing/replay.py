@@ -44,16 +44,11 @@ class Dump:
 
 
 def _is_bad(values: np.ndarray) -> np.ndarray:
-    """Tell which values MuJoCo would call bad."""
     return ~(np.abs(values) <= MAX_VALUE)
 
 
 def load_dump(path: Path) -> Dump:
-    """Read a file of {run}/nan.
-
-    Raises:
-        RequestError: The file does not exist, or is not a NaN dump.
-    """
+    """Read a file of {run}/nan."""
     try:
         with np.load(path, allow_pickle=False) as file:
             fields = {name: np.asarray(file[name], dtype=np.float64) for name in _FIELDS}
@@ -119,12 +114,7 @@ class ReplaySession:
         """Compile the model.
 
         Args:
-            dump: What is shown.
-            config: Gives the robot and the ground.
             lines: What the viewer says about it; None for a description of the dump.
-
-        Raises:
-            RequestError: The dump is of another robot.
         """
         self.kinematics = Kinematics(config)
         check_dump(dump, self.kinematics)

@@ -40,19 +40,7 @@ def check_page(config: PlayConfig) -> None:
 
 
 def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Play some episodes and write them as one HTML file.
-
-    Args:
-        context: Device, seed and threads.
-        run: What to play; its env is used unchanged.
-        config: Where the page goes, how many episodes it has and how long they are at most, and which policy acts.
-
-    Returns:
-        The HTML file.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit.
-    """
+    """Play some episodes and write them as one HTML file."""
     from mjtrain.evaluation.playing.player import Player
 
     assert config.html is not None

@@ -24,10 +24,6 @@ class TrainedPolicy:
     def __init__(self, run: TrainedRun, device: str = "cpu") -> None:
         """Build the network and load the weights.
 
-        Args:
-            run: What was trained.
-            device: Torch device on which it is evaluated.
-
         Raises:
             RequestError: The robot or the checkpoint do not fit.
         """

@@ -44,7 +44,6 @@ def record_episodes(
     """Play per_env episodes in every world, each from a new start, and yield each one when it has ended.
 
     Args:
-        player: Environments and policy.
         per_env: Episodes of each world. The same number for all, so that short ones do not crowd out long ones.
         max_steps: Ends every recording after this many env steps, as UNFINISHED.
         observations: Whether to record them, which includes camera images.

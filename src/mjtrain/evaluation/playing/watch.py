@@ -52,9 +52,6 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
 def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
     """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`.
 
-    Returns:
-        Lines to print; empty if there was a viewer.
-
     Raises:
         RequestError: The file is not a NaN dump or belongs to another robot, or the viewer cannot run here.
     """

@@ -18,6 +18,7 @@ from mjviser import ViserMujocoScene
 
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
+from mjtrain.launcher.ipc.network import names_this_machine
 
 _FRAME_S = 1 / 30
 _PANELS_S = 0.2
@@ -31,7 +32,6 @@ class WebViewer:
         """Start the server.
 
         Args:
-            session: What is shown.
             host: Address to listen on; a loopback address accepts connections from this machine only.
             port: Where to listen; the next free one if it is taken.
         """
@@ -105,12 +105,7 @@ class WebViewer:
 
 
 def serve_page(host: str, port: int) -> viser.ViserServer:
-    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser.
-
-    Args:
-        host: Address to listen on.
-        port: Where to listen; the next free one if it is taken.
-    """
+    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser."""
     with _checking_requests(host):
         return viser.ViserServer(host=host, port=port, verbose=False)
 
@@ -139,11 +134,6 @@ def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
     """Return whether a request is not one of the viewer's own page.
 
     A page of another site has another origin. A name of another site that leads here is none of this machine's.
-
-    Args:
-        host: Address at which the viewer listens.
-        hosts: Values of the header Host.
-        origins: Values of the header Origin; none without a browser.
     """
     if len(hosts) != 1 or len(origins) > 1:
         return True
@@ -158,15 +148,8 @@ def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        return _is_loopback(host) or name not in (socket.gethostname().lower(), socket.getfqdn().lower())
-    return _is_loopback(host) and not address.is_loopback
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return names_this_machine(host) or name not in (socket.gethostname().lower(), socket.getfqdn().lower())
+    return names_this_machine(host) and not address.is_loopback
 
 
 def _spread(num_worlds: int, distance_m: float) -> np.ndarray:

@@ -21,14 +21,7 @@ EVENT = "fault"
 def make_heartbeat(
     faults: tuple[Fault, ...], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
 ) -> Heartbeat:
-    """Return the heartbeat of a rank: a plain one if no fault is to happen to it.
-
-    Args:
-        faults: What is asked for.
-        context: The rank.
-        run_dir: Where the run of a training lives, with the record of faults that have happened; None for a function.
-        announce: Called with a fault before it happens.
-    """
+    """Return the heartbeat of a rank: a plain one if no fault is to happen to it."""
     mine = [fault for fault in faults if fault.concerns(context.rank)]
     happened = _count_happened(run_dir, context)
     due = [fault for fault in mine if happened(fault) < fault.times]

@@ -60,7 +60,6 @@ def _sigkill(_fault: Fault, _place: Place) -> None:
 
 
 def _sigsegv(_fault: Fault, _place: Place) -> None:
-    """Read from address 0, in native code."""
     ctypes.string_at(0)
 
 

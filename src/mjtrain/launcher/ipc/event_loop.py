@@ -25,12 +25,6 @@ class EventLoop:
     """
 
     def __init__(self, on_stop_signal: Callable[[int], None]) -> None:
-        """Prepare to wait.
-
-        Args:
-            on_stop_signal: Called with the number of each signal that asks for a stop. Signals arrive only where the
-                loop is entered in the main thread.
-        """
         self._on_stop_signal = on_stop_signal
         self._signals: deque[int] = deque()
         self._selector = selectors.DefaultSelector()

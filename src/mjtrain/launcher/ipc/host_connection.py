@@ -35,8 +35,6 @@ class HostConnection:
         From now on a thread sends heartbeats. It does nothing with files, which may take any time.
 
         Args:
-            read: To read from.
-            write: To write to.
             skips_noise: Whether something else may come before the first message, as where a start file of
                 a shell prints something.
             max_body: Most bytes beside a message that arrives; None for any number.

@@ -66,8 +66,6 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
         host: Name or address; all addresses are taken where it stands for something in front of this host, or where
             this host takes its own name for a loopback address, as Debian writes it, and others are to come. They are
             not for an address such as 127.0.0.1, at which others cannot come.
-        port: TCP port.
-        for_others: Whether other hosts are to come.
 
     Raises:
         ConnectionError: The port is taken, or the name does not resolve.
@@ -90,12 +88,6 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
 
 def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
     """Connect to a host that may not be up yet.
-
-    Args:
-        host: Name or address.
-        port: TCP port.
-        timeout_s: How long to try, in seconds.
-        what: What is there, for the error.
 
     Raises:
         ConnectionError: It could not be reached; the message names it and says why.

@@ -19,12 +19,6 @@ def dumps(value: Any) -> bytes:
     Since version 3.1.3 cloudpickle gives such code `<dynamic-code>` as its file, so that equal functions have equal
     bytes wherever they stand. A traceback of a rank would then tell neither the file nor the line's text. Here code
     keeps the file that it was compiled from.
-
-    Args:
-        value: Whatever cloudpickle can pickle.
-
-    Returns:
-        Bytes for `pickle.loads`, in a process that has mjtrain.
     """
     buffer = io.BytesIO()
     main = sys.modules.get(_SPAWNED_MAIN)

@@ -77,15 +77,7 @@ _TAIL_LINES = 40
 
 
 class Diagnosis:
-    """Finds the cause among the ranks of one job on this host.
-
-    Args:
-        scratch: The job's folder, where its ranks leave their stacks.
-        log_dir: Where logs go; None if they are not kept.
-        states: The ranks that have connected, by rank; the supervisor keeps changing them.
-        logs: Their log files, by rank; likewise.
-        host: What this host is called in the names of logs.
-    """
+    """Finds the cause among the ranks of one job on this host."""
 
     def __init__(
         self,
@@ -108,15 +100,7 @@ class Diagnosis:
         self._oom.close()
 
     def explain(self, spawner_exit_code: int | None, agent_lost: bool) -> Failure:
-        """Find the cause: a process that ended without a report, else the earliest exception.
-
-        Args:
-            spawner_exit_code: How the spawner ended; None if it runs.
-            agent_lost: Whether the torchrunx agent closed its connection.
-
-        Returns:
-            The failure to show.
-        """
+        """Find the cause: a process that ended without a report, else the earliest exception."""
         states = self._states.values()
         lost = [state for state in states if state.lost_s is not None and not state.done]
         known = [state for state in lost if state.exit_code is not None]
@@ -147,14 +131,7 @@ class Diagnosis:
         return self.explain_start("the processes that start its ranks have ended")
 
     def explain_hang(self, hang: Hang) -> Failure:
-        """Have every rank write its stack to its file, and show that of the one to blame.
-
-        Args:
-            hang: Which ranks hang, and how.
-
-        Returns:
-            The failure to show.
-        """
+        """Have every rank write its stack to its file, and show that of the one to blame."""
         running = [state for state in self._states.values() if not state.done]
         pids = [state.pid for state in running if state.exit_code is None]
         send_signal(pids, STACK_SIGNAL)
@@ -177,14 +154,7 @@ class Diagnosis:
         )
 
     def explain_start(self, summary: str) -> Failure:
-        """Blame the processes that start the ranks, with the end of their log.
-
-        Args:
-            summary: What happened.
-
-        Returns:
-            The failure to show.
-        """
+        """Blame the processes that start the ranks, with the end of their log."""
         try:
             tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         except OSError as error:  # the run directory was deleted

@@ -69,9 +69,7 @@ def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone:
     others is not to blame unless all of them do.
 
     Args:
-        states: All ranks that have begun.
         timeout_s: Time without a message or progress after which a rank hangs, in seconds.
-        now_s: The time, monotonic, in seconds.
         alone: Whether these are all ranks of the job, and none is on another host.
     """
     running = [state for state in states if not state.done]

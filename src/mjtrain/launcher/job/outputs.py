@@ -113,14 +113,7 @@ class RankOutput:
     """What one rank writes, on its way to console and file."""
 
     def __init__(self, rank: int, console: Sink, log: "LogFile | None", *, is_here: bool = True) -> None:
-        """Open the pipes, or for rank 0 on a terminal a separate terminal.
-
-        Args:
-            rank: The rank.
-            console: Takes its output.
-            log: Takes its output too.
-            is_here: Whether the console is that of this process.
-        """
+        """Open the pipes, or for rank 0 on a terminal a separate terminal."""
         self._rank = rank
         self._console = console
         self._log = log
@@ -283,11 +276,7 @@ class RemoteConsole:
 
 
 def make_log_dir(log_dir: str) -> Path:
-    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has.
-
-    Raises:
-        RequestError: It cannot be written.
-    """
+    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has."""
     stamp = datetime.now().isoformat(timespec="seconds")
     try:
         for count in range(1000):

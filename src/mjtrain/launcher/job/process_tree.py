@@ -40,8 +40,6 @@ class ProcessTree:
 
         Args:
             scratch: The job's folder; its name is the job's id. The reaper removes it if this process ends first.
-            environ: Environment of all processes of the job.
-            log: Where their output goes until they have their own streams.
             command: A module to run and its arguments; the reaper's process id becomes the last of them.
             inherited: File descriptors that stay open in the reaper, until no process of the job is left.
         """

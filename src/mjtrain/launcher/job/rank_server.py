@@ -53,18 +53,6 @@ class RankServer:
         loop: EventLoop,
         listener: RankListener,
     ) -> None:
-        """Prepare to serve.
-
-        Args:
-            plan: The ranks of this host.
-            scratch: The job's folder, where ranks connect.
-            log_dir: Where log files go; None writes none.
-            console: Takes the output of rank 0, and the warnings of the others.
-            host: What this host is called in the names of log files.
-            is_here: Whether the console is that of this process.
-            loop: Calls back when a rank connects, sends or writes something.
-            listener: Is told about it.
-        """
         self._first_rank = plan.ranks[0].rank
         self._expected = {context.rank for context in plan.ranks}
         self._scratch = scratch
@@ -112,11 +100,7 @@ class RankServer:
             log.close(max(0.0, deadline_s - time.monotonic()))
 
     def _wait_out(self, action: Callable[[], _T]) -> _T:
-        """Do something that needs descriptors; while there are none, retry, and say so once.
-
-        Raises:
-            OSError: There is none for a long time, or something else is wrong.
-        """
+        """Do something that needs descriptors; while there are none, retry, and say so once."""
         deadline_s, told = time.monotonic() + _SHORTAGE_PATIENCE_S, False
         while True:
             try:
@@ -168,7 +152,6 @@ class RankServer:
         self._loop.watch(connection, receive)
 
     def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> RankState:
-        """Give a rank its output streams."""
         rank, now_s = message["rank"], time.monotonic()
         log = None
         if self._log_dir is not None:

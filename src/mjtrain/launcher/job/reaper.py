@@ -81,13 +81,6 @@ class Reaper:
         return next((message for message, _ in self._reader.feed(data) if message["kind"] == "end"), None)
 
     def _end(self, now: list[int], wait_s: float, grace_s: float) -> None:
-        """End every process.
-
-        Args:
-            now: Processes to kill at once. Of those that have ended, the number may be another program's by now.
-            wait_s: Time that the others have to end by themselves, in seconds.
-            grace_s: Time between SIGTERM and SIGKILL after that, in seconds.
-        """
         send_signal({*now} & {*list_descendants(os.getpid())}, signal.SIGKILL)
         ask_at = time.monotonic() + wait_s
         kill_at, asked = ask_at + grace_s, False

@@ -20,15 +20,7 @@ def run_host_job(
     host: str = "localhost",
     connection: HostConnection | None = None,
 ) -> RunResult:
-    """Start the ranks of this host and supervise them; when this returns, no process of them is left.
-
-    Args:
-        job: What to run; its plan is that of this host.
-        log_dir: Existing folder for log files; None writes none.
-        environ: Environment of the ranks, without the plan's variables.
-        host: What this host is called in the names of log files.
-        connection: To the coordinator, if there are ranks on other hosts.
-    """
+    """Start the ranks of this host and supervise them; when this returns, no process of them is left."""
     scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
     try:
         (scratch / JOB_NAME).write_bytes(pickle.dumps(job))

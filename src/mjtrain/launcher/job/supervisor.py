@@ -51,10 +51,6 @@ class Supervisor:
         """Prepare to supervise.
 
         Args:
-            plan: The ranks of this host.
-            scratch: The job's folder.
-            log_dir: Where log files go; None writes none.
-            host: What this host is called in their names.
             connection: To the coordinator of the whole job, where there are ranks on other hosts; both of them can
                 decide that the job is over.
         """
@@ -106,9 +102,6 @@ class Supervisor:
 
     def run(self, environ: dict[str, str]) -> RunResult:
         """Start the job that lies in the scratch folder, and supervise it until it is over.
-
-        Args:
-            environ: Environment of all its processes.
 
         Returns:
             How it ended; no process of it is left, except those in `left`.
@@ -293,7 +286,6 @@ class Supervisor:
             self._deadline_s = min(self._deadline_s, time.monotonic() + INTERRUPT_GRACE_S)
 
     def _judge(self, now_s: float) -> RunResult | None:
-        """Decide whether the job is over."""
         stop, connection = self._stop_signal, self._connection
         if self._end_from_coordinator is not None:
             return RunResult(failure=self._end_from_coordinator)

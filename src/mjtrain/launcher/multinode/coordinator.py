@@ -34,16 +34,6 @@ class Coordinator:
         host_timeout_s: float,
         hosts_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare to coordinate.
-
-        Args:
-            hosts: The hosts; the first has rank 0.
-            start_timeout_s: Time until all ranks have begun.
-            stop_grace_s: Time that a stop which was asked for may take.
-            host_timeout_s: Silence of a host after which it is lost.
-            hosts_wait: Tells whether hosts that were lost wait to be taken in; the ranks pause after the next
-                checkpoint then.
-        """
         self._hosts = hosts
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s
@@ -171,7 +161,6 @@ class Coordinator:
             host.connection.send("stop", signum=signum)
 
     def _judge(self, ran_s: float) -> RunResult | None:
-        """Decide whether the job is over."""
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
             late_s = self._stop_grace_s if self._deadline_s > 0 else None
@@ -200,7 +189,6 @@ class Coordinator:
         return None
 
     def _end(self, result: RunResult) -> None:
-        """Have every host end what it runs."""
         cause = {} if result.failure is None else result.failure.to_plain()
         for host in self._hosts:
             host.connection.send("end", failure=cause)

@@ -69,9 +69,6 @@ class Caller:
     def hear(self, is_vacant: Callable[[int], bool]) -> bool:
         """Take in what has arrived.
 
-        Args:
-            is_vacant: Tells whether a node is not connected.
-
         Returns:
             Whether the caller has proved to be a node, and said what it wants.
 
@@ -125,12 +122,6 @@ class Callers:
     """All handshakes of node 0 in progress. None of them is waited for."""
 
     def __init__(self, server: socket.socket, num_nodes: int) -> None:
-        """Prepare to accept.
-
-        Args:
-            server: Where node 0 listens; closed with `close`.
-            num_nodes: Nodes of the job.
-        """
         self._server = server
         self._num_nodes = num_nodes
         self._pending: list[Caller] = []
@@ -145,10 +136,6 @@ class Callers:
 
     def turn(self, wait_s: float, is_vacant: Callable[[int], bool]) -> list[Caller]:
         """Wait until something arrives, so many seconds at most, and take it in.
-
-        Args:
-            wait_s: How long to wait, in seconds.
-            is_vacant: Tells whether a node is not connected.
 
         Returns:
             The nodes whose handshake lacks only the welcome; the caller closes their connections.
@@ -213,11 +200,6 @@ class Callers:
 def introduce(connection: socket.socket, node_rank: int, node: dict[str, Any]) -> dict[str, Any]:
     """Do a node's part of the handshake.
 
-    Args:
-        connection: To node 0; its time limit is changed.
-        node_rank: This node.
-        node: What it wants.
-
     Returns:
         The welcome, which may be a refusal. What node 0 sends after it is left to be read.
 
@@ -260,7 +242,6 @@ def prove(role: str, node_rank: int, nonces: tuple[str, str]) -> str:
 
     Args:
         role: Which end proves it, so that neither can send back what the other has sent.
-        node_rank: The node that talks to node 0.
         nonces: Random texts, of node 0 and of that node.
     """
     text = "\n".join(("mjtrain", role, str(node_rank), *nonces))

@@ -93,14 +93,7 @@ def _resolve(name: str) -> str | None:
 
 
 def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | None) -> RunResult:
-    """Run the ranks of this host and report to the coordinator; when this returns, no process of them is left.
-
-    Args:
-        connection: To the coordinator.
-        job: What to run; its plan is that of this host.
-        host: What this host is called in the names of log files.
-        log_dir: Folder for log files; None writes none.
-    """
+    """Run the ranks of this host and report to the coordinator; when this returns, no process of them is left."""
     try:
         folder = None if log_dir is None else Path(log_dir)
         if folder is not None:

@@ -54,12 +54,6 @@ class NodeRendezvousServer:
     def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
         """Wait for the other nodes.
 
-        Args:
-            external: This node's place.
-            num_ranks: Ranks on this node, and so on every other.
-            request: What to do, in lines of text that must be the same on every node.
-            timeout_s: How long to wait, in seconds.
-
         Raises:
             ConnectionError: Some nodes do not connect; the message names them.
             RequestError: A node has another request or other packages.
@@ -179,14 +173,7 @@ class NodeRendezvousServer:
             client.connection.send(kind, **fields)
 
     def _accept(self, wait_s: float) -> bool:
-        """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands.
-
-        Returns:
-            Whether a node was taken in.
-
-        Raises:
-            RequestError: A node has another request or other packages, before the job has agreed on anything.
-        """
+        """Wait so many seconds at most for what arrives, and take in the nodes that have shaken hands."""
         taken_in = False
         for caller in self._callers.turn(wait_s, self._is_vacant):
             try:
@@ -309,11 +296,6 @@ class NodeRendezvousClient:
         return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
 
     def _wait_for(self, *kinds: str) -> dict[str, Any]:
-        """Return the next message of one of these kinds.
-
-        Raises:
-            ConnectionError: Node 0 is gone, or sends nothing for --connect-timeout-s.
-        """
         self._connection.heard_s = time.monotonic()
         while time.monotonic() - self._connection.heard_s < self._timeout_s and not self._connection.lost:
             self._connection.beat()

@@ -60,11 +60,6 @@ def select_environ(environ: Mapping[str, str], more: Sequence[str] = ()) -> dict
 def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None) -> tuple[Host, ...]:
     """Probe all hosts at the same time.
 
-    Args:
-        names: The hosts.
-        config: How to reach them, and whether GPUs count.
-        folder: Folder that must be writable there; None for none.
-
     Returns:
         The hosts, in the same order, each with an address at which the others reach it.
 
@@ -109,13 +104,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
 def find_answering(
     names: Sequence[str], plan: LaunchPlan, is_cancelled: Callable[[], bool] = lambda: False
 ) -> list[str]:
-    """Return which hosts of a job that were lost can be used again.
-
-    Args:
-        names: These hosts.
-        plan: The job.
-        is_cancelled: Tells whether the answer is not needed any more; then it is empty, soon.
-    """
+    """Return which hosts of a job that were lost can be used again."""
     handles = [open_handle(name, ssh_config_file=plan.ssh_config_file, transport=plan.transport) for name in names]
     try:
         environ = select_environ(os.environ, plan.copy_env)

@@ -26,12 +26,6 @@ class ReturnWatch:
     """Looks again and again, in a separate thread, until it finds hosts. Use as a context manager."""
 
     def __init__(self, look: Look, interval_s: float) -> None:
-        """Prepare to watch.
-
-        Args:
-            look: Looks once.
-            interval_s: Time between two looks, in seconds.
-        """
         self._look = look
         self._interval_s = interval_s
         self._found = threading.Event()
@@ -87,16 +81,7 @@ def run_on_hosts(request: LaunchRequest) -> Any:
 def run_and_watch(
     job: Job, log_dir: Path | None, handles: list[HostHandle], lost: Sequence[int], look: Look, interval_s: float
 ) -> RunResult:
-    """Start a job as `run_on_handles` does, and with --rejoin-at-save look meanwhile for the hosts that were lost.
-
-    Args:
-        job: What to run.
-        log_dir: Folder for log files.
-        handles: A connection to each host that takes part.
-        lost: The hosts that do not because they were lost, by their index in the plan.
-        look: Looks for them once.
-        interval_s: Time between two looks, in seconds.
-    """
+    """Start a job as `run_on_handles` does, and with --rejoin-at-save look meanwhile for the hosts that were lost."""
     if not lost or not job.plan.rejoin_at_save:
         return run_on_handles(job, log_dir, handles)
     with ReturnWatch(look, interval_s) as watch:
@@ -106,14 +91,7 @@ def run_and_watch(
 def run_on_handles(
     job: Job, log_dir: Path | None, handles: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
 ) -> RunResult:
-    """Start a job on every host, and return when no process of it is left there.
-
-    Args:
-        job: What to run; its plan has the hosts, or is that of node 0.
-        log_dir: Folder for log files, the same on every host; None writes none.
-        handles: A connection to each host, by node rank.
-        hosts_wait: Tells whether hosts that were lost wait to be taken in.
-    """
+    """Start a job on every host, and return when no process of it is left there."""
     plan = job.plan
     assert plan.master is not None
     address = plan.master[0]

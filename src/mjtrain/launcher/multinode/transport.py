@@ -64,12 +64,7 @@ class HostHandle:
 
 
 def explain_status(status: int | None, lines: list[str]) -> str:
-    """Say in words why the agent of a host ended.
-
-    Args:
-        status: Of ssh, srun or the agent itself; None if it still runs.
-        lines: What it wrote to standard error.
-    """
+    """Say in words why the agent of a host ended."""
     said = "\n".join(lines)
     last = lines[-1].strip() if lines else "without a message"
     if status == _NO_FOLDER:
@@ -96,14 +91,7 @@ def explain_status(status: int | None, lines: list[str]) -> str:
 def open_handle(
     host: str, *, ssh_config_file: str | None, transport: Transport, module: str = NODE_AGENT
 ) -> HostHandle:
-    """Start the agent of a host.
-
-    Args:
-        host: Name, address, or alias that only the SSH configuration knows.
-        ssh_config_file: For ssh; None for ssh's default.
-        transport: How to reach it; this machine itself needs no ssh.
-        module: The program that is the agent.
-    """
+    """Start the agent of a host."""
     python = [sys.executable, "-P", "-m", module]
     if transport == "srun":
         # A separate step on that host, beside others of this job. srun would bind its one task to one core.

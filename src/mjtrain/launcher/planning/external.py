@@ -28,9 +28,6 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
     Returns:
         For instance ("gpu01", "gpu02", "gpu03", "gpu7", "login").
-
-    Raises:
-        RequestError: The text is not such a list.
     """
     hosts: list[str] = []
     for pattern in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
@@ -56,11 +53,7 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
 
 
 def expand_tasks(text: str) -> tuple[int, ...]:
-    """Expand Slurm's short form of tasks per node, for instance "2(x3),1" to (2, 2, 2, 1).
-
-    Raises:
-        RequestError: The text is not such a list.
-    """
+    """Expand Slurm's short form of tasks per node, for instance "2(x3),1" to (2, 2, 2, 1)."""
     counts: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
@@ -194,9 +187,6 @@ class ExternalNode:
 
 def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode | None:
     """Find this process's place in a job from the environment variables.
-
-    Returns:
-        The place; None if this process starts the job itself.
 
     Raises:
         RequestError: Some of the variables that belong together are set, and others are not.
@@ -367,7 +357,6 @@ def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequenc
     """Return the environment of a rank with the number of ranks on this host, where skrl's launcher has started it.
 
     Args:
-        environ: Environment variables of this process.
         ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
 
     Returns:

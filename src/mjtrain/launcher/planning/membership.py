@@ -26,21 +26,26 @@ class Change:
     """Hosts that were lost and take part again, in words."""
 
     num_ranks: int
-    """Ranks of the next start."""
-
     num_places: int
     """Ranks of the job while nothing is left out."""
+
+    @property
+    def news(self) -> str:
+        """Without whom the job continues, and with whom again; empty if nobody left or returned."""
+        news = [f"without {'; '.join(self.left_out)}"] if self.left_out else []
+        return ", ".join(news + ([f"with {', '.join(self.taken_in)} again"] if self.taken_in else []))
+
+    @property
+    def planned_cause(self) -> str:
+        """Why a job is started again without a failure."""
+        cause = "hosts came back" if self.news else "hosts came back and were lost again"
+        return f"{cause} (--rejoin-at-save)"
 
 
 class Membership:
     """The places of one job. Nothing is left out unless --min-ranks or --min-hosts allows it."""
 
     def __init__(self, plan: LaunchPlan) -> None:
-        """Begin with all places.
-
-        Args:
-            plan: As it was resolved.
-        """
         self._full = plan
         self._elastic = plan.min_ranks is not None or plan.min_hosts is not None
         self._places = list_places(plan)
@@ -74,13 +79,9 @@ class Membership:
         job cannot do without takes part again, however often it has failed: --max-restarts says when that is enough.
 
         Args:
-            rank: Which rank failed, in the job as it is now; None where it was something else, or is not clear.
             lost_nodes: Hosts that are gone, by their index in the job as it is now.
             progress: How much of the work is saved; it does not become less.
             returned: Hosts that were lost before and are there again, by their index among all hosts.
-
-        Returns:
-            What is different in the next start.
 
         Raises:
             TooFewLeftError: Hosts are lost, and it would have too few ranks or hosts.
@@ -108,14 +109,7 @@ class Membership:
         return self._change(reasons, [name_host(self._full, node) for node in returned])
 
     def take_in(self, returned: Sequence[int]) -> Change:
-        """Decide which places take part in a planned start.
-
-        Args:
-            returned: Hosts that were lost before and are there again, by their index among all hosts.
-
-        Returns:
-            What is different in the next start.
-        """
+        """Decide which places take part in a planned start."""
         self._lost -= set(returned)
         return self._change([], [name_host(self._full, node) for node in returned])
 

@@ -15,10 +15,6 @@ from mjtrain.runtime.rank import RankContext
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
     """Name the GPUs that the ranks of this host may use, as CUDA_VISIBLE_DEVICES would.
 
-    Args:
-        environ: Environment variables.
-        num_visible_gpus: How many GPUs CUDA counts under these variables.
-
     Returns:
         One entry per GPU: a physical index, or a GPU or MIG UUID as it stands in CUDA_VISIBLE_DEVICES.
     """
@@ -43,10 +39,6 @@ def usable_in_process(visible: tuple[str, ...]) -> tuple[str, ...]:
 
 def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...]:
     """Turn --gpu-ids into indices into the visible GPUs.
-
-    Args:
-        gpu_ids: What was asked for.
-        visible: The GPUs of this host, see `visible_gpus`.
 
     Returns:
         Indices, one per rank; empty for the CPU.
@@ -305,14 +297,6 @@ def _make_rank(config: LaunchConfig, *, rank: int, **fields: Any) -> RankContext
 def _make_plan(
     config: LaunchConfig, used_gpus: tuple[str, ...], *, ranks: tuple[RankContext, ...], **fields: Any
 ) -> LaunchPlan:
-    """Fill in what every plan has.
-
-    Args:
-        config: What was asked for.
-        used_gpus: GPUs that ranks use, as far as this process knows; empty on the CPU.
-        ranks: See `LaunchPlan`.
-        **fields: Further fields of the plan.
-    """
     return LaunchPlan(
         ranks=ranks,
         backend=_resolve_backend(config, used_gpus) if ranks[0].world_size > 1 else None,

@@ -13,11 +13,7 @@ from mjtrain.runtime.rank import RankContext
 
 
 def list_places(plan: LaunchPlan) -> tuple[Place, ...]:
-    """Return all places of a whole job, by rank.
-
-    Args:
-        plan: Of a job whose nodes something else has started, that of any node.
-    """
+    """Return all places of a whole job, by rank."""
     if plan.places is not None:
         return plan.places
     if isinstance(plan.external, ExternalNode):
@@ -47,7 +43,6 @@ def leave_out(plan: LaunchPlan, places: Collection[Place]) -> LaunchPlan:
     """Return the plan of a job without some of its places: that of a job of this size from the start.
 
     Args:
-        plan: As it was resolved.
         places: What is left out; at least one place is not.
 
     Returns:
@@ -77,14 +72,7 @@ def leave_out(plan: LaunchPlan, places: Collection[Place]) -> LaunchPlan:
 
 
 def part_of_node(plan: LaunchPlan, left: Sequence[Place], node: int, left_out: tuple[str, ...]) -> LaunchPlan:
-    """Return one node's part of a job whose nodes something else has started.
-
-    Args:
-        plan: That node's own plan, as it was resolved.
-        left: The places that take part, by rank.
-        node: Index of the node among all nodes; it has at least one of these places.
-        left_out: Names of the other places.
-    """
+    """Return one node's part of a job whose nodes something else has started."""
     ranks = _number(plan, left, node, left_out, plan.num_cores)
     slots = [place.slot for place in left if place.node == node]
     gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots, ranks[0].num_threads)

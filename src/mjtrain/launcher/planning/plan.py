@@ -91,11 +91,7 @@ class LaunchPlan:
     """The hosts of a job on several hosts, by node rank."""
 
     transport: Literal["ssh", "srun"] = "ssh"
-    """How the launcher reaches them."""
-
     ssh_config_file: str | None = None
-    """SSH configuration; None for ssh's default."""
-
     copy_env: tuple[str, ...] = ()
     """Patterns of environment variables that the hosts get in addition to the usual ones."""
 
@@ -128,8 +124,6 @@ class LaunchPlan:
     """Silence of a host after which it counts as lost."""
 
     max_restarts: int = 0
-    """How many times a failed job is started again."""
-
     min_ranks: int | None = None
     """How few ranks may be left of it then; None for no fewer, unless `min_hosts` is given."""
 
@@ -168,11 +162,7 @@ class LaunchPlan:
         return max(self.min_ranks or 1, self.min_hosts or 1)
 
     def local_gpus(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the GPUs of the ranks of this host, as CUDA_VISIBLE_DEVICES names them; empty on the CPU.
-
-        Args:
-            environ: Variables of the launcher.
-        """
+        """Return the GPUs of the ranks of this host, as CUDA_VISIBLE_DEVICES names them; empty on the CPU."""
         if self.gpus or self.ranks[0].device == "cpu":
             return self.gpus
         index = int(self.ranks[0].device.partition(":")[2] or 0)  # a rank in this process, which sees all GPUs
@@ -185,7 +175,6 @@ class LaunchPlan:
 
         Args:
             run_dir: Where the run lives; log files go to {run_dir}/torchrunx unless another folder was chosen.
-            restarts: How many times the job was started before.
         """
         log_dir = str(run_dir / "torchrunx") if self.log_below_run else self.log_dir
         return replace(self.with_restarts(restarts), log_dir=log_dir, run_dir=str(run_dir))
@@ -195,12 +184,7 @@ class LaunchPlan:
         return replace(self, ranks=tuple(replace(rank, restarts=restarts) for rank in self.ranks))
 
     def part(self, node_rank: int, port: int) -> "LaunchPlan":
-        """Return the plan of one of the hosts.
-
-        Args:
-            node_rank: Index of the host.
-            port: Port at which rank 0 waits for the other ranks.
-        """
+        """Return the plan of one of the hosts."""
         assert self.master is not None
         host = self.hosts[node_rank] if self.hosts else self
         return replace(

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from mjtrain.config import LaunchConfig
 from mjtrain.config.type_check import find_option_problems
-from mjtrain.launcher.faults.checks import find_launch_problems
-from mjtrain.launcher.faults.fault import Fault, parse_faults
+from mjtrain.launcher.faults.fault import Fault, find_launch_problems, parse_faults
 from mjtrain.launcher.planning.external import (
     TOKEN_VARIABLE,
     ExternalNode,
@@ -37,16 +36,6 @@ def resolve_plan(
     hosts: tuple[Host, ...] = (),
 ) -> LaunchPlan:
     """Decide which ranks run where.
-
-    Args:
-        config: What was asked for.
-        environ: Environment variables of the launcher.
-        num_visible_gpus: GPUs that CUDA counts under these variables.
-        num_cores: CPU cores the launcher may use.
-        hosts: The hosts that --hostnames names, as they have described themselves.
-
-    Returns:
-        The frozen plan.
 
     Raises:
         RequestError: The request cannot be met here; the message names the flag, the value and what would be right.

@@ -38,11 +38,6 @@ def run_in_process(
     lets a function that asks `heartbeat.stop_requested` finish, and interrupts any other. If it has not finished when
     the grace time is over, the process ends with status 1. A function that hangs is interrupted by a `RankFailedError`;
     if that does not help, the process ends with status 1.
-
-    Args:
-        request: The function, its arguments and the plan.
-        store: Where the process group finds the other ranks; None if there are none.
-        explain: Says what else is known about an exception; added to its summary.
     """
     from mjtrain.runtime.worker import rank_scope  # torch and warp, which a launcher can do without
 

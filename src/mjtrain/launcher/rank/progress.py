@@ -124,11 +124,6 @@ class PhaseLimits:
         """Return after how long without progress a rank warns, in seconds; None where only the ceiling holds.
 
         It hangs after `ENOUGH` times that.
-
-        Args:
-            phase: What the rank does.
-            durations: How long its phases have taken so far.
-            idle: Whether the limit is for a process that is idle.
         """
         shown = durations.get(phase)
         if self.floor_s is None or shown is None or shown.count < LEAST_COUNT:
@@ -141,15 +136,7 @@ class PhaseLimits:
 def explain_limit(
     phase: str, durations: Mapping[str, Durations], *, passed_s: float, limit_s: float, phase_s: float
 ) -> str:
-    """Say in words why a rank hangs, or may hang, that went without progress for longer than it ever has.
-
-    Args:
-        phase: What the rank does.
-        durations: How long its phases have taken so far.
-        passed_s: How long it went without progress, in seconds.
-        limit_s: After how long it hangs, in seconds.
-        phase_s: How long the phase has taken now, in seconds.
-    """
+    """Say in words why a rank hangs, or may hang, that went without progress for longer than it ever has."""
     shown = durations[phase]
     usual_s = shown.total_s / shown.count
     return (
@@ -172,10 +159,6 @@ class Progress:
     """Looks at one thread: at its beats, and at its stack until the first beat and while the rank is warming up.
 
     While the rank is warming up, it also makes progress when its process computes, for `COMPILING` times the ceiling.
-
-    Args:
-        thread: The thread that runs the rank's function.
-        limits: How long it may go without progress.
     """
 
     def __init__(self, thread: threading.Thread, limits: PhaseLimits) -> None:
@@ -273,7 +256,6 @@ class HangWatch:
     before it gives it back.
 
     Args:
-        limits: How long it may go without progress.
         on_hang: Called once, in the watching thread, with the reason and the stack of the thread that hangs.
     """
 

@@ -48,10 +48,6 @@ class RankRendezvous:
     def __init__(self, external: ExternalRank, timeout_s: float) -> None:
         """Wait for the other ranks.
 
-        Args:
-            external: This rank's place.
-            timeout_s: How long to wait for the master, and then for the other ranks, in seconds.
-
         Raises:
             ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
         """
@@ -216,10 +212,6 @@ def _open_store(external: ExternalRank, timeout_s: float) -> "tuple[Store, str]"
 
 def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: float) -> "Store":
     """Open the store of a job whose ranks mjtrain has started on several hosts; rank 0 serves it.
-
-    Args:
-        master: Address and port at which rank 0 listens.
-        timeout_s: How long to look for rank 0, in seconds.
 
     Raises:
         ConnectionError: Rank 0 cannot be reached; the message names its host.

@@ -42,13 +42,7 @@ def stack_file(scratch: Path, rank: int) -> Path:
 
 
 def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
-    """Be the rank that the variable RANK names.
-
-    Args:
-        plan: The ranks.
-        scratch: The job's folder, where the supervisor listens.
-        payload: The pickled function and its arguments.
-    """
+    """Be the rank that the variable RANK names."""
     context = plan.ranks[int(os.environ["RANK"])]  # torchrunx counts the ranks of this host
     os.environ.update(rank_environ(plan, context))
     # Before the thread begins that sends the heartbeats.
@@ -200,7 +194,7 @@ class SupervisorClient:
 
     def _obey(self, message: dict[str, Any]) -> None:
         if message["kind"] == "rejoin":
-            heartbeat.current.rejoin_requested = True
+            heartbeat.current.pause_requested = True
         if message["kind"] != "stop":
             return
         if heartbeat.current.stoppable:

@@ -34,11 +34,6 @@ class RslRlAlgorithm:
     """`learning.algorithm.Algorithm` with one of RSL-RL's algorithms, or a class that takes the place of one."""
 
     def __init__(self, context: RankContext, alg: PPO | Distillation) -> None:
-        """Take an algorithm, as `construct.make_algorithm` builds it.
-
-        Args:
-            alg: The algorithm.
-        """
         self.networks = list_networks(alg)
         """Its networks by name, not compiled: actor, and critic or teacher."""
         own = Collectives(context.device)  # for an algorithm that brings none

@@ -20,15 +20,6 @@ class AuxiliaryHead(nn.Module):
     def __init__(
         self, latent_dim: int, obs: TensorDict, group: str, hidden_dims: tuple[int, ...], activation: str
     ) -> None:
-        """Build the head.
-
-        Args:
-            latent_dim: Size of the encoded images.
-            obs: Observations by group.
-            group: What to predict.
-            hidden_dims: Width of each hidden layer.
-            activation: Activation function.
-        """
         super().__init__()
         self.group = group
         """Flat observation group that it predicts."""
@@ -60,7 +51,6 @@ class AuxiliaryLoss:
     use_mirror_loss = True
 
     def __init__(self, coef: float) -> None:
-        """Remember the weight of the loss."""
         self.mirror_loss_coeff = coef
 
     def augment_batch(self, batch: Any, original_batch_size: int) -> None:

@@ -97,13 +97,6 @@ class CnnModel(CNNModel):
         Args:
             obs: Observations by group. Shape (num_envs, channels, height, width) of an image group, else
                 (num_envs, size).
-            obs_groups: Groups by set.
-            obs_set: Name of the set that this model reads.
-            output_dim: Size of the output.
-            hidden_dims: Width of each hidden layer of the MLP.
-            activation: Activation function of the MLP.
-            obs_normalization: Whether to normalise the flat groups.
-            distribution_cfg: Output distribution; None for a deterministic output.
             cnn_cfg: Convolutions of each image group, as in `config.CnnConfig`.
             cnns: Encoders by image group to borrow from another model, in place of cnn_cfg.
             auxiliary_cfg: A group to predict from the encoded images, as in `config.AuxiliaryConfig`.

@@ -32,10 +32,6 @@ def make_algorithm(
 
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
 
-    Args:
-        config: Networks, algorithm and rollout.
-        settings: RSL-RL's own, put over those that follow from the config.
-
     Raises:
         RequestError: There is no such class, activation function or setting, or a teacher's checkpoint does not fit.
     """
@@ -159,8 +155,6 @@ class Runner(TrainingLoop):
 
         Args:
             context: This rank. With several ranks, the process group must be up.
-            config: Networks, algorithm and rollout.
-            settings: RSL-RL's own, put over those that follow from the config.
         """
         self.env = VecEnvAdapter(env)
         """The environments as RSL-RL sees them."""

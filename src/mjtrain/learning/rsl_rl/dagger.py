@@ -40,13 +40,9 @@ class Dagger(Distillation):
         """Take everything that RSL-RL's distillation takes; further settings as in `config.DaggerConfig`.
 
         Args:
-            *args: See RSL-RL.
-            num_mini_batches: Steps of the optimiser per epoch.
-            buffer_rollouts: Rollouts that are kept.
             teacher_share: Fraction of the environments in which the teacher acts, at the start and at the end.
             teacher_share_iterations: Iterations from the one to the other.
             auxiliary_coef: Weight of the loss of the student's auxiliary head, if it has one.
-            **kwargs: See RSL-RL.
         """
         storage = args[2]
         steps = storage.num_transitions_per_env
@@ -129,11 +125,6 @@ class RolloutBuffer:
     """The newest rollouts of one rank: fields by name, shape (num_rollouts, num_samples, ...) each."""
 
     def __init__(self, capacity: int) -> None:
-        """Begin empty.
-
-        Args:
-            capacity: Rollouts that are kept.
-        """
         self._capacity = capacity
         self._fields: dict[str, torch.Tensor] = {}
         self._next = 0
@@ -171,9 +162,7 @@ class RolloutBuffer:
         """Restore what `state_dict` returned; of more rollouts than fit, the newest.
 
         Args:
-            state: On the CPU.
             num_samples: Samples of a rollout; if others have another number, the buffer begins empty.
-            device: Torch device of the buffer.
         """
         self._fields, self._next, self._filled = {}, 0, 0
         kept = {name: field["rollouts"][-self._capacity :] for name, field in state.items()}

@@ -20,7 +20,6 @@ class Distillation(algorithms.Distillation):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take everything that RSL-RL's takes."""
         super().__init__(*args, **kwargs)
         self.collectives = Collectives(self.device)
 

@@ -33,11 +33,7 @@ class EquivariantModel(MLPModel):
 
         Args:
             obs: Observations by group, shape (num_envs, size) each.
-            obs_groups: Groups by set.
-            obs_set: Name of the set that this model reads.
             output_dim: Size of the output: of an action, or 1 for values, which are the same for a mirror image.
-            mirror: Of the environment.
-            **options: See `MLPModel`.
 
         Raises:
             ValueError: A layer has an odd number of units, or the distribution takes more than means.

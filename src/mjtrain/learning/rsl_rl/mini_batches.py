@@ -28,12 +28,7 @@ class MiniBatches:
         self._storage = storage
 
     def __call__(self, num_mini_batches: int, num_epochs: int = 8) -> Generator[Any]:
-        """Yield the mini-batches of all epochs; draws what RSL-RL's generator draws.
-
-        Args:
-            num_mini_batches: Mini-batches per epoch.
-            num_epochs: Passes over the rollout.
-        """
+        """Yield the mini-batches of all epochs; draws what RSL-RL's generator draws."""
         storage = self._storage
         size = storage.num_envs * storage.num_transitions_per_env // num_mini_batches
         order = torch.randperm(num_mini_batches * size, device=storage.device)

@@ -30,12 +30,9 @@ def load_networks(
     """Load parts of a checkpoint into an algorithm.
 
     Args:
-        algorithm: Takes them.
         content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
             its step counters on the CPU, where reading them does not wait for a GPU.
         path: Where it comes from, for messages.
-        networks: Names of the networks to load.
-        optimizer: Whether to load the optimiser too.
 
     Raises:
         RequestError: It does not fit; the message names the first tensor that differs.
@@ -126,9 +123,7 @@ def set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch
     """Restore what `get_memory` returned, for networks of the same kind and the same number of environments.
 
     Args:
-        networks: By name.
         memory: Hidden states; a network that is not in it forgets what it remembers.
-        device: Torch device of the networks.
     """
     for name, network in networks.items():
         state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))

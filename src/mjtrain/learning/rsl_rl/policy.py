@@ -32,11 +32,8 @@ class ActorPolicy:
         """Build the network.
 
         Args:
-            config: What it was trained with.
             observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
                 height, width) for images.
-            num_actions: Size of an action.
-            settings: RSL-RL's own, with which it was trained.
 
         Raises:
             RequestError: The network asks for an observation group that the environment does not have.
@@ -69,10 +66,6 @@ class ActorPolicy:
 
     def load(self, content: dict[str, Any], path: Path) -> None:
         """Take the weights of a checkpoint; nothing changes if they do not fit.
-
-        Args:
-            content: What `checkpoint.load_checkpoint` returned, on any device.
-            path: Where it comes from, for messages.
 
         Raises:
             CheckpointError: It has no actor, or one of other sizes.

@@ -33,9 +33,7 @@ class Ppo(PPO):
         """Take everything that PPO takes.
 
         Args:
-            *args: See RSL-RL.
             auxiliary_coef: Weight of the loss of the actor's auxiliary head; None if it has none.
-            **kwargs: See RSL-RL.
         """
         super().__init__(*args, **kwargs)
         self._is_supervised = auxiliary_coef is not None

@@ -14,16 +14,7 @@ class MirrorImages:
     """Appends to a batch its mirror image: what RSL-RL calls a data augmentation function."""
 
     def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
-        """Take over the matrices.
-
-        Args:
-            mirror: Of the environment.
-            groups: Observation groups that the networks read.
-            device: Where the batches are.
-
-        Raises:
-            RequestError: A term has no mirror image.
-        """
+        """Take over the matrices."""
         self._groups = {group: mirror.observations(group).to(device) for group in sorted(groups)}
         self.action_matrix = mirror.actions().to(device)
         """Of an action as a column vector. Shape (num_actions, num_actions), float64."""
@@ -41,7 +32,6 @@ class MirrorImages:
         """Return observations and actions, each followed by their mirror images.
 
         Args:
-            env: Not needed.
             obs: Observations by group, each of shape (batch, size), or None.
             actions: Shape (batch, num_actions), or None.
         """

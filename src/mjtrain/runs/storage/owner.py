@@ -40,9 +40,6 @@ def take_url(storage: Storage, session: str, run: str, *, is_new: bool) -> None:
     """Record that a run stores its checkpoints at a URL from now on.
 
     Args:
-        storage: The URL.
-        session: Session of the claim to its run directory.
-        run: Name of its run directory.
         is_new: Whether it is a new run. A run that is resumed takes the place of whatever is recorded.
 
     Raises:

@@ -40,10 +40,8 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
     """Store a checkpoint, and have latest.json name it once it is complete.
 
     Args:
-        storage: Where to.
         path: The checkpoint; the params, the metrics and the robot of its run directory go with it, and which
             checkpoint is the best, if that is stored.
-        file: The same file, opened: its name may be deleted during the upload.
         keep: How many iterations stay in the storage, the newest and the best; None keeps all.
 
     Raises:
@@ -92,10 +90,6 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
 
 def publish_best(storage: Storage, path: Path, file: IO[bytes]) -> None:
     """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it.
-
-    Args:
-        storage: Where to.
-        file: The same file, opened.
 
     Raises:
         StorageError: The storage cannot be reached or refuses; what best.json named before is still stored.

@@ -38,10 +38,6 @@ def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
     Args:
         environ: Environment variables, which win over the files. AWS_PROFILE and the paths of the files are among them.
-        home: Home directory of the user.
-
-    Returns:
-        Options of obstore's S3Store; empty if there is no file.
     """
     options = {}
     profile = environ.get("AWS_PROFILE", "default")
@@ -109,10 +105,6 @@ def is_url(text: object) -> bool:
 def check_url(flag: str, url: str) -> str:
     """Check a URL and return it without a trailing slash.
 
-    Args:
-        flag: The flag that gave it, for messages.
-        url: scheme://bucket/prefix.
-
     Raises:
         RequestError: The scheme is not supported, the URL carries credentials (which the message does not repeat), or
             obstore is not installed.
@@ -161,11 +153,7 @@ class Storage:
     """What is stored below a URL. Every method raises StorageError where the storage fails."""
 
     def __init__(self, url: str) -> None:
-        """Prepare the client. Nothing is sent.
-
-        Args:
-            url: As `check_url` returns it.
-        """
+        """Prepare the client. Nothing is sent."""
         from obstore import store
 
         self.url = url
@@ -209,8 +197,6 @@ class Storage:
         """Write a small object if it is still the version that was read.
 
         Args:
-            name: Which object.
-            content: Its new content.
             version: The version that `read` returned; None if there was no such object.
 
         Raises:
@@ -262,11 +248,6 @@ class Storage:
 
     def download(self, name: str, size: int, file: IO[bytes]) -> str:
         """Write an object's content to an open file and return its SHA-256 in hexadecimal.
-
-        Args:
-            name: Which object.
-            size: Its size in bytes.
-            file: Where to.
 
         Raises:
             FileNotFoundError: There is no such object.

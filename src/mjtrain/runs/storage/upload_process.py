@@ -93,14 +93,6 @@ def _upload(
 ) -> str | None:
     """Upload one checkpoint, and retry until it is stored or a newer one arrives.
 
-    Args:
-        inbox: Where others arrive.
-        is_best: Whether it is uploaded as the best one, after a newer one.
-        url: Where to.
-        keep: How many iterations stay there.
-        session: Who uploads, see `owner.take_url`; empty to take and check nothing.
-        is_new: Whether the run is new.
-
     Returns:
         The last event; None if a newer checkpoint has arrived.
     """

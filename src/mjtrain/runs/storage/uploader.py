@@ -44,7 +44,6 @@ class Uploader:
         """Start the process that uploads.
 
         Args:
-            url: As `check_url` returns it.
             keep: How many iterations stay in the storage, the newest and the best; None keeps all.
             session: That of the claim to the run directory, which the storage must not know another one of; empty for
                 none.
@@ -146,11 +145,7 @@ class Uploader:
         return UploadEvent(event=event, fields=message, line=line)
 
     def flush(self, timeout_s: float) -> list[UploadEvent]:
-        """Wait until the last checkpoint is uploaded, and return the events.
-
-        Args:
-            timeout_s: Longest wait, in seconds.
-        """
+        """Wait until the last checkpoint is uploaded, and return the events."""
         if not self._unsettled:
             return self.poll_events()
         self._tell(self._process, {"hurry": True})

@@ -38,9 +38,6 @@ class ResolvedCamera:
 def check_cameras(model: mujoco.MjModel, cameras: Mapping[str, CameraConfig]) -> dict[str, ResolvedCamera]:
     """Find the cameras of a config in a model, without rendering anything.
 
-    Returns:
-        The cameras, by their name in the config.
-
     Raises:
         RequestError: A camera or a class is not in the model, or a value makes no picture; the message names the flag.
     """

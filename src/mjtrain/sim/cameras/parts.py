@@ -49,11 +49,7 @@ class SeenParts:
         self._found: dict[tuple, torch.Tensor] = {}
 
     def rows(self, kind: PartKind, patterns: Sequence[str]) -> torch.Tensor:
-        """Return the rows of parts in the fields of the model; of textures, those that are no cube and no sky.
-
-        Raises:
-            RequestError: A pattern matches nothing.
-        """
+        """Return the rows of parts in the fields of the model; of textures, those that are no cube and no sky."""
         key = (kind, *patterns)
         if key not in self._found:
             named = self._rows[kind]
@@ -62,20 +58,12 @@ class SeenParts:
         return self._found[key]
 
     def widest_fovy_deg(self, patterns: Sequence[str]) -> float:
-        """Return the largest vertical field of view of cameras, 0 where none has an angle, without asking the device.
-
-        Raises:
-            RequestError: A pattern matches nothing.
-        """
+        """Return the largest vertical field of view of cameras, 0 where none has one; does not ask the device."""
         names = match_names(patterns, self._rows["camera with fovy"], "camera with fovy")
         return max((self._fovy_deg.get(name, 0.0) for name in names), default=0.0)
 
     def geoms(self, geoms: Sequence[str], bodies: Sequence[str]) -> torch.Tensor:
-        """Return the rows of geoms, and of all geoms of bodies, whether they have names or not.
-
-        Raises:
-            RequestError: A pattern matches nothing.
-        """
+        """Return the rows of geoms, and of all geoms of bodies, whether they have names or not."""
         key = ("geoms", tuple(geoms), tuple(bodies))
         if key not in self._found:
             own = [self._bodies[name] for name in match_names(bodies, self._bodies, "body")]

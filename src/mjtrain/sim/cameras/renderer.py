@@ -83,12 +83,6 @@ class CameraRenderer:
     ) -> None:
         """Allocate images and acceleration structures; nothing is rendered yet.
 
-        Args:
-            model: Robot and ground.
-            cameras: The cameras, by the name under which `images` has them.
-            device: Torch device of the images.
-            num_threads: Threads that render on the CPU.
-
         Raises:
             RequestError: A camera is not in the model, a value makes no picture, or MuJoCo Warp lacks a feature of the
                 model.

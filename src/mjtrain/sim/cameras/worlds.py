@@ -33,11 +33,7 @@ class RenderedWorlds:
         """Allocate the worlds on warp's current device.
 
         Args:
-            model: The model.
-            wp_model: The same on the device; its arrays are shared, not copied.
-            groups: Cameras that are rendered together, by name.
             images: The memory to render into, by camera and stream; only of these worlds.
-            height_fields: What `build_height_fields` returned.
         """
         self._num_envs = num_envs
         self._model = copy.copy(wp_model)

@@ -16,7 +16,6 @@ def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], boo
 
     Args:
         environ: MUJOCO_GL wins if it is set.
-        has_library: Whether a shared library can be loaded.
 
     Raises:
         RequestError: No backend works here; the message names the Debian packages that would help.
@@ -69,10 +68,6 @@ def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         device: Torch device of the rank; "cpu" to check whether this machine can render.
-        environ: Variables of the rank.
-
-    Raises:
-        RequestError: Videos cannot be rendered or encoded here.
     """
     check_encoder()
     chosen = {"MUJOCO_GL": resolve_backend(environ, has_library), "LP_NUM_THREADS": "1"}

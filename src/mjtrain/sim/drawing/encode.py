@@ -14,8 +14,6 @@ def write_video(pictures: Sequence[np.ndarray], out: Path, fps: float) -> None:
 
     Args:
         pictures: uint8, shape (height, width, 3) each. An odd row or column at the end is left out.
-        out: The file.
-        fps: Pictures per second.
     """
     height, width = (size - size % 2 for size in pictures[0].shape[:2])
     with replacing(out) as whole, av.open(whole, "w", "mp4") as file:

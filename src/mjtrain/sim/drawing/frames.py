@@ -22,14 +22,7 @@ class FrameRenderer:
     """Draws worlds with MuJoCo's renderer in a separate process, from the robot's first camera if it has one."""
 
     def __init__(self, config: EnvConfig) -> None:
-        """Start the process.
-
-        Args:
-            config: Robot and ground.
-
-        Raises:
-            RequestError: MuJoCo cannot render here.
-        """
+        """Start the process."""
         backend = resolve_backend(os.environ, has_library)
         handle, self._model_file = tempfile.mkstemp(suffix=".mjb")
         os.close(handle)
@@ -49,9 +42,6 @@ class FrameRenderer:
 
         Args:
             qpos: Positions. Shape (num_envs, nq).
-
-        Raises:
-            RequestError: MuJoCo cannot render here.
         """
         width, height = SIZE
         return tuple(

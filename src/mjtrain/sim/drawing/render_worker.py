@@ -50,7 +50,6 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     """Render and encode one clip.
 
     Args:
-        model: Robot and ground.
         job: recorded, a file of qpos and images_0, images_1, ..., which is deleted; streams, the `CameraStream` of each
             of the images; out, the MP4 file; gif, the GIF file or None; fps, width and height; and shadows, whether to
             render them.
@@ -100,7 +99,6 @@ class Tiles:
 
         Args:
             main: Width and height of the picture of the world.
-            streams: Where the images come from; none is possible.
             images: One array per stream. Shape (frames, channels, height, width).
         """
         self._streams, self._images = streams, images

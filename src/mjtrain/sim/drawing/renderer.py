@@ -61,9 +61,6 @@ class VideoRenderer:
         """Queue a clip for rendering.
 
         Args:
-            clip: Positions to render, and images to show beside them.
-            out: The MP4 file; it appears there when it is complete.
-            gif: Also write a GIF.
             size: Width and height of the world in pixels, even numbers; images are added on its right.
             shadows: Render shadows and antialias; ten times the work without a GPU.
 
@@ -116,10 +113,6 @@ class VideoRenderer:
 
     def finish(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> list[Video]:
         """Wait for all queued clips; return the videos that were finished since the last `poll`.
-
-        Args:
-            timeout_s: Longest wait, in seconds.
-            beat: Called while waiting.
 
         Raises:
             RenderError: The process cannot render, or takes too long.

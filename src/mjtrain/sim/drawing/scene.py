@@ -57,7 +57,6 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
     """Collect what is visible.
 
     Args:
-        model: Robot and ground.
         qpos: A pose in which parts of the world are placed. Shape (nq,).
     """
     data = _posed(model, qpos)
@@ -87,7 +86,6 @@ def make_grounds(model: mujoco.MjModel, positions: np.ndarray) -> list[dict[str,
     """Return visible height fields, of a generated ground only the surroundings of the robot's path.
 
     Args:
-        model: Robot and ground.
         positions: qpos over a clip. Shape (frames, nq).
 
     Returns:
@@ -108,9 +106,7 @@ def body_poses(model: mujoco.MjModel, qpos: np.ndarray, bodies: np.ndarray) -> n
     """Return the poses of bodies: position in m and quaternion (w, x, y, z). Shape (frames, len(bodies), 7).
 
     Args:
-        model: Robot and ground.
         qpos: Finite. Shape (frames, nq).
-        bodies: Indices of bodies.
     """
     data = mujoco.MjData(model)
     poses = np.empty((len(qpos), len(bodies), 7))
@@ -170,7 +166,6 @@ def _visible(model: mujoco.MjModel) -> list[int]:
 
 
 def _describe(data: mujoco.MjData, geom: int, bodies: np.ndarray) -> dict[str, Any]:
-    """Return what all shapes have, see `Scene.geoms`."""
     model = data.model
     body = int(model.geom_bodyid[geom])
     place = int(np.searchsorted(bodies, body)) if model.body_weldid[body] else -1

@@ -66,7 +66,6 @@ def to_picture(stream: CameraStream, image: np.ndarray) -> np.ndarray:
     """Show an image in colours: rgb as it is, depth from white (near) to black (far), a colour for each class.
 
     Args:
-        stream: Where it comes from.
         image: As `Cameras.images` has it, of one world. Shape (channels, height, width).
 
     Returns:

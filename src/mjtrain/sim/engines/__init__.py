@@ -15,10 +15,6 @@ defer_import("glfw")  # for windows; `import mujoco` imports it, which starts a 
 def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]:
     """Decide which engine runs on a device.
 
-    Args:
-        name: The engine of the request.
-        device: Torch device of the rank.
-
     Returns:
         Both engines serve both kinds of devices: the native engine steps on the CPU, and copies where the device is
         another.
@@ -34,8 +30,6 @@ def make_engine(
     """Compile the model of the robot and create an engine for it.
 
     Args:
-        name: Which engine.
-        config: Holds the path of the MJCF file, the ground, and the settings of the warp engine.
         device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
 

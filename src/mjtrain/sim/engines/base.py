@@ -179,11 +179,7 @@ def check_engine_state(
     """Compare a state with the engine that is to take it; changes nothing.
 
     Args:
-        state: What the `state_dict` of an engine returned.
-        kind: Name of this engine.
         tensors: Its own state by name, anything with a shape.
-        layout: Its layout.
-        num_envs: Its number of worlds.
 
     Raises:
         ValueError: The state is of another kind of engine, of another model or of another number of worlds.

@@ -12,8 +12,8 @@ from mujoco.batch import Batch, SimulationError
 
 from mjtrain.sim.engines.base import Buffer, State, check_engine_state
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import make_layout, make_start
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.sim.robots.read_layout import make_layout, make_start
 
 _WARNINGS = ("inertia", "contacts", "constraints", "bad_qpos", "bad_qvel", "bad_qacc", "bad_ctrl")
 """Those of `mujoco.mjtWarning`, in its order."""
@@ -65,9 +65,6 @@ class NativeEngine:
         """Make the worlds.
 
         Args:
-            model: What all of them start from.
-            num_threads: CPU threads that step them.
-            dtype: Of `state`.
             height_field: Generated ground; None for ground that is part of the model.
             pin_memory: Whether a GPU copies `state`: it is then in memory from which that needs no help of the CPU.
         """

@@ -9,7 +9,7 @@ import torch
 from mjtrain.sim.engines.base import Buffer, State
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import make_layout
+from mjtrain.sim.robots.read_layout import make_layout
 
 
 class NativeOnDevice:

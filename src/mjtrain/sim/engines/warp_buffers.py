@@ -51,12 +51,6 @@ class WarpBuffers:
     """Contacts and constraint rows: how many there were, and in which worlds some were left out."""
 
     def __init__(self, data: mjw.Data, num_envs: int, device: torch.device) -> None:
-        """Begin with nothing noted.
-
-        Args:
-            data: The worlds.
-            device: Where they are.
-        """
 
         def counts(size: int) -> torch.Tensor:
             return torch.zeros(size, dtype=torch.int32, device=device)

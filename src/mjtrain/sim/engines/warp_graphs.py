@@ -16,7 +16,6 @@ class CapturedCalls:
         """Begin without graphs.
 
         Args:
-            device: Where the kernels run.
             kept: What a first call must not change: recording a call executes it once before, for its compilation.
         """
         self._device = device
@@ -28,7 +27,6 @@ class CapturedCalls:
 
         Args:
             key: Stands for the call: another function, or another number of repetitions, needs another key.
-            function: Launches the kernels, waits for none of them, and reads nothing back.
         """
         graph = self._graphs.get(key)
         if graph is None:

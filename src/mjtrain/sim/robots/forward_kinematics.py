@@ -79,8 +79,6 @@ class ForwardKinematics:
 
         Args:
             model: Offsets of its bodies and joints must be the same in all worlds.
-            device: Of the states.
-            dtype: Of the states.
         """
         self._device, self._dtype = torch.device(device), dtype
         depth = [0] * model.nbody
@@ -194,7 +192,6 @@ def _move(
     qpos: torch.Tensor,
     axes: list[tuple[_Joints, torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply joints, and note their axes and anchors in the world."""
     at, turned = positions.index_select(1, joints.members), quaternions.index_select(1, joints.members)
     if joints.kind == mujoco.mjtJoint.mjJNT_FREE:
         new_at = _three(qpos, joints.columns)

@@ -38,14 +38,7 @@ class HeightField:
 
 
 def make_height_field(config: TerrainConfig) -> HeightField:
-    """Generate the ground.
-
-    Args:
-        config: Kinds of ground, number of levels, sizes.
-
-    Raises:
-        RequestError: A kind is unknown, or the patches are too small.
-    """
+    """Generate the ground."""
     unknown = [kind for kind in config.kinds if kind not in _KINDS]
     if unknown or not config.kinds:
         raise RequestError(f"--env.terrain.kinds {' '.join(unknown)}: choose from {', '.join(_KINDS)}")

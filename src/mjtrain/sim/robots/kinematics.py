@@ -11,11 +11,7 @@ class Kinematics:
     """Computes poses of bodies from positions of joints, for the compiled model."""
 
     def __init__(self, config: EnvConfig) -> None:
-        """Compile the model.
-
-        Raises:
-            RequestError: The MJCF file is missing or is not a valid model.
-        """
+        """Compile the model."""
         self.model, _ = load_model(config)
         """The model, with the ground."""
         self.touch_sensors = {

@@ -5,13 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import mujoco
-import numpy as np
 import torch
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
@@ -19,9 +16,6 @@ def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> lis
 
     Returns:
         Matches in the order of the patterns, and for each pattern in the order of names; none twice.
-
-    Raises:
-        RequestError: A pattern matches nothing.
     """
     names = list(names)
     matched: dict[str, None] = {}
@@ -47,9 +41,7 @@ class Columns(dict[str, slice]):
         """Take the columns of all parts of a kind.
 
         Args:
-            kind: Word for a part, for errors.
             columns: Columns by name, in the order of the model.
-            device: Of the indices that `select` returns.
             scalar: For joints: names of hinges and slides, the only ones that expressions match. None: expressions
                 match all names.
         """
@@ -80,9 +72,6 @@ class Columns(dict[str, slice]):
         Returns:
             Hinges and slides in the order of the model, for joints. Other parts in the order of the patterns, as
             `match_names` does: terms pair the sensors of feet with other lists. None twice.
-
-        Raises:
-            RequestError: A pattern matches nothing, or only joints of other types.
         """
         if self._scalar is None:
             return match_names(patterns, self, self._kind)
@@ -110,9 +99,6 @@ class Columns(dict[str, slice]):
 
         Returns:
             A slice where the columns are adjacent, so that indexing copies nothing; else a tensor of indices.
-
-        Raises:
-            RequestError: A name or a pattern matches nothing.
         """
         if isinstance(names, str):
             return self[names]
@@ -129,9 +115,6 @@ class Columns(dict[str, slice]):
 
 CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
 """What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
-
-
-_BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,17 +213,11 @@ class Layout:
     """Cache of `joints_of_sensors`."""
 
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
-        """Return the rows of parts in the fields of the model.
+        """Return the rows of parts in the fields of the model. Indices. Shape (num_rows,).
 
         Args:
             kind: What kind of part; "dof" are the degrees of freedom of hinges and slides.
             patterns: Regular expressions over their names (for "dof" over joints), matched whole.
-
-        Returns:
-            Indices. Shape (num_rows,).
-
-        Raises:
-            RequestError: A pattern matches nothing.
         """
         key = (kind, tuple(patterns))
         if key not in self.found_rows:
@@ -262,9 +239,6 @@ class Layout:
 
         Returns:
             Indices, in the order of the sensors. Shape (num_joints,).
-
-        Raises:
-            RequestError: The sensors are not one for each joint.
         """
         key = (tuple(sensors), tuple(joints))
         if key not in self.found_pairs:
@@ -289,9 +263,6 @@ class Layout:
 
         Returns:
             Shape (num_joints,) each, in the order of `Columns.select`.
-
-        Raises:
-            RequestError: A pattern matches nothing, or a joint that has no range.
         """
         key = tuple(patterns)
         if key not in self.found_limits:
@@ -302,174 +273,3 @@ class Layout:
             ends = torch.tensor([self.joint_range[name] for name in names], device=self.default_qpos.device)
             self.found_limits[key] = (ends[:, 0].contiguous(), ends[:, 1].contiguous())
         return self.found_limits[key]
-
-
-def make_layout(
-    model: mujoco.MjModel,
-    device: torch.device | str,
-    dtype: torch.dtype,
-    height_field: HeightField | None = None,
-) -> Layout:
-    """Read the layout of a compiled model. Parts without a name are left out.
-
-    Raises:
-        RequestError: An actuator has no name.
-    """
-    qpos_width = {
-        mujoco.mjtJoint.mjJNT_FREE: (7, 6),
-        mujoco.mjtJoint.mjJNT_BALL: (4, 3),
-        mujoco.mjtJoint.mjJNT_SLIDE: (1, 1),
-        mujoco.mjtJoint.mjJNT_HINGE: (1, 1),
-    }
-    qpos, qvel, joint_range = {}, {}, {}
-    for index in range(model.njnt):
-        joint = model.joint(index)
-        if not joint.name:
-            continue
-        position_width, velocity_width = qpos_width[mujoco.mjtJoint(model.jnt_type[index])]
-        qpos[joint.name] = slice(model.jnt_qposadr[index], model.jnt_qposadr[index] + position_width)
-        qvel[joint.name] = slice(model.jnt_dofadr[index], model.jnt_dofadr[index] + velocity_width)
-        if position_width == 1 and model.jnt_limited[index]:
-            low, high = model.jnt_range[index]
-            joint_range[joint.name] = (float(low), float(high))
-    scalar = frozenset(name for name, place in qpos.items() if place.stop - place.start == 1)
-    quaternions = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}
-    starts = [
-        int(model.jnt_qposadr[index]) + quaternions[mujoco.mjtJoint(model.jnt_type[index])]
-        for index in range(model.njnt)
-        if mujoco.mjtJoint(model.jnt_type[index]) in quaternions
-    ]
-    sensors = {
-        model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
-        for index in range(model.nsensor)
-        if model.sensor(index).name
-    }
-    sensor_kinds = {name: _sensor_kind(model, model.sensor(name).id) for name in sensors}
-    actuators = {model.actuator(index).name: index for index in range(model.nactuator)}
-    if "" in actuators:
-        raise RequestError(_describe_nameless(model, actuators[""]))
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
-
-    def default(key: object, otherwise: object) -> torch.Tensor:
-        return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
-
-    return Layout(
-        timestep_s=float(model.opt.timestep),
-        qpos=Columns("joint", qpos, device, scalar=scalar),
-        qvel=Columns("joint", qvel, device, scalar=scalar),
-        actuators=actuators,
-        controls=place_controls(model),
-        inputs=tuple(
-            (model.actuator(index).name, word) for index in range(model.nactuator) for word in name_inputs(model, index)
-        ),
-        sensors=Columns("sensor", sensors, device),
-        sensor_kinds=sensor_kinds,
-        bodies={model.body(index).name: index for index in range(1, model.nbody) if model.body(index).name},
-        geoms={model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name},
-        home=home,
-        default_qpos=default(model.key_qpos, model.qpos0),
-        default_qvel=default(model.key_qvel, [0.0] * model.nv),
-        default_ctrl=default(model.key_ctrl, neutral_controls(model)),
-        ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
-        joint_range=joint_range,
-        velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
-        quaternions=tuple(slice(start, start + 4) for start in starts),
-        nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
-        height_field=height_field,
-    )
-
-
-def make_start(model: mujoco.MjModel) -> mujoco.MjData:
-    """Return the state in which episodes begin: keyframe "home" if the model has it, else the reference pose."""
-    data = mujoco.MjData(model)
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
-    if home >= 0:
-        mujoco.mj_resetDataKeyframe(model, data, home)
-    return data
-
-
-def _describe_velocity(model: mujoco.MjModel, column: int) -> tuple[str, str]:
-    index = int(model.dof_jntid[column])
-    kind = mujoco.mjtJoint(model.jnt_type[index])
-    is_linear = kind == mujoco.mjtJoint.mjJNT_SLIDE or (
-        kind == mujoco.mjtJoint.mjJNT_FREE and column - model.jnt_dofadr[index] < 3
-    )
-    return model.joint(index).name or f"number {index}", "m/s" if is_linear else "rad/s"
-
-
-def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
-    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
-    kind = kind.replace("actfrc", "actuatorfrc")  # jointactuatorfrc and tendonactuatorfrc in MJCF
-    part = int(model.sensor_objid[index])
-    if kind == "jointactuatorfrc":
-        return SensorKind(type=kind, joint=model.joint(part).name)
-    if kind == "actuatorfrc" and model.actuator_trntype[part] == mujoco.mjtTrn.mjTRN_JOINT:
-        return SensorKind(type=kind, joint=model.joint(model.actuator_trnid[part, 0]).name)
-    if kind == "contact":
-        reported, _, num = model.sensor_intprm[index]
-        return SensorKind(
-            type=kind,
-            data=tuple(name for bit, name in enumerate(CONTACT_WIDTHS) if reported & 1 << bit),
-            num=int(num),
-        )
-    reference, reference_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
-    is_world = reference < 0 or (reference == 0 and reference_type in _BODIES)
-    return SensorKind(type=kind, is_relative=bool(reference_type) and not is_world)
-
-
-def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
-    """Say which actuator has no name; `completion` names those that drive something that has one."""
-    kind = mujoco.mjtTrn(model.actuator_trntype[index]).name.removeprefix("mjTRN_").lower()
-    target = model.actuator_trnid[index, 0]
-    driven = repr(model.joint(target).name) if kind.startswith("joint") else f"number {target}"
-    return (
-        f"actuator {index} of {model.nactuator} has no name (it drives {kind} {driven}); give it one in the MJCF file"
-    )
-
-
-def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
-    """Return `Layout.controls`; the name of an actuator counts more than that of another one's control."""
-    blocks, single = {}, {}
-    for index in range(model.nactuator):
-        name, begin = model.actuator(index).name, int(model.actuator_ctrladr[index])
-        words = name_inputs(model, index)
-        if words:
-            blocks[name] = slice(begin, begin + len(words))
-        if len(words) > 1:
-            single |= {f"{name}:{word}": slice(begin + k, begin + k + 1) for k, word in enumerate(words)}
-    return {**single, **blocks} if single else blocks
-
-
-def name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
-    """Return a word for each control of an actuator, as in its attribute input, or a number; None for a single one."""
-    count, spec = int(model.actuator_ctrlnum[index]), int(model.actuator_ctrlspec[index])
-    if count == 1:
-        return [None]
-    is_input = model.actuator_gaintype[index] != mujoco.mjtGain.mjGAIN_SO3  # there it is the kind of coordinates
-    words: list[str | None] = [
-        name.removeprefix("mjINPUT_").lower() for name, bit in _INPUTS if is_input and spec & int(bit)
-    ]
-    return words if len(words) == count else [str(number) for number in range(count)]
-
-
-_INPUTS = [(name, bit) for name, bit in mujoco.mjtCtrlInput.__members__.items() if name != "mjINPUT_NONE"]
-"""MuJoCo orders the controls of an actuator by these bits."""
-
-
-def neutral_controls(model: mujoco.MjModel) -> np.ndarray:
-    """Return the controls of a model that was just reset, as `mujoco.mj_resetCtrl` sets them. Shape (nu,)."""
-    ctrl = np.zeros(model.nu)
-    is_quaternion = (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_SO3) & (
-        model.actuator_ctrlspec == mujoco.mjtCtrlChart.mjCHART_QUAT
-    )
-    ctrl[model.actuator_ctrladr[is_quaternion]] = 1.0
-    return ctrl
-
-
-def _control_range(model: mujoco.MjModel) -> np.ndarray:
-    unlimited = np.tile([-np.inf, np.inf], (model.nu, 1))
-    return np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, unlimited)
-
-
-def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
-    return model.opt.gravity if name == "gravity" else getattr(model, name)

@@ -45,11 +45,7 @@ follows from encoders where it is that of a link."""
 
 
 def describe_joints(config: EnvConfig) -> dict[str, dict[str, Any]]:
-    """Return type and range of each named joint, in the order of the model. The range is None without one.
-
-    Raises:
-        RequestError: The MJCF file is missing or is not a valid model.
-    """
+    """Return type and range of each named joint, in the order of the model. The range is None without one."""
     model, _ = load_model(config)
     joints = [model.joint(index) for index in range(model.njnt) if model.joint(index).name]
     return {
@@ -69,9 +65,6 @@ def describe_sensors(config: EnvConfig) -> dict[str, dict[str, Any]]:
         (None for the world), on_base (whether it is on a body with a free joint), and measured_by, what gives such a
         reading on a robot: imu, encoders, contact sensor, force sensor, rangefinder, motor currents, or estimator,
         where no sensor does.
-
-    Raises:
-        RequestError: The MJCF file is missing or is not a valid model.
     """
     model, _ = load_model(config)
     return {
@@ -130,7 +123,6 @@ def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
 
 
 def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
-    """Return the body of a body, site or geom."""
     if kind == int(mujoco.mjtObj.mjOBJ_SITE):
         return int(model.site_bodyid[part])
     if kind == int(mujoco.mjtObj.mjOBJ_GEOM):

@@ -70,11 +70,6 @@ class RobotMirror:
 def find_mirror(model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> RobotMirror:
     """Find out what a mirror makes of a robot, and check that the robot moves as its mirror image does.
 
-    Args:
-        model: The robot, compiled.
-        layout: Its names, and its default pose.
-        config: Which parts are mirror images of each other.
-
     Raises:
         RequestError: A name has no partner, or the robot is not symmetric; the message names the part.
     """

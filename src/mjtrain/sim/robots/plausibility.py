@@ -9,7 +9,8 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.sim.robots.layout import match_names, place_controls
+from mjtrain.sim.robots.layout import match_names
+from mjtrain.sim.robots.read_layout import place_controls
 
 NUM_STARTS = 8
 """Starts of every world that are looked at before all of them are said to be wrong; starts are random."""
@@ -59,9 +60,6 @@ class Plausibility:
         """Look at a model.
 
         Args:
-            model: Its robot on its ground.
-            action_table: Meaning of each column of an action, see `Env.action_table`.
-            starts: Poses in which episodes began.
             restart: Begins an episode in every world, and puts the poses into starts.
         """
         self._config = config
@@ -109,7 +107,6 @@ class Plausibility:
         return mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0
 
     def _name_pose(self) -> str:
-        """Return the flag of the default pose."""
         robot = self._config.robot
         name = robot.keyframe or "home"
         if name in robot.keyframes:

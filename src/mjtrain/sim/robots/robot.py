@@ -7,8 +7,8 @@ from typing import Any
 import mujoco
 
 from mjtrain.config import EnvConfig, RobotConfig
-from mjtrain.sim.robots.layout import name_inputs
 from mjtrain.sim.robots.model import list_grounds, load_model
+from mjtrain.sim.robots.read_layout import name_inputs
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -41,9 +41,6 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
         joint_torque_range in N m or N, each None where there is none; delay_s, the actuator's own delay. An actuator
         with several controls has an entry for each one, in which only ctrl_index, gain and control_range differ: gain *
         ctrl is the sum over these.
-
-    Raises:
-        RequestError: The MJCF file is missing or is not a valid model.
     """
     model, _ = load_model(config)
     found = {}
@@ -153,8 +150,6 @@ class RobotFacts:
     """Name of the free joint that is the first joint; None where the base is fixed."""
 
     num_controls: int
-    """Controls of its actuators."""
-
     has_ground: bool
     """Whether the file has something to stand on."""
 
@@ -166,11 +161,7 @@ class RobotFacts:
 
 
 def find_facts(robot: RobotConfig) -> RobotFacts:
-    """Compile a robot without a ground of its task.
-
-    Raises:
-        RequestError: It is missing or is not a valid model.
-    """
+    """Compile a robot without a ground of its task."""
     model, _ = load_model(
         EnvConfig(
             robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}

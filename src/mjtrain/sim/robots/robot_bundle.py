@@ -68,8 +68,6 @@ def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[st
     """Return the fields in which two compiled models differ, where files lie and names of the models aside.
 
     Args:
-        first: A `mujoco.MjModel`.
-        second: Another one.
         tolerance: Largest difference of numbers, relative to the largest of the field; 0: they are compared bit by bit.
     """
     import numpy as np
@@ -94,7 +92,6 @@ def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[st
 
 
 def _is_equal(first: Any, second: Any, tolerance: float) -> bool:
-    """Compare two arrays; bit by bit NaN equals NaN."""
     if not tolerance or first.shape != second.shape or first.dtype.kind != "f":
         return first.tobytes() == second.tobytes()
     largest = max((float(abs(item).max(initial=0.0)) for item in (first, second)), default=0.0)
@@ -132,14 +129,7 @@ def _extend(chain: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
 
 
 def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, chain: tuple[Path, ...] = ()) -> bytes:
-    """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added.
-
-    Args:
-        path: The file, absolute.
-        assets: Content by name, relative to the bundle.
-        is_attached: Whether it is a model that another one attaches, and so among the assets itself.
-        chain: The files that lead to it.
-    """
+    """Return an MJCF file that refers to nothing but `assets`, to which the files that it needs are added."""
     chain = _extend(chain, path)
     root = _parse(path)
     if root.tag != "mujoco":
@@ -174,10 +164,8 @@ def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: 
     """Put the content of included files where they are included.
 
     Args:
-        parent: The element to look in.
         main_folder: Folder of the MJCF file that everything belongs to. MuJoCo looks there first.
         folder: Folder of the file that the element comes from. MuJoCo looks there next.
-        chain: The files that lead to it, itself included.
     """
     merged: list[ET.Element] = []
     for child in parent:
@@ -196,11 +184,7 @@ def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: 
 
 
 def _read_compiler(root: ET.Element, main_folder: Path) -> tuple[dict[str, Path], bool]:
-    """Take the settings about files out of <compiler>; the last one of each counts, as in MuJoCo.
-
-    Returns:
-        Folder by setting, and whether the folders in the names of files are ignored.
-    """
+    """Take the settings about files out of <compiler>; the last one of each counts, as in MuJoCo."""
     folders = {_MESH_DIR: main_folder, _TEXTURE_DIR: main_folder, "": main_folder}
     strips_path = False
     for compiler in root.iter("compiler"):
@@ -237,11 +221,7 @@ def _parse(path: Path) -> ET.Element:
 
 
 def _parse_leniently(data: bytes) -> ET.Element:
-    """Read XML with hyphens in comments, or no space between attributes; bytes that are not UTF-8 are kept.
-
-    Raises:
-        ET.ParseError: It is not a tree of elements.
-    """
+    """Read XML with hyphens in comments, or no space between attributes; bytes that are not UTF-8 are kept."""
     text = data.decode("utf-8-sig", "surrogateescape")
     builder, opened, position = ET.TreeBuilder(), [], 0
     while position < len(text):

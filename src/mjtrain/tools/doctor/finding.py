@@ -19,8 +19,6 @@ class Finding:
     """Name of the host; empty for what concerns the whole job."""
 
     result: Result
-    """How it is."""
-
     figure: str
     """What was measured or read, in words and numbers."""
 
@@ -85,8 +83,6 @@ class Question:
     """Ranks on the host; None for one per GPU, or one."""
 
     world_size: int = 1
-    """Ranks of the whole job, as far as they are known."""
-
     num_threads: int | None = None
     """Threads of each rank; None for the cores divided by the ranks."""
 

@@ -60,12 +60,7 @@ def check_space(place: Path) -> Finding:
 
 
 def check_writes(root: Path, place: Path) -> Finding:
-    """Do what saving a checkpoint does, in a separate folder.
-
-    Args:
-        root: The log root.
-        place: The same, or the existing folder above it.
-    """
+    """Do what saving a checkpoint does, in a separate folder."""
     folder = place / f"{PREFIX}{uuid.uuid4().hex}"
     try:
         folder.mkdir()
@@ -87,9 +82,6 @@ def _write(folder: Path) -> tuple[float, float]:
 
     Returns:
         Bytes per second with the fsync at the end, and the seconds that an fsync after a small write takes.
-
-    Raises:
-        OSError: The file system refuses, or gives other bytes back.
     """
     content = os.urandom(1 << 20)
     final = folder / "file"

@@ -47,7 +47,6 @@ def _check_cuda(driver: str, highest: str, num_there: int) -> Finding:
 
 
 def _look_at(index: int, handle: object) -> Finding:
-    """Describe one GPU."""
     name, memory = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetMemoryInfo(handle)
     free, total = int(memory.free), int(memory.total)
     figure = f"{index}: {name}, {format_bytes(free)} of {format_bytes(total)} free"

@@ -61,11 +61,6 @@ def ask_hosts(
 ) -> list[HostReport]:
     """Make the checks of several hosts at the same time.
 
-    Args:
-        questions: What to ask each host, by its name.
-        config: How to reach them.
-        on_finding: Called with each finding as it comes.
-
     Returns:
         Their reports, in the same order. A host that cannot be reached, or does not answer, has a failure in its own.
     """

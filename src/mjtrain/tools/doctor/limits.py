@@ -39,13 +39,7 @@ def check_limits(question: Question) -> list[Finding]:
 
 
 def count_ranks(gpu_ids: list[int] | str | None, environ: Mapping[str, str], num_gpus: int) -> int:
-    """Return how many ranks --gpu-ids means on this host, without asking the driver, which may hang.
-
-    Args:
-        gpu_ids: As `LaunchConfig.gpu_ids`.
-        environ: Environment variables.
-        num_gpus: GPUs of the machine.
-    """
+    """Return how many ranks --gpu-ids means on this host, without asking the driver, which may hang."""
     if isinstance(gpu_ids, list):
         return max(1, len(gpu_ids))
     return max(1, len(visible_gpus(environ, num_gpus))) if gpu_ids == "all" else 1
@@ -100,14 +94,7 @@ def check_locked_memory(limit: int, *, uses_infiniband: bool) -> Finding:
 
 
 def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: int | None) -> Finding:
-    """Compare the cores with the ranks and their threads.
-
-    Args:
-        usable: Cores on which this process may run.
-        quota: Cores' worth of time that its cgroups allow; None for all.
-        num_ranks: Ranks on this host.
-        num_threads: Threads of each; None for its share of the cores.
-    """
+    """Compare the cores with the ranks and their threads."""
     has = min(usable, quota or usable)
     words = f"{usable} usable, {os.cpu_count()} in the machine"
     words += f", of whose time a cgroup allows {quota:g}" if quota is not None and quota < usable else ""

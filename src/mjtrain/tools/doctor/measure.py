@@ -45,9 +45,6 @@ def _time_all_reduce(values: torch.Tensor) -> float:
 def measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str, float]]:
     """Time messages from rank 0 to other ranks and back.
 
-    Args:
-        peers: Other ranks, such as the first of every other host.
-
     Returns:
         On rank 0, by rank: `latency_s` of one number and `large_s` of `LARGE_BYTES`, there and back, the fastest of
         several in seconds. On other ranks nothing of use.

@@ -106,13 +106,7 @@ _NETWORK_ADVICE = (
 
 
 def judge_ranks(found: dict[str, Any], *, backend: str | None, large_bytes: int) -> list[Finding]:
-    """Turn what `ranks.check_ranks` returned into findings.
-
-    Args:
-        found: What it returned on rank 0.
-        backend: Of the process group; None for one rank.
-        large_bytes: Size of the large all-reduce.
-    """
+    """Turn what `ranks.check_ranks` returned into findings."""
     ranks = found["ranks"]
     findings = [_describe(ranks, backend), *_compare_torch(ranks)]
     if len(ranks) == 1:
@@ -174,7 +168,6 @@ def _judge_link(rank: dict[str, Any], times: dict[str, float], large_bytes: int)
 
 
 def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Finding]:
-    """Compare the clocks of the hosts with that of the first one."""
     firsts = {rank["host"]: clocks[rank["rank"]] for rank in reversed(ranks)}
     if len(firsts) == 1:
         return []

@@ -50,8 +50,6 @@ class DoctorRequest:
     """What a training would use."""
 
     launch: LaunchConfig
-    """Which ranks."""
-
     log_root: str = "logs"
     """Folder below which runs would live."""
 
@@ -59,8 +57,6 @@ class DoctorRequest:
     """Object storage; None for none."""
 
     video: bool = False
-    """Whether videos would be recorded."""
-
     skip: tuple[str, ...] = ()
     """Checks to leave out, of `SKIPPABLE`."""
 
@@ -69,11 +65,7 @@ class DoctorRequest:
 
 
 def has_several_hosts(launch: LaunchConfig) -> bool:
-    """Return whether a job has several hosts, as far as is known before any is asked.
-
-    Raises:
-        RequestError: --hostnames is wrong.
-    """
+    """Return whether a job has several hosts, as far as is known before any is asked."""
     external = resolve_external(add_local_world_size(os.environ, ancestor_commands()))
     if isinstance(external, ExternalRank):
         return external.world_size > external.local_world_size
@@ -88,12 +80,6 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
     Args:
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
-
-    Returns:
-        Whether this process leads.
-
-    Raises:
-        RequestError: The request is wrong.
     """
     request, expected = _check(request)
     with StopSignals(leave):  # so that agents are left in order
@@ -105,14 +91,7 @@ def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
 
 
 def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
-    """Check the flags without asking a driver, which may hang.
-
-    Returns:
-        The request with its time limits, and the plan of this host as far as it does not depend on GPUs.
-
-    Raises:
-        RequestError: A flag is wrong.
-    """
+    """Check the flags without asking a driver, which may hang."""
     if not request.timeout_s > 0:
         raise RequestError(f"--timeout-s {request.timeout_s:g}: must be more than 0")
     for name in request.skip:
@@ -172,12 +151,7 @@ def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
 
 
 def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command.
-
-    Args:
-        expected: The plan of this host as far as it does not depend on GPUs.
-        tell: Takes each finding.
-    """
+    """Check this host, alone or as one of those on which something else has started the same command."""
     if expected.leads:
         _check_own_part(request, expected, tell, tell)
         return
@@ -192,16 +166,7 @@ def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFindi
 
 
 def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFinding, of_ranks: OnFinding) -> bool:
-    """Check this host if this is its first process, then the ranks.
-
-    Args:
-        expected: The plan of this host as far as it does not depend on GPUs.
-        of_host: Takes what is found on this host.
-        of_ranks: Takes what is found of the ranks.
-
-    Returns:
-        Whether the ranks ran, and the process that leads knows what was found on this host.
-    """
+    """Check this host if this is its first process, then the ranks."""
     external, first = expected.external, expected.ranks[0]
     report = None
     if first.local_rank == 0:

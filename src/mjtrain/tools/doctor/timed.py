@@ -39,9 +39,6 @@ class TimedChecks:
     def run(self, name: str) -> list[Finding]:
         """Run one check.
 
-        Args:
-            name: One of `SLOW_CHECKS`.
-
         Returns:
             Its findings; a failure if it hangs or crashes.
         """

@@ -23,11 +23,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def check_versions(facts: Mapping[str, Any]) -> list[Finding]:
-    """Look at the versions of one host.
-
-    Args:
-        facts: What `describe_host` returned there.
-    """
+    """Look at the versions of one host."""
     packages = facts["packages"]
     missing = [name for name in _NEEDED if packages.get(name) is None]
     there = ", ".join(f"{name} {packages[name]}" for name in ("mjtrain", "torch", "mujoco", "warp-lang"))
@@ -38,12 +34,7 @@ def check_versions(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def compare_versions(facts: Mapping[str, Any], first: Mapping[str, Any]) -> list[Finding]:
-    """Compare a host with the first one; empty where they have the same versions.
-
-    Args:
-        facts: What `describe_host` returned there.
-        first: What it returned on the first host.
-    """
+    """Compare a host with the first one; empty where they have the same versions."""
     found = []
     if facts["python"] != first["python"]:
         figure = f"{facts['python']}, and {first['python']} on {first['host']}"

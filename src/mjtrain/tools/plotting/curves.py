@@ -28,8 +28,6 @@ class RunCurves:
     """The metrics of one run."""
 
     name: str
-    """Name of the run, for labels."""
-
     rows: Rows
     """One per iteration, ascending."""
 
@@ -61,15 +59,7 @@ class Curve:
 
 
 def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
-    """Expand run directories, folders of run directories, and tasks to run directories.
-
-    Args:
-        places: Each a run directory, a folder of them, or a task, which stands for its runs.
-        log_root: Folder below which runs of tasks live.
-
-    Raises:
-        RequestError: A folder holds no run, or a task has none.
-    """
+    """Expand run directories, folders of run directories, and tasks to run directories."""
     found: dict[Path, None] = {}
     for place in places:
         found |= dict.fromkeys(run.absolute() for run in _find_in_folder(place) or _find_of_task(place, log_root))
@@ -99,11 +89,7 @@ def _find_of_task(place: str, log_root: str) -> list[Path]:
 
 
 def load_curves(run_dir: Path) -> RunCurves:
-    """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted.
-
-    Raises:
-        RequestError: The run has no completed iteration yet.
-    """
+    """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted."""
     lines = read_lines(run_dir)
     rows, restarts = parse_metrics(lines)
     if not rows:
@@ -160,11 +146,7 @@ def _label(group: list[RunCurves], differing: list[str]) -> str:
 
 
 def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[str]:
-    """Expand names and patterns such as reward/* to metrics that at least one run has; pure.
-
-    Raises:
-        RequestError: No run has such a metric.
-    """
+    """Expand names and patterns such as reward/* to metrics that at least one run has; pure."""
     there = dict.fromkeys(
         key for run in runs for row in run.rows for key, value in row.items() if isinstance(value, int | float)
     )

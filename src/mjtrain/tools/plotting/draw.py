@@ -20,11 +20,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_out(out: Path) -> None:
-    """Check, before any work, that the picture can be drawn and written.
-
-    Raises:
-        RequestError: matplotlib is missing, or the file name cannot be used.
-    """
+    """Check, before any work, that the picture can be drawn and written."""
     require("plot", "plot", "matplotlib")
     if out.suffix not in SUFFIXES:
         raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
@@ -47,10 +43,7 @@ def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *,
     """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
 
     Args:
-        groups: What to compare.
-        metrics: Keys of metrics.jsonl.
         axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
-        title: Title of the figure.
     """
     from matplotlib.figure import Figure
 

@@ -45,7 +45,6 @@ class Claims:
         """Make the folder.
 
         Args:
-            folder: Where the files are that are locked.
             needs_locks: What follows on a file system without locks: an OSError with each claim, or trust.
 
         Raises:
@@ -57,10 +56,6 @@ class Claims:
 
     def take(self, *names: str, shared: bool = False) -> Claim | None:
         """Claim all of these, or none.
-
-        Args:
-            names: What is claimed.
-            shared: Whether others may claim it too, if they share it.
 
         Returns:
             None if another process has one of them.

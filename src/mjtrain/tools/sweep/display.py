@@ -12,7 +12,7 @@ from rich.text import Text
 from mjtrain.tools.sweep.plan import SweepPlan
 from mjtrain.tools.sweep.run_files import TrialResult, count_states, find_best
 from mjtrain.tools.sweep.running_trial import RunningTrial
-from mjtrain.tools.sweep.space import format_value
+from mjtrain.tools.sweep.space import format_value, shorten
 from mjtrain.tools.sweep.study import Trial
 from mjtrain.training.reporting.console import format_duration
 
@@ -50,16 +50,11 @@ class SweepDisplay:
     def tell_start(self, trial: Trial) -> None:
         """Say that a trial begins, with which settings."""
         self._began_s[trial.number] = time.monotonic()
-        settings = ", ".join(f"{_shorten(name)} {format_value(value)}" for name, value in trial.params.items())
+        settings = ", ".join(f"{shorten(name)} {format_value(value)}" for name, value in trial.params.items())
         self.tell(f"trial {trial.number} {'continues' if trial.was_begun else 'begins'}: {settings}")
 
     def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
-        """Take in how all trials are.
-
-        Args:
-            results: All trials.
-            ended: The one that has just ended; a line is printed about it.
-        """
+        """Take in how all trials are."""
         self._results = results
         if ended is not None:
             number = ended.trial.number
@@ -89,7 +84,6 @@ class SweepDisplay:
         yield Group(table, Text(self._describe(), no_wrap=True, overflow="ellipsis"))
 
     def _describe(self) -> str:
-        """Say in a line how far the sweep is."""
         counts, total = count_states(self._results), self._plan.options.num_trials
         ended = counts["complete"] + counts["pruned"] + counts["failed"]
         words = [
@@ -104,8 +98,3 @@ class SweepDisplay:
             to_go_s = statistics.fmean(self._durations_s) * (total - ended - counts["paused"]) / at_a_time
             words.append(f"about {format_duration(to_go_s)} to go")
         return ", ".join(words)
-
-
-def _shorten(name: str) -> str:
-    """Leave out where a setting is, such as agent.algorithm; the first of several flags stands for all."""
-    return name.split(",")[0].rpartition(".")[2]

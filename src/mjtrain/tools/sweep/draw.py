@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.tools.sweep.plan import SweepPlan
 from mjtrain.tools.sweep.run_files import TrialResult
-from mjtrain.tools.sweep.space import Parameter
+from mjtrain.tools.sweep.space import Parameter, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,12 +17,6 @@ _MAX_COLUMNS = 4
 
 def draw_sweep(trials: Sequence[TrialResult], importances: dict[str, float], plan: SweepPlan, out: Path) -> Path | None:
     """Draw a sweep.
-
-    Args:
-        trials: All trials.
-        importances: Share of the differences between values that each parameter explains; may be empty.
-        plan: The sweep.
-        out: A PNG file.
 
     Returns:
         The file; None if no trial has a value.
@@ -77,7 +71,7 @@ def _draw_importances(axes: "Axes", importances: dict[str, float]) -> None:
         axes.set_axis_off()
         return
     names = list(importances)[::-1]
-    axes.barh([_label(name) for name in names], [importances[name] for name in names])
+    axes.barh([shorten(name) for name in names], [importances[name] for name in names])
     axes.set_xlim(0, 1)
 
 
@@ -102,7 +96,7 @@ def _draw_parallel(axes: "Axes", trials: Sequence[TrialResult], plan: SweepPlan)
     for height, text in ((-0.06, low), (1.03, high)):
         axes.text(len(space), height, f"{text:.4g}", ha="center", fontsize=8)
     axes.set(ylim=(-0.1, 1.1), yticks=[], title="complete trials, the best one black")
-    axes.set_xticks(range(len(space) + 1), [*(_label(parameter.name) for parameter in space), plan.metric], fontsize=8)
+    axes.set_xticks(range(len(space) + 1), [*(shorten(parameter.name) for parameter in space), plan.metric], fontsize=8)
 
 
 def _height(parameter: Parameter, value: Any) -> float:
@@ -116,7 +110,6 @@ def _height(parameter: Parameter, value: Any) -> float:
 
 
 def _draw_slice(axes: "Axes", trials: Sequence[TrialResult], parameter: Parameter, metric: str) -> None:
-    """Draw values against one setting."""
     for state, marker in (("complete", "o"), ("pruned", "x")):
         mine = [trial for trial in trials if trial.state == state]
         settings = [trial.params[parameter.name] for trial in mine]
@@ -129,9 +122,5 @@ def _draw_slice(axes: "Axes", trials: Sequence[TrialResult], parameter: Paramete
         axes.set_xscale("log")
     if not parameter.choices:
         axes.set_xlim(parameter.low, parameter.high)
-    axes.set(xlabel=_label(parameter.name), ylabel=metric)
+    axes.set(xlabel=shorten(parameter.name), ylabel=metric)
     axes.grid(alpha=0.3)
-
-
-def _label(name: str) -> str:
-    return name.split(",")[0].rpartition(".")[2]

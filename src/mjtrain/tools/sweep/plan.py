@@ -84,11 +84,7 @@ class SweepPlan:
     """Its directory, absolute; it may not exist yet."""
 
     metric: str
-    """Key in metrics.jsonl."""
-
     maximize: bool
-    """Whether larger values are better."""
-
     added_flags: tuple[str, ...]
     """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
 
@@ -96,8 +92,6 @@ class SweepPlan:
     """Where trials run."""
 
     max_iterations: int
-    """Iterations of a run."""
-
     min_iterations: int
     """Iterations before which no trial is pruned."""
 
@@ -152,10 +146,6 @@ class SweepPlan:
 
 def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     """Check a sweep against the task, the flags of `train` and this machine; writes nothing.
-
-    Args:
-        options: What is asked for.
-        read: Reads the command line of `train`, and refuses what `train` refuses.
 
     Raises:
         RequestError: Something is wrong; the message names the flag and what would be right.

@@ -25,14 +25,10 @@ class RunOutcome:
     """A run's metrics, as far as it came."""
 
     run_dir: Path | None = None
-    """Its directory; None if it has none."""
-
     value: float | None = None
     """The metric where it was reported last; None if it never was, or was no finite number there."""
 
     iterations: int = 0
-    """Iterations that it has."""
-
     env_steps: int = 0
     """Env steps of the whole job."""
 

@@ -43,15 +43,7 @@ class RunningTrial:
     """A trial that has a slot, and how it ends."""
 
     def __init__(self, plan: SweepPlan, trial: Trial, slot: Slot, loop: EventLoop, inherited: int) -> None:
-        """Start, or resume, the first run of the trial that has not come to its end.
-
-        Args:
-            plan: The sweep.
-            trial: It, as the study knows it.
-            slot: Where it runs.
-            loop: Which hears its processes.
-            inherited: File descriptor that its processes keep open.
-        """
+        """Start, or resume, the first run of the trial that has not come to its end."""
         self.trial = trial
         self.slot = slot
         self.ended: str = ""

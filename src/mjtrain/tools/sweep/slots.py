@@ -32,15 +32,9 @@ def resolve_slots(
     """Divide this machine.
 
     Args:
-        cores: Cores that this process may use.
-        gpus: Visible GPUs, as entries for CUDA_VISIBLE_DEVICES.
-        num_trials: Trials of the sweep; there are no more slots.
         jobs: Slots; None for the number that fits, without GPUs at most MAX_JOBS_ON_CPU.
         cores_per_trial: Cores of a slot; None for an equal part.
         gpus_per_trial: GPUs of a slot; 0 for the CPU.
-
-    Raises:
-        RequestError: There are fewer cores or GPUs.
     """
     for flag, value, least in (
         ("--jobs", jobs, 1),

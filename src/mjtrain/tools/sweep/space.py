@@ -91,13 +91,13 @@ def format_value(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
-    """Write the values of a trial as arguments of `train`.
+def shorten(name: str) -> str:
+    """Leave out where a setting is, such as agent.algorithm; the first of several flags stands for all."""
+    return name.split(",")[0].rpartition(".")[2]
 
-    Args:
-        space: The parameters.
-        values: One for each of them, by name.
-    """
+
+def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
+    """Write the values of a trial as arguments of `train`."""
     return [word for parameter in space for word in parameter.to_words(values[parameter.name])]
 
 
@@ -109,11 +109,7 @@ def list_corners(space: Sequence[Parameter]) -> list[dict[str, Value]]:
 
 
 def count_grid(space: Sequence[Parameter]) -> int:
-    """Count all combinations.
-
-    Raises:
-        RequestError: A parameter has infinitely many values.
-    """
+    """Count all combinations."""
     for parameter in space:
         if parameter.finite_values is None:
             raise RequestError(
@@ -123,14 +119,7 @@ def count_grid(space: Sequence[Parameter]) -> int:
 
 
 def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
-    """Read a search space.
-
-    Args:
-        parameters: The words of each --param.
-
-    Raises:
-        RequestError: One cannot be read, a flag occurs twice, or there is none.
-    """
+    """Read a search space."""
     if not parameters:
         raise RequestError(f"--param: nothing to search; give at least one, as in {EXAMPLE}")
     space = tuple(_parse(words) for words in parameters)
@@ -193,9 +182,6 @@ def read_space_file(path: Path) -> list[list[str]]:
 
     Returns:
         The words of each parameter.
-
-    Raises:
-        RequestError: It cannot be read, or holds something else.
     """
     try:
         content = parse_yaml(path.read_bytes())

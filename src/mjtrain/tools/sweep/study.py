@@ -1,74 +1,19 @@
-"""The study: what Optuna suggests, how trials are reported to it, and its journal in the sweep's folder."""
+"""The study: what Optuna suggests, and how trials are reported to it."""
 
-import contextlib
-import fcntl
-import os
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
-import torch
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
+from mjtrain.tools.sweep.journal import open_journal
 from mjtrain.tools.sweep.run_files import State, TrialResult
+from mjtrain.tools.sweep.samplers import GridSampler, SpaceFillingSampler, TpeSampler
 from mjtrain.tools.sweep.space import Parameter, Value
 from mjtrain.tools.sweep.successive_halving import Contender, SuccessiveHalving
-
-
-def open_journal(path: Path) -> JournalStorage:
-    """Open a journal; the file is made if it is not there.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    return JournalStorage(JournalFileBackend(str(path), lock_obj=_KernelLock(path)))
-
-
-class _KernelLock(JournalFileOpenLock):
-    """A lock that the kernel gives back when its process ends, however it ends.
-
-    Optuna's own locks are files that a killed process leaves behind; the next process waits half a minute for them. A
-    line that was cut short makes Optuna refuse the journal once another follows it, so whoever gets the lock removes
-    it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self._path = path
-        self._descriptor = -1
-
-    def acquire(self) -> bool:
-        """Wait for the lock, and mend the journal."""
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        with contextlib.suppress(OSError):  # a file system without locks; the sweep's folder is claimed besides
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        _remove_torn_line(self._descriptor)
-        return True
-
-    def release(self) -> None:
-        """Give it back."""
-        os.close(self._descriptor)
-
-
-def _remove_torn_line(descriptor: int) -> None:
-    """Cut a file after its last whole line."""
-    size = end = os.fstat(descriptor).st_size
-    while end > 0:
-        begin = max(0, end - 4096)
-        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        if newline >= 0:
-            end = begin + newline + 1
-            break
-        end = begin
-    if end < size:
-        os.ftruncate(descriptor, end)
-
 
 SamplerName = Literal["tpe", "random", "grid"]
 PrunerName = Literal["asha", "median", "none"]
@@ -146,29 +91,11 @@ class Trial:
             self._trial.set_user_attr(name, content)
 
 
-class _Grid(optuna.samplers.GridSampler):
-    """Optuna's grid, which would end Optuna's own loop with the last combination; the loop is ours."""
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Do nothing."""
-
-
 class Study:
     """All trials of a sweep."""
 
     def __init__(self, path: Path, identity: dict[str, Any], *, maximize: bool) -> None:
         """Open a study, or make one.
-
-        Args:
-            path: Its journal.
-            identity: Plain values that say what is searched, see `read_identity`.
-            maximize: Whether larger values are better.
 
         Raises:
             OSError: The journal cannot be written.
@@ -197,12 +124,7 @@ class Study:
         """Say how settings are suggested and when trials are pruned.
 
         Args:
-            space: What is searched.
-            sampler: How settings are suggested.
-            pruner: Which trials end early.
             seed: Seed of the suggestions. Those of `random` and `grid` depend on it and on the trial's number only.
-            num_trials: Trials of the sweep.
-            max_iterations: Iterations of a run.
             min_iterations: Iterations before which no trial is pruned, at least 1.
         """
         self._space = space
@@ -287,7 +209,6 @@ class Study:
         return self._study.get_trials(deepcopy=False)
 
     def _waiting(self) -> set[int]:
-        """Return the numbers of the trials that wait at a rung."""
         if self._halving is None:
             return set()
         return {other.number for other in self._contenders() if self._halving.is_waiting(other)}
@@ -311,7 +232,7 @@ class Study:
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
         elif self._sampler == "grid":
             values = {parameter.name: list(parameter.finite_values or ()) for parameter in self._space}
-            self._study.sampler = _Grid(values, seed=self._seed % 2**32)
+            self._study.sampler = GridSampler(values, seed=self._seed % 2**32)
         elif number < min(10, max(3, self._num_trials // 2)):
             names = [parameter.name for parameter in self._space]
             self._study.sampler = SpaceFillingSampler(names, self._seed)
@@ -353,120 +274,3 @@ def _to_result(frozen: FrozenTrial) -> TrialResult:
         runs=tuple(record.get("runs", ())),
         curve=dict(frozen.intermediate_values),
     )
-
-
-class SpaceFillingSampler(optuna.samplers.BaseSampler):
-    """A scrambled Sobol sequence over all parameters (Sobol 1967, Owen 1998), a point for each trial.
-
-    Of 2**k trials in a row, the same number falls into each half, quarter and so on of every parameter. Optuna's
-    QMCSampler draws categorical parameters at random, which in reinforcement learning are often those that matter
-    most: networks.
-    """
-
-    def __init__(self, names: Sequence[str], seed: int) -> None:
-        """Make the sequence.
-
-        Args:
-            names: Parameters, in the order of the dimensions.
-            seed: Of the scrambling. A trial's settings depend on it and on the trial's number only.
-        """
-        self._names = tuple(names)
-        self._seed = seed
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
-        """Return nothing: all parameters are asked for one by one."""
-        return {}
-
-    def sample_relative(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: FrozenTrial,  # noqa: ARG002
-        search_space: dict[str, BaseDistribution],  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return nothing, see `infer_relative_search_space`."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return a parameter's value in a trial."""
-        engine = torch.quasirandom.SobolEngine(len(self._names), scramble=True, seed=self._seed)
-        engine.fast_forward(trial.number)
-        point = engine.draw(1, dtype=torch.float64)[0, self._names.index(param_name)].item()
-        return place(point, param_distribution)
-
-
-def place(point: float, distribution: BaseDistribution) -> Any:
-    """Return the value at a point of a distribution; equal parts of the interval are equally probable.
-
-    Args:
-        point: From 0 to below 1.
-        distribution: A choice, a range of whole numbers, or one of numbers, whose logarithm may be what is uniform.
-    """
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[int(point * len(distribution.choices))]
-    if isinstance(distribution, IntDistribution):
-        return distribution.low + int(point * (distribution.high - distribution.low + 1))
-    assert isinstance(distribution, FloatDistribution)
-    if distribution.log:
-        return distribution.low * (distribution.high / distribution.low) ** point
-    return distribution.low + point * (distribution.high - distribution.low)
-
-
-class TpeSampler(optuna.samplers.BaseSampler):
-    """What `optuna.samplers.TPESampler` suggests if trials that wait count as pruned where they are.
-
-    A waiting trial has not ended, so Optuna would take its settings for bad ones, as it takes those of trials that run
-    (`constant_liar`), although what it has reported says how good it is: the longer a pruned trial was, and the better
-    its last value, the better its settings are taken to be.
-    """
-
-    def __init__(self, waiting: Collection[int], seed: int) -> None:
-        """Make the estimator.
-
-        Args:
-            waiting: Numbers of the trials that wait.
-            seed: Of the suggestions.
-        """
-        self._waiting = frozenset(waiting)
-        self._tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
-        """Return nothing: all parameters are asked for one by one."""
-        return {}
-
-    def sample_relative(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: FrozenTrial,  # noqa: ARG002
-        search_space: dict[str, BaseDistribution],  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return nothing, see `infer_relative_search_space`."""
-        return {}
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return a parameter's value in a trial."""
-        return self._tpe.sample_independent(self._see(study, trial), trial, param_name, param_distribution)
-
-    def _see(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """Return a study of the other trials, in which those that wait are pruned."""
-        seen = optuna.create_study(direction=study.direction)
-        for other in study.get_trials(deepcopy=False):
-            if other.number == trial.number or other.state == TrialState.FAIL:
-                continue
-            seen.add_trial(
-                create_trial(
-                    state=TrialState.PRUNED if other.number in self._waiting else other.state,
-                    value=other.value if other.state == TrialState.COMPLETE else None,
-                    params=other.params,
-                    distributions=other.distributions,
-                    intermediate_values=other.intermediate_values,
-                )
-            )
-        return seen

@@ -43,8 +43,6 @@ class SuccessiveHalving:
 
         Args:
             first_rung: Iteration of the first one, at least 1.
-            max_iterations: Iterations of a trial; there is no rung at its end.
-            maximize: Whether larger values are better.
         """
         rungs: list[int] = []
         while first_rung < max_iterations:
@@ -59,12 +57,7 @@ class SuccessiveHalving:
         return contender.is_open and rung < len(self.rungs) and self._value_at(contender, rung) is not None
 
     def find_promotable(self, contenders: Sequence[Contender], *, all_begun: bool) -> list[int]:
-        """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first.
-
-        Args:
-            contenders: All trials.
-            all_begun: Whether no further trial will be begun.
-        """
+        """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first."""
         found: list[int] = []
         for rung in reversed(range(len(self.rungs))):
             is_last = all_begun and not self._is_awaited(contenders, rung)

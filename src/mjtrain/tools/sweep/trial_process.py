@@ -29,12 +29,8 @@ class TrialProcess:
         """Start it.
 
         Args:
-            arguments: Of `train`.
-            slot: Its cores and GPUs.
             output: Beginning of the names of two files for what it prints, {output}.stdout and {output}.stderr; what is
                 there is added to.
-            loop: Which hears the reaper.
-            inherited: File descriptor that stays open until none of its processes is left.
 
         Raises:
             OSError: The files cannot be written, or no process can be started.
@@ -66,11 +62,7 @@ class TrialProcess:
         return self._tree.first_exit_code == 0
 
     def stop(self, grace_s: float) -> None:
-        """Send the command SIGTERM, upon which it saves and ends.
-
-        Args:
-            grace_s: Time after which `enforce` ends it, in seconds.
-        """
+        """Send the command SIGTERM, upon which it saves and ends."""
         if self._stop_deadline_s is None:
             self._stop_deadline_s = time.monotonic() + grace_s
             self._signal()

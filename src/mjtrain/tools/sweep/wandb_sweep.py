@@ -32,11 +32,7 @@ def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
 
 
 def make_wandb_sweep(plan: SweepPlan) -> dict[str, Any]:
-    """Return the configuration of a W&B sweep; its agents pass settings as `mjtrain.cli.agent_flags` reads them.
-
-    Raises:
-        RequestError: W&B cannot search like that.
-    """
+    """Return the configuration of a W&B sweep; its agents pass settings as `mjtrain.cli.agent_flags` reads them."""
     options = plan.options
     if options.seeds_per_trial > 1:
         raise RequestError(f"--seeds-per-trial {options.seeds_per_trial}: a run of W&B's agent has one seed")

@@ -15,20 +15,12 @@ class HookContext:
     """A training on one rank, as its hooks see it."""
 
     rank_context: RankContext
-    """This rank."""
-
     config: TrainConfig
-    """What is trained."""
-
     run_dir: Path
     """Where the run lives. Only the main rank writes there, except NaN dumps."""
 
     env: TaskEnv
-    """This rank's environments."""
-
     learner: Learner
-    """What learns."""
-
     claim: str = ""
     """Session of the claim to the run directory; empty for none."""
 

@@ -45,7 +45,7 @@ class CheckpointHook(Hook):
                     self._uploader.submit_best(checkpoint_path(self._run_dir, best.iteration))
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Save, if it is due (collective), and report finished uploads; where hosts wait, the training pauses then.
+        """Save, if it is due (collective), and report finished uploads; pause then if the launcher asked for it.
 
         Raises:
             RuntimeError: The last iteration could not be saved.
@@ -53,7 +53,7 @@ class CheckpointHook(Hook):
         if is_save_due(result, self._interval):
             heartbeat.beat("save")
             is_saved = self._save(checkpoint_path(self._run_dir, result.iteration), result)
-            if result.hosts_wait and not result.is_last:
+            if result.pause_requested and not result.is_last:
                 self._context.is_paused = self._learner.agree(is_saved)
         if self._uploader is not None:
             self._tell(self._uploader.poll_events())

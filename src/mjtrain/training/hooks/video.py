@@ -34,10 +34,6 @@ class VideoHook(Hook):
 
         Args:
             context: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
-            report: Takes finished videos, and a warning if videos end early.
-
-        Raises:
-            RequestError: Nothing can draw or encode here.
         """
         run = context.config.run
         self._report = report
@@ -85,11 +81,6 @@ class VideoHook(Hook):
         self._report.add_videos(self._try(wait))
 
     def _begin(self, iteration: int) -> None:
-        """Begin a recording, if one is due.
-
-        Args:
-            iteration: Iterations done: the age of the policy at the beginning of the recording.
-        """
         if iteration % self._interval == 0 and self._renderer is not None and not self._recorder.is_recording:
             self._recorder.begin(iteration)
 

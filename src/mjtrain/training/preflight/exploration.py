@@ -95,15 +95,6 @@ class Lengths:
 def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Extremes) -> list[str]:
     """Step with random actions, until a term shows something that is wrong.
 
-    Args:
-        config: That of the environment.
-        env: Its worlds, whose functions note what they do; afterwards the worlds are elsewhere.
-        problems: Gets what is wrong, by the name of the term.
-        extremes: Gets what observations and rewards return.
-
-    Returns:
-        A line for each thing that is probably not meant.
-
     Raises:
         RequestError: A term returned another number of columns than before.
     """

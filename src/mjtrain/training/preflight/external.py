@@ -10,16 +10,7 @@ from mjtrain.training.preflight.network_check import find_network_problems
 
 
 def check_agent(env: ForeignEnv, agent: AgentConfig, num_envs: int) -> None:
-    """Check that an agent reads what the environments observe, with networks that fit.
-
-    Args:
-        env: Some of the environments.
-        agent: The agent.
-        num_envs: Environments of a rank.
-
-    Raises:
-        RequestError: It does not.
-    """
+    """Check that an agent reads what the environments observe, with networks that fit."""
     seen = env.observe()
     problems = [
         f"--agent.obs-groups.{name} {group}: the environment observes {', '.join(seen)}"
@@ -38,9 +29,6 @@ def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: i
 
     What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
     environments of mjlab, which take long to make.
-
-    Raises:
-        RequestError: They cannot be made or trained on.
     """
     if isinstance(config, MjlabConfig):
         from mjtrain.env.external.mjlab_worlds import read_env_config

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from mjtrain.config import EnvConfig, TrainConfig
-from mjtrain.launcher.faults.checks import PLACES
-from mjtrain.launcher.faults.fault import Fault
+from mjtrain.launcher.faults.fault import PLACES, Fault
 from mjtrain.runtime.errors import suggest
 
 ONCE = ("start", "build")
@@ -16,13 +15,7 @@ NOW_AND_THEN = ("evaluation", "save")
 
 
 def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world_size: int) -> Iterator[str]:
-    """Yield why faults cannot happen to a training.
-
-    Args:
-        faults: What is asked for.
-        config: What is trained, resolved.
-        world_size: Ranks of the job.
-    """
+    """Yield why faults cannot happen to a training."""
     known = (*ONCE, *IN_EACH_ITERATION, *NOW_AND_THEN)
     for fault in faults:
         flag = f"--inject-fault {fault}"

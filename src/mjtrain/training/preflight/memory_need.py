@@ -72,13 +72,7 @@ class MemoryNeed:
 
 
 def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int | None) -> MemoryNeed:
-    """Return what a rank needs.
-
-    Args:
-        config: With the environments of one rank, see `run_size.resolve_run_size`.
-        size: One environment.
-        available_bytes: See `MemoryNeed.available_bytes`.
-    """
+    """Return what a rank needs."""
     num_envs = config.num_envs
     kind = "distillation" if isinstance(config.agent.algorithm, ImitationConfig) else "ppo"
     floats = _NUM_SCALARS[kind] + _NUM_ACTIONS[kind] * size.num_actions
@@ -112,9 +106,6 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, afte
     """Raise a RequestError if a rank needs more memory than there is.
 
     Args:
-        need: Of a rank.
-        config: What the need is for.
-        world_size: Ranks of the job.
         after_failures: Whether `world_size` is the smallest that failures may leave.
     """
     if need.available_bytes is None or need.total_bytes <= need.available_bytes:
@@ -137,11 +128,6 @@ def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> No
     """Raise a RequestError if not even a few worlds have room for their images, before any is rendered.
 
     It counts frames, and what `history` and `delay` keep of them; both take more than this in the end.
-
-    Args:
-        env: The MDP.
-        num_envs: Worlds that are to be rendered.
-        available_bytes: Free memory.
     """
     frames = {name: _frame_bytes(camera, num_envs) for name, camera in env.cameras.items()}
     kept = dict.fromkeys(frames, 0)

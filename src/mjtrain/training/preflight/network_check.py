@@ -29,9 +29,7 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     Networks of classes that RSL-RL does not have are not looked into.
 
     Args:
-        agent: The networks.
         shapes: What one environment observes, by group: (size,), or (channels, height, width) of images.
-        num_envs: Environments of a rank.
 
     Yields:
         A line for each problem, which names the flag, the value and what would be right.

@@ -14,11 +14,6 @@ COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
 def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") -> TrainConfig:
     """Resolve num_envs and max_iterations from the totals and the task's defaults, and check the numbers of a run.
 
-    Args:
-        config: What was asked for.
-        world_size: Ranks of the job.
-        device: Torch device of the ranks.
-
     Returns:
         The same run with num_envs and max_iterations of one rank. The totals stay, for the record.
 
@@ -44,11 +39,6 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
 def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> tuple[TrainConfig, list[str]]:
     """Return the same run for a job that may have fewer ranks by now than when its size was resolved.
 
-    Args:
-        config: As `resolve_run_size` returned it.
-        world_size: Ranks of the job now.
-        device: Torch device of the ranks.
-
     Returns:
         The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
         the environments cannot be split evenly, so that there are fewer from now on.
@@ -62,7 +52,6 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
 
 
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
-    """Check that an update uses each sample of a rollout."""
     algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
     if isinstance(algorithm, PpoConfig | DaggerConfig) and num_envs * num_steps < algorithm.num_mini_batches:
         raise RequestError(
@@ -86,7 +75,6 @@ def choose_agent(config: TrainConfig, device: str) -> TrainConfig:
 
     Args:
         config: What was asked for, with changes to the task's agent for a CPU.
-        device: Torch device of the ranks.
     """
     if config.default_agents is None or not device.startswith("cuda"):
         return config

@@ -10,9 +10,6 @@ _FLAG = "--agent.algorithm.symmetry-cfg"
 def find_symmetry_problems(agent: AgentConfig) -> Iterator[str]:
     """Look for settings of a symmetry that contradict each other, or the networks.
 
-    Args:
-        agent: Networks and algorithm.
-
     Yields:
         A line for each problem, which names the flag, the value and what would be right.
     """
@@ -57,11 +54,7 @@ def _find_untied_networks(symmetry: SymmetryConfig, networks: dict[str, ModelCon
 
 
 def find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
-    """Return the observation groups of which a training needs the mirror images.
-
-    Args:
-        agent: Networks and algorithm.
-    """
+    """Return the observation groups of which a training needs the mirror images."""
     if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.symmetry_cfg.is_used:
         return ()
     return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))

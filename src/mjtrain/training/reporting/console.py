@@ -43,9 +43,7 @@ class RunStatus:
         """Add one iteration.
 
         Args:
-            metrics: As in metrics.jsonl.
             elapsed_s: Seconds since the start of this process's part of the run.
-            remaining_s: Estimated seconds to the end.
         """
         self._metrics, self._elapsed_s, self._remaining_s = metrics, elapsed_s, remaining_s
         self._rewards.append(metrics["mean_reward"])

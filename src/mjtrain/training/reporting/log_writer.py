@@ -15,9 +15,6 @@ from mjtrain.training.reporting.writer import Writer, WriterError, scalars
 def load_log_writer(name: str) -> Callable[..., Any]:
     """Import a class.
 
-    Args:
-        name: As in package.module:Class.
-
     Raises:
         RequestError: The module or the class does not exist, or the class has no method add_scalar.
     """

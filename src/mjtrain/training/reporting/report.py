@@ -21,10 +21,7 @@ class RunReport:
         """Open the writers.
 
         Args:
-            config: What is trained.
             run_dir: Where the run lives; metrics of iterations after first_iteration are deleted.
-            first_iteration: Iterations that a resumed run has already.
-            max_iterations: Iterations at which it ends.
         """
         self._run_dir = run_dir
         self._stack = ExitStack()

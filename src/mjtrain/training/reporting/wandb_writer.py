@@ -30,8 +30,6 @@ class WandbWriter(Writer):
 
         Args:
             run_dir: Where the run lives; what params/ holds there becomes the W&B run's config.
-            config: Names, mode, and whether checkpoints go along.
-            warn: Takes a line about what is not as asked.
 
         Raises:
             WriterError: W&B cannot even record on this machine.
@@ -91,7 +89,6 @@ def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) 
     """Decide between online, offline and disabled; pure.
 
     Args:
-        asked: --wandb-mode.
         environ: Environment variables; WANDB_MODE counts where the flag is auto.
         has_credentials: Whether W&B would not have to ask who is there; only called where it matters. Without a key
             it would ask, and a job without a terminal would wait forever.

@@ -1,7 +1,6 @@
 """Humanoid-Velocity: walk on two legs at the velocity, in the direction and with the turning rate of a command."""
 
 from dataclasses import replace
-from typing import TypedDict
 
 from mjtrain import (
     ActionTerm,
@@ -12,7 +11,6 @@ from mjtrain import (
     EventTerm,
     MirrorConfig,
     ModelConfig,
-    ObservationTerm,
     PpoConfig,
     RewardTerm,
     RobotConfig,
@@ -42,8 +40,8 @@ from mjtrain.mdp import (
     velocity,
 )
 from mjtrain_tasks.models import HUMANOID
+from mjtrain_tasks.walking import BASE, Gait, make_observations, on_rough_ground
 
-BASE = "base"
 JOINTS = (".*_joint",)
 UPPER_BODY = ("waist_.*_joint", ".*_(shoulder|elbow|wrist)_.*joint")
 FOOT_POSITIONS = ("left_foot_position", "right_foot_position")
@@ -55,16 +53,6 @@ MIRROR = MirrorConfig(names={"left_(.*)": r"right_\1"})
 SPEED = 1.0  # m/s
 SIDEWAYS = 0.5  # of the speed
 TURN = 1.0  # rad/s
-
-
-class Gait(TypedDict):
-    """Parameters that the terms of a gait share."""
-
-    frequency_hz: float
-    offsets: tuple[float, ...]
-    duty: float
-    command: str
-    velocity_sensor: str | None
 
 
 # Left and right are half a stride apart. A robot that is pushed while it stands may step: else 6 % of episodes fall so.
@@ -106,36 +94,7 @@ def make_rough() -> TaskConfig:
 
     Trains in: a time that has not been measured on two CPU cores.
     """
-    env = make_env()
-    scan = observation(
-        observations.height_scan, joint=BASE, x=(-0.4, 0.8, 9), y=(-0.3, 0.3, 5), offset=STANDING_HEIGHT_M
-    ).replace(noise=0.02, clip=(-0.5, 0.5))
-    # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
-    term = env.commands["velocity"]
-    term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
-    env = replace(
-        env,
-        robot=replace(env.robot, timestep=0.005),  # feet on a height field need fine steps (docs/speedrun.md)
-        decimation=4,
-        episode_length_s=10.0,
-        commands={"velocity": term},
-        terrain=TerrainConfig(kind="generated"),
-        observations={
-            "actor": {**env.observations["actor"], "height_scan": scan},
-            "critic": {**env.observations["critic"], "height_scan": scan.replace(noise=0.0)},
-        },
-        events={**env.events, "patch": reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
-        curriculum={
-            **env.curriculum,
-            "terrain": curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=2.0).replace(
-                initial=(0.0, 3.0), bounds=(0.0, 9.0)
-            ),
-        },
-        terminations={
-            **env.terminations,
-            "out_of_bounds": truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5),
-        },
-    )
+    env = on_rough_ground(make_env(), ahead=(-0.4, 0.8, 9), height_m=STANDING_HEIGHT_M)
     return TaskConfig(env=env, agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
 
 
@@ -156,7 +115,7 @@ def without_velocity(env: EnvConfig) -> EnvConfig:
 
 def make_env() -> EnvConfig:
     """The MDP on flat ground: 50 env steps per second, 20 s per episode unless the robot falls."""
-    state = make_observations()
+    state = make_observations(JOINTS, WALK)
     privileged = {
         "foot_contacts": observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.003),
         "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
@@ -186,25 +145,6 @@ def make_env() -> EnvConfig:
             "speed": curriculum(velocity.command_level, reward="keep_step", full=4.0, share=0.8, step=0.25)
         },
     )
-
-
-def make_observations() -> dict[str, ObservationTerm]:
-    """What the actor sees."""
-    return {
-        "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
-        "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
-        "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
-        "command": observation(observations.command, command="velocity").replace(scale=2.0),
-        "clock": observation(
-            gait.clock,
-            frequency_hz=WALK["frequency_hz"],
-            command=WALK["command"],
-            velocity_sensor=WALK["velocity_sensor"],
-        ),
-        "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.01, scale=2.0),
-        "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.5, scale=0.1),
-        "last_action": observation(observations.last_action).replace(scale=0.5),
-    }
 
 
 def make_rewards() -> dict[str, RewardTerm]:

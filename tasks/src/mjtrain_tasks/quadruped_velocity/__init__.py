@@ -1,7 +1,6 @@
 """Quadruped-Velocity: walk at the velocity, in the direction and with the turning rate of a command."""
 
 from dataclasses import replace
-from typing import TypedDict
 
 from mjtrain import (
     ActionTerm,
@@ -20,7 +19,6 @@ from mjtrain import (
 )
 from mjtrain.mdp import (
     command,
-    curriculum,
     error,
     events,
     gait,
@@ -39,8 +37,8 @@ from mjtrain.mdp import (
     velocity,
 )
 from mjtrain_tasks.models import QUADRUPED
+from mjtrain_tasks.walking import BASE, Gait, make_observations, on_rough_ground
 
-BASE = "base"
 LEGS = ("FR", "FL", "RR", "RL")
 JOINTS = (".*_(hip|thigh|calf)",)
 FOOT_POSITIONS = tuple(f"{leg}_foot_position" for leg in LEGS)
@@ -51,15 +49,6 @@ STANDING_HEIGHT_M = 0.28
 MIRROR = MirrorConfig(names={"(F|R)L_(.*)": r"\1R_\2"})
 SPEED = 1.0  # m/s
 TURN = 1.0  # rad/s
-
-
-class Gait(TypedDict):
-    """Parameters that the terms of a gait share."""
-
-    frequency_hz: float
-    offsets: tuple[float, ...]
-    duty: float
-    command: str
 
 
 # Diagonal legs swing together.
@@ -79,52 +68,15 @@ def make_rough() -> TaskConfig:
 
     Trains in: about 6 minutes on two CPU cores.
     """
-    env = make_env()
-    scan = observation(
-        observations.height_scan, joint=BASE, x=(-0.6, 0.6, 9), y=(-0.3, 0.3, 5), offset=STANDING_HEIGHT_M
-    ).replace(noise=0.02, clip=(-0.5, 0.5))
-    actor, critic = env.observations["actor"], env.observations["critic"]
-    # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
-    term = env.commands["velocity"]
-    term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
-    env = replace(
-        env,
-        robot=replace(env.robot, timestep=0.005),  # no robot learned to walk on it by 10 ms (docs/speedrun.md)
-        decimation=4,
-        episode_length_s=10.0,
-        commands={"velocity": term},
-        terrain=TerrainConfig(kind="generated"),
-        warp=WarpConfig(nconmax=48, njmax=192),  # 10 and 56 by benchmarks/buffers.py; the guess is 128 and 1,024
-        observations={
-            "actor": {**actor, "height_scan": scan},
-            "critic": {**critic, "height_scan": scan.replace(noise=0.0)},
-        },
-        events={**env.events, "patch": reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
-        curriculum={
-            "terrain": curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=2.0).replace(
-                initial=(0.0, 3.0), bounds=(0.0, 9.0)
-            )
-        },
-        terminations={
-            **env.terminations,
-            "out_of_bounds": truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5),
-        },
-    )
+    env = on_rough_ground(make_env(), ahead=(-0.6, 0.6, 9), height_m=STANDING_HEIGHT_M)
+    room = WarpConfig(nconmax=48, njmax=192)  # 10 and 56 by benchmarks/buffers.py; the guess is 128 and 1,024
+    env = replace(env, warp=room)
     return TaskConfig(env=env, agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=400)
 
 
 def make_env() -> EnvConfig:
     """The MDP on flat ground: 50 env steps per second, 20 s per episode unless the robot falls."""
-    base_state = {
-        "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
-        "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
-        "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
-        "command": observation(observations.command, command="velocity").replace(scale=2.0),
-        "clock": observation(gait.clock, frequency_hz=TROT["frequency_hz"], command=TROT["command"]),
-        "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.01, scale=2.0),
-        "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.5, scale=0.1),
-        "last_action": observation(observations.last_action).replace(scale=0.5),
-    }
+    state = make_observations(JOINTS, TROT)
     privileged = {
         "foot_contacts": observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.02),
         "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
@@ -138,8 +90,8 @@ def make_env() -> EnvConfig:
         actions={"legs": ActionTerm(actuators=JOINTS, scale=0.3, from_home=True, clip=(-4.0, 4.0))},
         commands={"velocity": make_command()},
         observations={
-            "actor": base_state,
-            "critic": {name: term.replace(noise=0.0) for name, term in base_state.items()} | privileged,
+            "actor": state,
+            "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
         },
         rewards={
             "track_planar": reward(

@@ -17,9 +17,6 @@ _UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
     """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones.
 
-    Returns:
-        Names of the new actuators.
-
     Raises:
         RequestError: An expression matches no joint, two groups want the same joint, or a gain is missing.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match_one
-from mjtrain.sim.robots.layout import neutral_controls, place_controls
+from mjtrain.sim.robots.read_layout import neutral_controls, place_controls
 
 HOME = "home"
 """Name of the keyframe that is the default pose of a model."""
@@ -25,11 +25,7 @@ Controls = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
 
 
 def forget_controls(spec: Any) -> Controls:
-    """Take the controls and activations out of all keyframes, because other actuators will take these places.
-
-    Returns:
-        What was there.
-    """
+    """Take the controls and activations out of all keyframes, because other actuators will take these places."""
     if not spec.keys:
         return {}
     model = spec.compile()
@@ -50,16 +46,7 @@ def forget_controls(spec: Any) -> Controls:
 
 
 def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
-    """Add keyframes, and give the one that is the default pose the name home.
-
-    Args:
-        spec: The robot, with all its joints and actuators.
-        config: Keyframes by name, and the name of the default pose.
-        controls: Controls and activations of keyframes of the file, if they were taken out.
-
-    Raises:
-        RequestError: There is no such keyframe, joint or actuator.
-    """
+    """Add keyframes, and give the one that is the default pose the name home."""
     if config.keyframes or controls:
         model = spec.compile()
         for key in spec.keys:
@@ -136,17 +123,7 @@ def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]
 
 
 def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -> int:
-    """Return the index of the free joint that a keyframe sets.
-
-    Args:
-        model: The robot.
-        config: May name it.
-        flag: The keyframe, below --env.robot.
-        main: Name that the config of the robot gives to a free joint, or "".
-
-    Raises:
-        RequestError: There is none of this name, or there are several and nothing says which one is meant.
-    """
+    """Return the index of the free joint that a keyframe sets."""
     free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
     names = [model.joint(joint).name for joint in free]
     if config.free_joint:
@@ -214,5 +191,4 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _limit(model: Any, control: int, value: float) -> float:
-    """Return a control within its range, if it has one."""
     return float(np.clip(value, *model.actuator_ctrlrange[control])) if model.actuator_ctrllimited[control] else value

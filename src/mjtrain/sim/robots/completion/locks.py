@@ -18,7 +18,6 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
 
     Args:
         spec: The robot, with all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
-        patterns: Regular expressions that match whole names of joints.
 
     Raises:
         RequestError: An expression matches no joint, or a body with a locked joint is in a <frame>.

@@ -15,12 +15,6 @@ from mjtrain.runtime.errors import RequestError, suggest
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
     """Return a name if it is there.
 
-    Args:
-        flag: Where the name stands, below --env.robot.
-        name: The name.
-        kind: What it names, for the message.
-        there: Names that there are.
-
     Raises:
         RequestError: It is not there; the message has similar names and all that there are.
     """
@@ -69,11 +63,7 @@ _COPIED = ("contype", "conaffinity", "condim", "friction", "priority", "margin",
 
 
 def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
-    """Change the geoms that each entry chooses.
-
-    Raises:
-        RequestError: An expression matches nothing.
-    """
+    """Change the geoms that each entry chooses."""
     for label, config in geoms.items():
         flag = f"geoms.{label}"
         if not config.geoms and not config.bodies:
@@ -110,11 +100,7 @@ def _numbered(name: str) -> Any:
 
 
 def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
-    """Add sites.
-
-    Raises:
-        RequestError: There is no such body or shape, or the name is taken.
-    """
+    """Add sites."""
     for name, config in sites.items():
         _check_free(f"sites.{name}", name, "site", spec.sites)
         body = _find_body(spec, f"sites.{name}.body", config.body)
@@ -148,11 +134,7 @@ def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
 
 
 def add_lights(spec: Any, lights: dict[str, LightConfig]) -> None:
-    """Add lights.
-
-    Raises:
-        RequestError: There is no such body, mode or type, or the name is taken.
-    """
+    """Add lights."""
     for name, config in lights.items():
         _check_free(f"lights.{name}", name, "light", spec.lights)
         body = _find_body(spec, f"lights.{name}.body", config.body)
@@ -221,11 +203,7 @@ _ENABLE = {
 
 
 def set_options(spec: Any, config: OptionConfig) -> None:
-    """Set the options that are given.
-
-    Raises:
-        RequestError: A word is none of MJCF's.
-    """
+    """Set the options that are given."""
     for name in OptionConfig.__dataclass_fields__:
         value = getattr(config, name)
         if value is None or name in ("enable", "disable"):

@@ -114,7 +114,6 @@ def _set_reference(spec: Any, sensor: Any, flag: str, config: SensorConfig) -> N
 
 
 def _find(spec: Any, flag: str, name: str, asked: str, kinds: tuple[str, ...]) -> tuple[str, str]:
-    """Return the kind and the name of a part."""
     if asked:
         if asked not in kinds:
             raise refuse(f"{flag}_type", asked, "this type of sensor takes none", kinds)

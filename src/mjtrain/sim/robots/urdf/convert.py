@@ -34,18 +34,12 @@ class ImportedRobot:
     """An MJCF file that was made of a URDF."""
 
     file: Path
-    """The MJCF file."""
-
     notes: list[str] = field(default_factory=list)
     """Lines about what was assumed, found elsewhere or left out."""
 
 
 def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
     """Write a robot as MJCF, with its meshes beside it.
-
-    Args:
-        file: The URDF.
-        config: What the URDF does not say.
 
     Raises:
         RequestError: The file or a setting cannot be used, or there is a file where the robot would be written.

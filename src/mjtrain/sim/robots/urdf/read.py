@@ -17,10 +17,6 @@ MESH_SUFFIXES = (".stl", ".obj", ".msh")
 def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
     """Read a URDF with its visual geometry, and a body for each of its links.
 
-    Args:
-        file: The URDF.
-        config: Where meshes are, and whether some may be left out.
-
     Returns:
         An `mujoco.MjSpec`, and a line for each thing that was found elsewhere or left out.
 
@@ -44,11 +40,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
 
 
 def is_urdf(file: Path) -> bool:
-    """Whether a file is one by its root element.
-
-    Raises:
-        RequestError: The file does not exist, or is not XML.
-    """
+    """Whether a file is one by its root element."""
     return _parse(file, any_kind=True).tag == "robot"
 
 
