@@ -30,7 +30,7 @@ from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.learner import DEFAULT_LEARNER, LearnerConfig, merge_settings
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
-from mjtrain.config.play import PlayConfig, PolicyName, ViewerName
+from mjtrain.config.play import UNTRAINED, PlayConfig, PolicyName, ViewerName
 from mjtrain.config.robot import RobotConfig
 from mjtrain.config.robot_parts import (
     ActuatorConfig,
@@ -48,6 +48,7 @@ from mjtrain.config.train import EngineName, LoggerName, RunConfig, RunToResume,
 
 __all__ = [
     "DEFAULT_LEARNER",
+    "UNTRAINED",
     "ActionTerm",
     "ActuatorConfig",
     "AgentConfig",
