@@ -113,7 +113,7 @@ WALLS = {
     "optuna": {"tools/sweep/study.py"},
     "obstore": {"runs/storage/store.py"},
     "safetensors": {"runs/weights.py"},
-    "huggingface_hub": {"runs/bundle_places.py"},
+    "huggingface_hub": {"runs/bundle_hub.py"},
 }
 
 SOURCES = sorted((SRC / "mjtrain").rglob("*.py"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
+from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.search import recorded_task
@@ -338,6 +339,8 @@ def export(
     found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
     print_notices(found)
     assert found.checkpoint is not None
+    if out is None and found.checkpoint.name == WEIGHTS:
+        raise RequestError("--out: give a folder for the files, because a shared policy is not a run directory")
     folder = found.checkpoint.parent / "export" if out is None else Path(out)
     return launch(export_policy, found, folder.absolute(), observations, launch=LaunchConfig(gpu_ids=None))
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,10 @@ import pytest
 import yaml
 
 import mjtrain
-from mjtrain.cli import play, pull, push
+from mjtrain.cli import export, play, pull, push
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
-from mjtrain.runs.bundle_places import is_place, open_bundle
+from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runtime.errors import OutsideError, RequestError
 from support import commands
 from support.hub import TOKEN, Hub
@@ -31,6 +32,7 @@ from support.shared import make_once
 
 pytestmark = pytest.mark.process
 EPISODES = 4
+POLICIES = Path(__file__).parents[2] / "policies"
 
 
 def make(folder: Path) -> None:
@@ -85,6 +87,7 @@ def test_it_acts_as_the_run_and_tells_nothing_of_the_machine(
     assert card["figures"]["reward"]["mean"] == pytest.approx(of_run["reward"]["mean"], rel=1e-3)
     assert card["judge"]["episodes"] == EPISODES
     assert (card["task"], card["license"], card["trained"]["iterations"]) == ("Cartpole-Balance", "apache-2.0", 2)
+    assert card["command"] == "mjtrain train Cartpole-Balance --num-envs 8 --max-iterations 2 --seed 0"
     assert f"| reward | {card['figures']['reward']['mean']:g} ±" in text
     told = [str(made).encode(), str(run_dir.name).encode(), os.uname().nodename.encode()]
     for file in (
@@ -347,7 +350,7 @@ def test_more_than_was_announced_is_not_kept(bundle: Path, tmp_path: Path, monke
         open_bundle(str(bundle))
 
 
-def test_what_is_no_policy_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not is_place("Cartpole-Balance")
     (tmp_path / "odd.zip").write_bytes(b"PK")
     for words, because in (
@@ -355,6 +358,7 @@ def test_what_is_no_policy_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixt
         ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
         ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
         ((play, "Arm-Lift-Cube", "--policy", "pretrained"), "mjtrain-policies"),
+        ((export, str(bundle)), "--out"),
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
         ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
         ((push, "Cartpole-Balance"), "push RUN DESTINATION"),
@@ -366,3 +370,28 @@ def test_what_is_no_policy_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit) as end:
             module.main(args)
         assert (end.value.code, because in (err := capsys.readouterr().err)) == (2, True), err
+
+
+def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    registered = tomllib.loads((POLICIES / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    folders = [path.parent for path in (POLICIES / "src").rglob(MANIFEST)]
+    assert sorted(folder.name for folder in folders) == sorted(registered)
+    for folder in folders:
+        manifest = parse_manifest((folder / MANIFEST).read_bytes(), str(folder))
+        assert manifest.task == folder.name
+        assert sum(size for _, size in manifest.files.values()) < 2_000_000
+        card = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+        assert (card["license"], card["judge"]["episodes"]) == ("apache-2.0", 100)
+        assert same(folder, open_bundle(str(folder)))
+    installed = tmp_path / "mjtrain_policies-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mjtrain-policies\nVersion: 0.1.0\n")
+    lines = [f"{name} = {value}" for name, value in registered.items()]
+    (installed / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(POLICIES / "src")
+    played = mjtrain.play("cartpole-balance", policy="pretrained", episodes=2)
+    assert played["length"]["mean"] == 500
+    with pytest.raises(RequestError, match=r"Arm-Lift-Cube; installed packages have.*Cartpole-Balance"):
+        mjtrain.play("Arm-Lift-Cube", policy="pretrained")

@@ -34,12 +34,10 @@ def write_card(
         "tags": ["reinforcement-learning", "robotics", "mujoco", task],
         **({} if license_name is None else {"license": license_name}),
         "task": task,
-        "command": f"mjtrain train {task}",
+        "command": f"mjtrain train {task}{_flags(launch)}",
         "trained": {
             "iterations": content.get("iter"),
             "learner": content.get("learner"),
-            "seed": launch["seed"],
-            **{key: value for key, value in launch["run"].items() if value is not None},
         },
         "versions": {name: packages[name] for name in ("mjtrain", "mujoco", "torch") if name in packages},
     }
@@ -47,8 +45,14 @@ def write_card(
         front["judge"] = {"command": f"mjtrain play {task}", **{key: figures[key] for key in _CONDITIONS}}
         front["figures"] = {key: _round(figures[key]) for key in _FIGURES if figures.get(key)}
         front["model-index"] = [_index(task, figures["reward"])]
-    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=1000)
     (folder / "README.md").write_text(f"---\n{header}---\n\n{_body(task, front)}", encoding="utf-8")
+
+
+def _flags(launch: Mapping[str, Any]) -> str:
+    """Return the flags that say how long and with what a run was trained."""
+    given = {**launch["run"], "seed": launch["seed"]}
+    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
 
 
 def _round(value: Any) -> Any:

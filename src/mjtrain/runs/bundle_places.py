@@ -7,7 +7,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from mjtrain.runs.bundle import (
     fetch_bundle,
     parse_manifest,
 )
+from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
 from mjtrain.runs.storage import Storage, check_url
-from mjtrain.runtime.errors import OutsideError, RequestError, require
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import partial_path, read_regular, replacing
 
 GROUP = "mjtrain.policies"
@@ -71,8 +72,9 @@ def pull_bundle(place: str, folder: Path) -> Manifest:
     """Copy a bundle to a new folder, verified; errors as those of `open_bundle`."""
     _check_new(folder)
     source = open_bundle(place)
-    shutil.copytree(source, folder, dirs_exist_ok=True)
-    return parse_manifest((folder / MANIFEST).read_bytes(), str(folder))
+    manifest = parse_manifest((source / MANIFEST).read_bytes(), place)
+    _copy(source, [*manifest.files, MANIFEST], folder)
+    return manifest
 
 
 def push_bundle(folder: Path, destination: str) -> None:
@@ -88,7 +90,7 @@ def push_bundle(folder: Path, destination: str) -> None:
     names = [*parse_manifest((folder / MANIFEST).read_bytes(), str(folder)).files, MANIFEST]  # the list comes last
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":
-        _push_to_hub(folder, destination)
+        push_to_hub(folder, destination)
     elif scheme:
         storage = Storage(check_url("push", destination))
         for name in names:
@@ -100,14 +102,20 @@ def push_bundle(folder: Path, destination: str) -> None:
             for name in names:
                 archive.write(folder / name, name)
     else:
-        shutil.copytree(folder, destination, dirs_exist_ok=True)
+        _copy(folder, names, Path(destination))
+
+
+def _copy(source: Path, names: Sequence[str], folder: Path) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, folder / name)
 
 
 def check_destination(destination: str) -> None:
     """Raise a RequestError if nothing can be pushed to a place, before anything is made."""
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":
-        _split_hub(destination)
+        split_hub(destination)
     elif scheme in ("http", "https"):
         raise RequestError(f"push {destination}: a web server only gives; push to a folder, hf:// or s3://")
     elif scheme:
@@ -157,7 +165,7 @@ def _fetch(manifest: Manifest, data: bytes, read: Read, place: str, folder: Path
 def _make_reader(place: str) -> Read:
     scheme = place.partition("://")[0] if "://" in place else ""
     if scheme == "hf":
-        return _read_hub(place)
+        return read_hub(place)
     if scheme in ("http", "https"):
         return _read_web(place)
     if scheme:
@@ -258,70 +266,6 @@ def _download(url: str, size: int) -> bytes:
         raise OutsideError(f"{url}: answers with status {error.code}") from error
     except (OSError, HTTPException) as error:
         raise OutsideError(f"{url}: cannot be read ({getattr(error, 'reason', error)})") from error
-
-
-def _split_hub(place: str) -> tuple[str, str | None, str]:
-    """Return repository, revision and folder of hf://user/repo[@revision][/folder]."""
-    repo, _, folder = place.removeprefix("hf://").strip("/").partition("/")
-    name, _, folder = folder.partition("/")
-    name, _, revision = name.partition("@")
-    if not repo or not name:
-        raise RequestError(f"{place}: give hf://user/repository, or hf://user/repository@revision/folder")
-    require(place, "share", "huggingface_hub")
-    return f"{repo}/{name}", revision or None, folder
-
-
-@contextlib.contextmanager
-def _hub_errors(place: str) -> Iterator[None]:
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()
-    try:
-        yield
-    except RequestError:
-        raise
-    except RepositoryNotFoundError as error:
-        raise RequestError(f"{place}: no such repository, or one that HF_TOKEN does not open") from error
-    except EntryNotFoundError as error:
-        raise RequestError(f"{place}: a file of the policy is not there; mjtrain push puts it there") from error
-    except HFValidationError as error:
-        raise RequestError(f"{place}: {_first_line(error)}") from error
-    except Exception as error:  # the library passes on those of its HTTP client
-        raise OutsideError(f"{place}: {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _read_hub(place: str) -> Read:
-    repo, revision, folder = _split_hub(place)
-
-    def read(name: str, size: int) -> bytes:
-        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-
-        path = f"{folder}/{name}" if folder else name
-        with _hub_errors(place):
-            there = get_hf_file_metadata(hf_hub_url(repo, path, revision=revision)).size
-            if there is None or there > size:
-                raise BundleError(f"{place}: {name} is larger than {size} bytes")
-            return read_regular(Path(hf_hub_download(repo, path, revision=revision)), size + 1)
-
-    return read
-
-
-def _push_to_hub(folder: Path, place: str) -> None:
-    repo, revision, below = _split_hub(place)
-    with _hub_errors(place):
-        from huggingface_hub import HfApi
-
-        api = HfApi()
-        api.create_repo(repo, exist_ok=True)
-        message = "A policy of mjtrain"
-        api.upload_folder(
-            repo_id=repo, folder_path=folder, path_in_repo=below or None, revision=revision, commit_message=message
-        )
 
 
 def _find_pretrained(task: str) -> Path:
