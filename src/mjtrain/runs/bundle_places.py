@@ -171,7 +171,7 @@ def _make_reader(place: str) -> Read:
     if scheme:
         return _read_storage(place)
     if place.startswith(f"{PRETRAINED}:"):
-        return _read_folder(_find_pretrained(place.partition(":")[2]))
+        return _read_folder(_find_pretrained(place.partition(":")[2]), may_link=True)
     if place.endswith(".zip"):
         return _read_zip(place, place)
     return _read_folder(Path(place))
@@ -181,10 +181,12 @@ def _missing(place: object, name: str) -> BundleError:
     return BundleError(f"{place}: has no {name}; it is not a policy bundle")
 
 
-def _read_folder(folder: Path) -> Read:
+def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
+    """Read a folder; an installer may link the files of a package to its cache."""
+
     def read(name: str, size: int) -> bytes:
         path = folder.resolve() / name
-        if path.resolve() != path:
+        if not may_link and path.resolve() != path:
             raise BundleError(f"{folder}: {name} is a symbolic link")
         try:
             return read_regular(path, size + 1)
