@@ -112,6 +112,8 @@ WALLS = {
     "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/draw.py"},
     "optuna": {"tools/sweep/journal.py", "tools/sweep/samplers.py", "tools/sweep/study.py"},
     "obstore": {"runs/storage/store.py"},
+    "safetensors": {"runs/weights.py"},
+    "huggingface_hub": {"runs/bundle_hub.py"},
 }
 
 SOURCES = sorted((SRC / "mjtrain").rglob("*.py"))
@@ -233,6 +235,8 @@ def test_learners_use_what_is_for_learners() -> None:
         "plot",
         "export",
         "deploy",
+        "push",
+        "pull",
         "scaling",
         "sweep",
         "doctor",
@@ -245,7 +249,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         f"import sys; from mjtrain.cli.{command} import main; sys.argv = ['x', '--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'warp', 'mujoco', 'mujoco_warp', 'rsl_rl', 'torchrunx', 'wandb', 'matplotlib', 'obstore',"
-        " 'onnx', 'optuna'}\n"
+        " 'onnx', 'optuna', 'safetensors', 'huggingface_hub'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.machine import patience
-from support.tiers import PACKAGES
+from support.tiers import MEMBERS, PACKAGES
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
@@ -27,10 +27,9 @@ def read_command() -> list[str]:
 
 def compile_again(folder: Path) -> str:
     """What the command of the file's header makes of `pyproject.toml`, which keeps the pins that are still allowed."""
-    members = ("tasks", "learners")
-    for member in members:
+    for member in MEMBERS:
         (folder / member).mkdir(exist_ok=True)
-    for name in ("pyproject.toml", *(f"{member}/pyproject.toml" for member in members), LOCK.name):
+    for name in ("pyproject.toml", *(f"{member}/pyproject.toml" for member in MEMBERS), LOCK.name):
         if not (folder / name).exists():
             shutil.copy(ROOT / name, folder / name)
     done = subprocess.run(read_command(), cwd=folder, capture_output=True, text=True, timeout=patience(60), check=False)
@@ -72,4 +71,4 @@ def test_every_line_is_a_version_or_a_hash() -> None:
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", value) for value in hashes), pin
     names = [entry.partition("==")[0] for entry in entries]
     assert {"torch", "mujoco", "warp-lang", "torchrunx", "hatchling"} <= set(names)
-    assert not {"mjtrain", "mjtrain-tasks", "mjtrain-learners"} & set(names)
+    assert not {"mjtrain", *(f"mjtrain-{name}" for name in MEMBERS)} & set(names)

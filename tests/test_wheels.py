@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.machine import patience
-from support.tiers import PACKAGES, SOURCES
+from support.tiers import MEMBERS, PACKAGES, SOURCES
 
 ROOT = Path(__file__).parents[1]
 QUADRUPEDS = {"Go2-Velocity-Flat", "Quadruped-Velocity-Flat", "Quadruped-Velocity-Rough"}
@@ -58,15 +58,16 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """All wheels, each built from its source distribution."""
     folder = tmp_path_factory.mktemp("dist")
     run_uv(folder, "build", "--quiet", "--all-packages", "--out-dir", folder, ROOT)
-    assert len(list(folder.glob("*.tar.gz"))) == 3
+    assert len(list(folder.glob("*.tar.gz"))) == 1 + len(MEMBERS)
     return sorted(folder.glob("*.whl"))
 
 
 def test_the_wheels_hold_every_module_and_every_robot(wheels: list[Path]) -> None:
     """Nothing of the sources is forgotten, and nothing else is in there."""
-    assert [wheel.name.partition("-")[0] for wheel in wheels] == ["mjtrain", "mjtrain_learners", "mjtrain_tasks"]
+    members = sorted(MEMBERS)
+    assert [wheel.name.partition("-")[0] for wheel in wheels] == ["mjtrain", *(f"mjtrain_{name}" for name in members)]
     packed: set[str] = set()
-    for wheel, source in zip(wheels, (ROOT / "src", ROOT / "learners" / "src", ROOT / "tasks" / "src"), strict=True):
+    for wheel, source in zip(wheels, (ROOT / "src", *(ROOT / name / "src" for name in members)), strict=True):
         packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         files = {path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
         assert packed == {str(path.relative_to(source)) for path in files}
@@ -90,6 +91,7 @@ def test_they_train_and_play_without_the_clone(wheels: list[Path], tmp_path: Pat
     run(tmp_path, bin_dir / "train", "Cartpole-Balance", *small, "--num-envs", "8", "--max-iterations", "1")
     assert len(list(tmp_path.glob("logs/cartpole_balance/*/model_1.pt"))) == 1
     assert "reward" in run(tmp_path, bin_dir / "play", "Cartpole-Balance", "--episodes", "2")
+    assert "reward" in run(tmp_path, bin_dir / "play", "Cartpole-Balance", "--policy", "pretrained", "--episodes", "2")
     skrl = ("--learner", "skrl", "--num-envs", "8", "--max-iterations", "1")
     run(tmp_path, bin_dir / "train", "Cartpole-Balance", *small, *skrl)
 

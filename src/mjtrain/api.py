@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
+from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.search import recorded_task
@@ -278,7 +279,7 @@ def play(
 
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
-    _print_notices(found)
+    print_notices(found)
     return measure_run(found if env is None else replace(found, env=env), config)
 
 
@@ -333,8 +334,10 @@ def export(
         raise RequestError(f"--observations {observations}: must be at least 1")
     name = None if checkpoint is None else str(checkpoint)
     found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
-    _print_notices(found)
+    print_notices(found)
     assert found.checkpoint is not None
+    if out is None and found.checkpoint.name == WEIGHTS:
+        raise RequestError("--out: give a folder for the files, because a shared policy is not a run directory")
     folder = found.checkpoint.parent / "export" if out is None else Path(out)
     return launch(export_policy, found, folder.absolute(), observations, launch=LaunchConfig(gpu_ids=None))
 
@@ -367,7 +370,7 @@ def load_policy(
 
     name = None if checkpoint is None else str(checkpoint)
     found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root), trust=_is_trusted(run, trust))
-    _print_notices(found)
+    print_notices(found)
     return TrainedPolicy(found, device)
 
 
@@ -392,6 +395,7 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
     return PlayConfig(**options)
 
 
-def _print_notices(run: "TrainedRun") -> None:
+def print_notices(run: "TrainedRun") -> None:
+    """Print what was passed over on the way to a run, to standard error."""
     for line in run.notices:
         print(line, file=sys.stderr, flush=True)  # noqa: T201

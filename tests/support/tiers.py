@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("pyproject.toml", "tasks/pyproject.toml", "learners/pyproject.toml", "requirements.lock", ".gitignore")
+MEMBERS = ("tasks", "learners", "policies")
+"""Folders of the distributions beside mjtrain."""
+
+PACKAGES = ("pyproject.toml", *(f"{name}/pyproject.toml" for name in MEMBERS), "requirements.lock", ".gitignore")
 """What decides what wheels hold and ask for, besides the layout of `SOURCES`."""
 
-SOURCES = ("src", "tasks/src", "learners/src", "README.md", "tasks/README.md", "learners/README.md", "LICENSE")
+SOURCES = ("src", "README.md", *(f"{name}/{part}" for name in MEMBERS for part in ("src", "README.md")), "LICENSE")
 
 _IMPORT = re.compile(r"\s*(?:import|from) (\w+)")
 _BY_NAME = re.compile(r"__file__|import_module|[Dd]efer\w*\(")

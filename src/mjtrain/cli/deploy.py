@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,9 @@ from mjtrain.runtime.errors import RequestError
 
 DESCRIPTION = (
     "Run an exported policy on a robot at the policy's rate: damped, standing up, policy, damped again. POLICY is "
-    "policy.onnx, the folder of an export, or a run directory that was exported. Without --robot udp the robot is "
-    "simulated by plain MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot."
+    "policy.onnx, the folder of an export, a run directory that was exported, or a shared policy: the folder or .zip "
+    "file that mjtrain push wrote, its URL, or pretrained:TASK. Without --robot udp the robot is simulated by plain "
+    "MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot."
 )
 
 
@@ -60,7 +63,7 @@ class Options:
     """Control periods missed in a row after which the robot is stopped."""
 
     model: str | None = None
-    """Model of --robot mujoco, .mjb or MJCF. Default: model.mjb beside the policy."""
+    """Model of --robot mujoco, .mjb or MJCF. Default: model.mjb beside the policy, or that of a shared policy."""
 
     delay_s: float = 0.0
     """--robot mujoco: how much later readings arrive, in seconds."""
@@ -113,8 +116,9 @@ def _main(argv: list[str]) -> None:
     from mjtrain.deployment.run_policy import SimulatedProcess
     from mjtrain.deployment.tick_log import TickLog
     from mjtrain.deployment.udp import UdpRobot
+    from mjtrain.runs.bundle_places import is_place, open_bundle
 
-    policy = DeployedPolicy(find_policy(place))
+    policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
     if options.realtime:
         _ask_for_realtime()
     log = TickLog(options.log)
@@ -122,7 +126,9 @@ def _main(argv: list[str]) -> None:
         host, port = _split_address(options.address)
         _run(options, policy, UdpRobot(host, port), log, None)
         return
-    process = SimulatedProcess(_simulation(options, policy.file), policy)
+    with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
+        model = options.model or str(_find_model(policy.file.parent, Path(folder)))
+        process = SimulatedProcess(_simulation(options, model), policy)
     try:
         _run(options, policy, UdpRobot("127.0.0.1", process.port), log, process)
     finally:
@@ -229,9 +235,35 @@ def _split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _simulation(options: Options, file: Path) -> dict[str, Any]:
+def _find_model(policy: Path, folder: Path) -> Path:
+    """Return the model beside a policy; of a shared policy one that is compiled in a folder, from its robot."""
+    model = policy / "model.mjb"
+    if model.exists() or not (policy / "params").is_dir():
+        return model
+    code = "import sys; from mjtrain.cli.deploy import compile_model; compile_model(*sys.argv[1:])"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(policy),
+        str(folder / model.name),
+    ]  # imports torch; this process does not
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RequestError(f"{policy}: its robot cannot be compiled ({done.stderr.strip().rpartition(chr(10))[2]})")
+    return folder / model.name
+
+
+def compile_model(bundle: str, model: str) -> None:
+    """Write robot and ground of a shared policy as a compiled model."""
+    from mjtrain.runs.trained_run import read_run
+    from mjtrain.sim.robots.robot import save_model
+
+    save_model(read_run(Path(bundle)).own_env, Path(model))
+
+
+def _simulation(options: Options, model: str) -> dict[str, Any]:
     names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
-    model = options.model or str(file.parent / "model.mjb")
     return {"model": model, **{name: getattr(options, name) for name in names}}
 
 

@@ -8,6 +8,9 @@ from mjtrain.config.train import EngineName
 
 PolicyName = Literal["trained", "zero", "random"]
 
+UNTRAINED = ("zero", "random")
+"""What `PlayConfig.policy` may be that needs no run."""
+
 ViewerName = Literal["none", "web", "native"]
 
 
@@ -27,9 +30,10 @@ class PlayConfig:
     """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
     from which you have trained on this machine. Give it only for a run whose maker you trust."""
 
-    policy: PolicyName = "trained"
+    policy: PolicyName | str = "trained"
     """trained: the network of the checkpoint, without exploration noise; zero: actions of zero; random: uniform
-    actions in [-1, 1]. The last two need no run."""
+    actions in [-1, 1]; pretrained: that of mjtrain-policies; or a policy bundle: its folder or .zip file, hf://user/repo,
+    s3://bucket/prefix or https://host/folder. Only the first needs a run."""
 
     viewer: ViewerName = "none"
     """none: measure episodes and print a table; web: a page for the browser, on this machine or through a tunnel (needs

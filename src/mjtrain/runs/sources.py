@@ -222,6 +222,20 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     return (_replace(env, places, in_params=False) if places else env), notices
 
 
+def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
+    """Name copied data by its place in the run, in the record too, so that neither tells of this machine.
+
+    Returns:
+        The environment whose parameters name the copies, relative to the run.
+    """
+    record = read_params(run_dir, "data")
+    if not record:
+        return env
+    (run_dir / "params" / "data.yaml").unlink()  # an earlier record would be kept
+    save_params(run_dir, data={kept["copy"]: kept for kept in record.values()})
+    return _replace(env, {place: kept["copy"] for place, kept in record.items()}, in_params=False)
+
+
 def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
     if isinstance(value, Mapping):
         return {key: _replace(item, places, in_params=in_params) for key, item in value.items()}

@@ -9,6 +9,8 @@ from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, 
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.runs.best_checkpoint import BEST, find_best
+from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle_places import is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
@@ -84,14 +86,17 @@ def find_trained_run(
     code has changed. A checkpoint outside of a run is used with the task as it is now.
 
     Args:
-        task: Name of a task, path of a factory, or a run directory, whose task is the one that it recorded.
-        run: Run directory, or its name.
+        task: Name of a task, path of a factory, or a run directory or policy bundle, whose task is the one that it
+            recorded.
+        run: Run directory, or its name; or a bundle, see `bundle_places.is_place`.
         checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
 
     Raises:
         RequestError: It does not exist, is damaged, or is of another task, or names code that is not known.
     """
+    if is_place(task) or (run is not None and is_place(run)):
+        return _open_bundle(task, run, checkpoint, trust=trust)
     if is_run(task):
         return _open_run_dir(Path(task).absolute(), run, checkpoint, trust=trust)
     name, defaults = resolve_task_name(task), load_task(task)
@@ -128,6 +133,21 @@ def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
     task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
     rule = Trust(run_dir=run_dir, task=str(task), is_named=False, everything=trust)
     return _read_run(rule, *_try_to_load(rule))
+
+
+def _open_bundle(task: str, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:
+    """Open a policy bundle, as the task that it recorded or as the one that was named."""
+    place = run if run is not None and not is_place(task) else task
+    for flag, value in (("--checkpoint", checkpoint), ("--run", None if place == run else run)):
+        if value is not None:
+            raise RequestError(f"{flag} {value}: {place} is one policy already; leave the flag out")
+    if place == task:
+        folder = open_bundle(place)
+        return replace(read_run(folder, trust=trust), checkpoint=folder / WEIGHTS)
+    name, defaults = resolve_task_name(task), load_task(task)
+    folder = open_bundle(place)
+    rule = Trust(run_dir=folder, task=name, is_named=True, everything=trust)
+    return replace(_read_run(rule, defaults), checkpoint=folder / WEIGHTS)
 
 
 def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:

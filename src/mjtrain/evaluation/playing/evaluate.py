@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
-from mjtrain.env.catalog import CUSTOM
+from mjtrain.config import UNTRAINED, EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
+from mjtrain.env.catalog import CUSTOM, resolve_task_name
 from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.runs.bundle_places import PRETRAINED, is_place
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, make_untrained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -21,18 +22,47 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     """
     if config.replay is not None:
         run = find_replayed_run(task, config.replay, trust=config.trust_run)
-    elif config.policy != "trained" and config.run is None and config.checkpoint is None and not is_run(task):
+    elif (
+        config.policy in UNTRAINED
+        and config.run is None
+        and config.checkpoint is None
+        and not (is_run(task) or is_place(task))
+    ):
         run = make_untrained_run(task)
     else:
         run = find_trained_run(
-            task, run=config.run, checkpoint=config.checkpoint, log_root=config.log_root, trust=config.trust_run
+            task,
+            run=_name_run(task, config),
+            checkpoint=config.checkpoint,
+            log_root=config.log_root,
+            trust=config.trust_run,
         )
     return _to_eval_run(run, config)
 
 
+def _name_run(task: str, config: PlayConfig) -> str | None:
+    """Return the run or bundle that is asked for; None for the newest run.
+
+    Raises:
+        RequestError: --policy names none, or both flags name one.
+    """
+    policy = config.policy
+    if policy in ("trained", *UNTRAINED):
+        return config.run
+    place = f"{PRETRAINED}:{resolve_task_name(task)}" if policy == PRETRAINED else policy
+    if not is_place(place):
+        raise RequestError(
+            f"--policy {policy}: give trained, zero, random, {PRETRAINED}, or a folder, .zip file or URL to which "
+            "mjtrain push wrote a policy"
+        )
+    if config.run is not None:
+        raise RequestError(f"--run {config.run}: --policy {policy} names a policy already; give one of them")
+    return place
+
+
 def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
     """Return a task that was made in Python, configured for evaluation."""
-    if config.policy == "trained" and config.checkpoint is None:
+    if config.policy not in UNTRAINED and config.checkpoint is None:
         raise RequestError(
             'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
             "is played by its directory"

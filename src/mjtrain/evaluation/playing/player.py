@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
-from mjtrain.config import EngineName, EnvConfig, PolicyName
+from mjtrain.config import UNTRAINED, EngineName, EnvConfig, PolicyName
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
+from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
+from mjtrain.runs.weights import read_weights
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine, resolve_engine
@@ -28,13 +30,14 @@ class Player(PolicyPlayer):
         *,
         num_envs: int = 1,
         engine: EngineName = "auto",
-        policy: PolicyName = "trained",
+        policy: PolicyName | str = "trained",
     ) -> None:
         """Build the environment and load the policy.
 
         Args:
             run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
-            policy: What acts: the network of the run, zeros, or random actions (uniform in [-1, 1]).
+            policy: What acts: zero for zeros, random for random actions (uniform in [-1, 1]), else the network of the
+                run.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
         self.run = run
@@ -42,7 +45,7 @@ class Player(PolicyPlayer):
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
         self.checkpoint: Path | None = None
         """File of the current weights; None without a trained policy."""
-        if policy == "trained":
+        if policy not in UNTRAINED:
             assert run.checkpoint is not None
             content = self._read(run.checkpoint)
             learner = replace(run.learner, name=recorded_learner(content))
@@ -58,7 +61,8 @@ class Player(PolicyPlayer):
         self._take(self._read(checkpoint), checkpoint)
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:
-        content = load_checkpoint(checkpoint, str(self.env.device))
+        load = read_weights if checkpoint.name == WEIGHTS else load_checkpoint
+        content = load(checkpoint, str(self.env.device))
         theirs = content.get("infos", {}).get("task")
         if theirs is not None and not may_be_played_as(theirs, self.run.task):
             raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")

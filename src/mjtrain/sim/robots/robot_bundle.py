@@ -206,9 +206,32 @@ _ATTRIBUTE = re.compile(r"""\s*([^\s=/"']+)\s*=\s*("[^"]*"|'[^']*')\s*""", re.DO
 _OTHER_ENCODING = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["'](?!utf-?8["'])""", re.IGNORECASE)
 
 
+def list_references(data: bytes, label: str) -> list[str]:
+    """Return what an MJCF file of a bundle names as files.
+
+    Args:
+        data: Its content.
+        label: Where it comes from, for messages.
+
+    Returns:
+        Paths, which MuJoCo looks for in the folder of the file.
+
+    Raises:
+        RobotBundleError: It is not XML, or has MuJoCo look in other folders, as files of a bundle do not.
+    """
+    root = _parse_data(data, label)
+    for compiler in root.iter("compiler"):
+        if {"assetdir", _MESH_DIR, _TEXTURE_DIR, "strippath"} & compiler.attrib.keys():
+            raise RobotBundleError(f"{label} has MuJoCo look for files in another folder")
+    return [value for element in root.iter() for key, value in element.attrib.items() if key.startswith("file")]
+
+
 def _parse(path: Path) -> ET.Element:
+    return _parse_data(_read(path), str(path))
+
+
+def _parse_data(data: bytes, path: str) -> ET.Element:
     """Read XML as MuJoCo does, which takes files that are not well-formed and does not look at the encoding."""
-    data = _read(path)
     try:
         if not _OTHER_ENCODING.search(data[:200]):
             return ET.fromstring(data)

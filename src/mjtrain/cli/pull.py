@@ -1,0 +1,49 @@
+"""The command pull."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.runtime.errors import RequestError
+
+DESCRIPTION = (
+    "Copy a policy that mjtrain push wrote to a folder, after every file was verified. Nothing in it is run. SOURCE is "
+    "hf://user/repository[@revision][/folder], https://host/folder or a .zip file there, a URL that begins with s3://, "
+    "gs:// or az://, pretrained:TASK, a folder or a .zip file. DIR is a new folder; default: the last part of SOURCE. "
+    "The commands play and deploy take a SOURCE too."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A policy to copy."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
+    run_command("pull", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    words = [word for word in argv if not word.startswith("-")]
+    args = argv[len(words) :] if words else ["--help"]
+    parse(Options, args, prog="pull SOURCE [DIR]", description=DESCRIPTION)
+    if len(words) > 2:
+        raise RequestError(f"{words[2]}: give a source and a folder, as in pull SOURCE [DIR]")
+    from mjtrain.runs.bundle_places import is_place, pull_bundle
+
+    source = words[0]
+    if not is_place(source):
+        raise RequestError(f"{source}: is not a policy bundle; mjtrain push writes one of a run")
+    name = source.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".zip")
+    folder = words[1] if len(words) > 1 else name.partition("@")[0]
+    if not folder:
+        raise RequestError(f"{source}: give a folder too, as in pull SOURCE DIR")
+    manifest = pull_bundle(source, Path(folder))
+    print(f"{source} as {folder}: {manifest.task}, {len(manifest.files)} files")
+
+
+if __name__ == "__main__":
+    main()

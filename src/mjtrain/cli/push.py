@@ -1,0 +1,90 @@
+"""The command push."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mjtrain.cli.command import run_command
+from mjtrain.cli.parsing import parse
+from mjtrain.runtime.errors import RequestError
+
+DESCRIPTION = (
+    "Share a trained policy: write it as a bundle (ONNX, weights, robot, settings and a card), from which nothing runs "
+    "when it is opened. RUN is a run directory, a task for its newest run, or a bundle. DESTINATION is a new folder or "
+    ".zip file, hf://user/repository[@revision][/folder], or a URL that begins with s3://, gs:// or az://."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A policy to share."""
+
+    checkpoint: str | None = None
+    """File, its name in the run, or best, for the best one by the run's --best-metric. Default: the newest valid
+    one."""
+
+    episodes: int = 100
+    """Episodes that play measures for the figures on the card; 0: no figures."""
+
+    observations: int = 1000
+    """Recorded observations on which the ONNX file must agree with the policy."""
+
+    license: str | None = None
+    """License for the card, as an SPDX identifier such as apache-2.0. Default: none."""
+
+    trust_run: bool = False
+    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
+    from which you have trained on this machine. Give it only for a run whose maker you trust."""
+
+    log_root: str = "logs"
+    """Folder below which runs live."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
+    run_command("push", _main, argv)
+
+
+def _main(argv: list[str]) -> None:
+    words, args = (argv[:2], argv[2:]) if not {"-h", "--help"} & set(argv) else (["RUN", "DESTINATION"], ["--help"])
+    if len(words) < 2 or any(word.startswith("-") for word in words):
+        raise RequestError("the policy and the place come first, as in push RUN DESTINATION [options]")
+    place, destination = words
+    options = parse(Options, args, prog=f"push {place} {destination}", description=DESCRIPTION)
+    from mjtrain.runs.bundle_places import check_destination, is_place, open_bundle, push_bundle
+
+    check_destination(destination)
+    if is_place(place):
+        push_bundle(open_bundle(place), destination)
+    else:
+        with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
+            _write(place, options, Path(folder))
+            push_bundle(Path(folder), destination)
+    print(f"{place} as {destination}")
+
+
+def _write(place: str, options: Options, folder: Path) -> None:
+    """Write the bundle of a run."""
+    from mjtrain.api import play, print_notices
+    from mjtrain.config import LaunchConfig
+    from mjtrain.evaluation.export.export_policy import find_run_to_export
+    from mjtrain.evaluation.export.write_bundle import check_run, write_bundle
+    from mjtrain.launcher import launch
+
+    for name in ("episodes", "observations"):
+        least = int(name == "observations")
+        if getattr(options, name) < least:
+            raise RequestError(f"--{name} {getattr(options, name)}: must be at least {least}")
+    run = find_run_to_export(place, options.checkpoint, options.log_root, trust=options.trust_run)
+    check_run(run)
+    print_notices(run)
+    figures = None
+    if options.episodes:
+        where = str(run.run_dir)
+        figures = play(where, checkpoint=str(run.checkpoint), episodes=options.episodes, trust=options.trust_run)
+    launch(write_bundle, run, folder, options.observations, figures, options.license, launch=LaunchConfig(gpu_ids=None))
+
+
+if __name__ == "__main__":
+    main()

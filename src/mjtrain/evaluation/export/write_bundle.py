@@ -1,0 +1,123 @@
+"""A run's policy as a bundle: what `export` writes and verifies, weights, robot, settings and a card."""
+
+import shutil
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mjtrain.config import EnvConfig, to_plain
+from mjtrain.env.catalog import task_file
+from mjtrain.evaluation.export.export_policy import export_policy
+from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest
+from mjtrain.runs.bundle_card import write_card
+from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
+from mjtrain.runs.robot import record_robot
+from mjtrain.runs.run_dir import load_params, save_params
+from mjtrain.runs.sources import move_data, save_data
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runs.weights import write_weights
+from mjtrain.runtime.errors import require
+from mjtrain.runtime.rank import RankContext
+
+
+def check_run(run: TrainedRun) -> None:
+    """Raise a RequestError if a run cannot become a bundle, as far as that is known before anything is written."""
+    require("push", "share", "safetensors")
+    if run.run_dir is None:
+        raise BundleError(
+            f"push {run.checkpoint}: is a checkpoint outside of a run, which does not say how it was trained"
+        )
+
+
+def write_bundle(
+    context: RankContext,
+    run: TrainedRun,
+    folder: Path,
+    observations: int,
+    figures: dict[str, Any] | None,
+    license_name: str | None,
+) -> None:
+    """Write a bundle into a new, empty folder.
+
+    Args:
+        context: Seed and threads; on the CPU.
+        run: What to write, as it was recorded.
+        folder: Where to.
+        observations: On how many the ONNX file is verified.
+        figures: What `play` measured of it; None for no figures.
+        license_name: SPDX identifier for the card; None for none.
+
+    Raises:
+        RequestError: It cannot be exported, or needs files that must not be in a bundle.
+        RuntimeError: A file gives other actions than the policy.
+    """
+    assert run.run_dir is not None
+    assert run.checkpoint is not None
+    exported = folder / "export"
+    export_policy(context, run, exported, observations)
+    for name in (ONNX, METADATA):
+        (exported / name).rename(folder / name)
+    shutil.rmtree(exported)
+    content = _write_weights(context, run, folder / WEIGHTS)
+    env = run.env
+    if isinstance(env, EnvConfig):
+        robot, problems = record_robot(folder, env.robot)
+        problems += save_data(folder, env)
+        if problems:
+            raise BundleError(f"push {run.run_dir}: {'; '.join(problems)}")
+        env = move_data(folder, replace(env, robot=robot))
+    record = load_params(run.run_dir, "launch")
+    file = task_file(run.task)
+    launch = {
+        "task": run.task if file is None else f"{file.name}:{run.task.rpartition(':')[2]}",
+        "packages": {**record.get("packages", {}), "mjtrain": version("mjtrain")},
+        "run": {key: record.get("run", {}).get(key) for key in ("num_envs", "num_envs_total", "max_iterations")},
+        "seed": record.get("launch", {}).get("seed"),
+    }
+    save_params(folder, env=to_plain(env), agent=to_plain(run.agent), learner=to_plain(run.learner), launch=launch)
+    write_card(folder, launch, content, figures, license_name)
+    write_manifest(folder, launch["task"])
+
+
+def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[str, Any]:
+    """Write what a policy takes of its checkpoint, which is less than a training needs, and check it."""
+    import torch
+
+    from mjtrain.evaluation.playing.player import Player
+
+    assert run.checkpoint is not None
+    content = _Reads(load_checkpoint(run.checkpoint, "cpu"))
+    player = Player(context, run)
+    again: Player | None = None
+    try:
+        assert player.policy is not None
+        player.policy.load(content, run.checkpoint)
+        kept = {key: content[key] for key in list(content) if key in content.keys_read}
+        kept |= {"learner": recorded_learner(content), "infos": {"task": run.task}}
+        write_weights(path, kept)
+        again = Player(context, replace(run, checkpoint=path))
+        if not torch.equal(player.act(), again.act()):
+            raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
+    finally:
+        player.close()
+        if again is not None:
+            again.close()
+    return kept
+
+
+class _Reads(dict[str, Any]):
+    """Notes which keys are read."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self.keys_read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.keys_read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value as `dict.get` does."""
+        self.keys_read.add(key)
+        return super().get(key, default)

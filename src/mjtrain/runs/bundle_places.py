@@ -1,0 +1,281 @@
+"""Where policy bundles come from and go to: folders, .zip files, web servers, object storage, the Hugging Face Hub."""
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from mjtrain.runs.bundle import (
+    MANIFEST,
+    MAX_BYTES,
+    MAX_MANIFEST_BYTES,
+    BundleError,
+    Manifest,
+    Read,
+    fetch_bundle,
+    parse_manifest,
+)
+from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
+from mjtrain.runs.storage import Storage, check_url
+from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.files import partial_path, read_regular, replacing
+
+GROUP = "mjtrain.policies"
+"""Entry-point group in which a package registers folders with bundles: name of a task -> module:object, the folder. The
+bundle is in the folder of the task's name there."""
+
+PRETRAINED = "pretrained"
+_STORED = ("s3", "gs", "az", "file")
+_SCHEMES = ("hf", "https", "http", *_STORED)
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def is_place(text: str) -> bool:
+    """Whether a text names a bundle and not a run or a task: by a URL, pretrained:TASK, a .zip file or its folder."""
+    known = text.partition("://")[0] in _SCHEMES and "://" in text
+    return known or text.startswith(f"{PRETRAINED}:") or text.endswith(".zip") or Path(text, MANIFEST).is_file()
+
+
+def open_bundle(place: str) -> Path:
+    """Return a folder that holds exactly the files of a bundle, each verified; files that are there are not fetched.
+
+    The folder is below ~/.cache/mjtrain/policies, or below $XDG_CACHE_HOME, under a name that its content decides.
+
+    Raises:
+        RequestError: There is no such bundle, it is not one, or it holds what must not be there.
+        OutsideError: The place cannot be reached.
+    """
+    read = _make_reader(place)
+    data = read(MANIFEST, MAX_MANIFEST_BYTES)
+    manifest = parse_manifest(data, place)
+    folder = _cache() / manifest.digest
+    try:
+        if not _is_intact(folder, manifest):
+            shutil.rmtree(folder, ignore_errors=True)
+            _fetch(manifest, data, read, place, folder)
+    except OSError as error:
+        raise RequestError(
+            f"{place}: cannot be kept in {folder.parent} ({error.strerror}); set XDG_CACHE_HOME"
+        ) from error
+    return folder
+
+
+def pull_bundle(place: str, folder: Path) -> Manifest:
+    """Copy a bundle to a new folder, verified; errors as those of `open_bundle`."""
+    _check_new(folder)
+    source = open_bundle(place)
+    manifest = parse_manifest((source / MANIFEST).read_bytes(), place)
+    _copy(source, [*manifest.files, MANIFEST], folder)
+    return manifest
+
+
+def push_bundle(folder: Path, destination: str) -> None:
+    """Copy a bundle to a place.
+
+    Args:
+        folder: The bundle, as `open_bundle` or `write_manifest` left it.
+        destination: A URL as `check_destination` allows it, a .zip file or a folder.
+
+    Raises:
+        OutsideError: The place cannot be reached, or refuses.
+    """
+    names = [*parse_manifest((folder / MANIFEST).read_bytes(), str(folder)).files, MANIFEST]  # the list comes last
+    scheme = destination.partition("://")[0] if "://" in destination else ""
+    if scheme == "hf":
+        push_to_hub(folder, destination)
+    elif scheme:
+        storage = Storage(check_url("push", destination))
+        for name in names:
+            with (folder / name).open("rb") as file:
+                storage.upload(name, file)
+    elif destination.endswith(".zip"):
+        Path(destination).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(destination)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.write(folder / name, name)
+    else:
+        _copy(folder, names, Path(destination))
+
+
+def _copy(source: Path, names: Sequence[str], folder: Path) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, folder / name)
+
+
+def check_destination(destination: str) -> None:
+    """Raise a RequestError if nothing can be pushed to a place, before anything is made."""
+    scheme = destination.partition("://")[0] if "://" in destination else ""
+    if scheme == "hf":
+        split_hub(destination)
+    elif scheme in ("http", "https"):
+        raise RequestError(f"push {destination}: a web server only gives; push to a folder, hf:// or s3://")
+    elif scheme:
+        check_url("push", destination)
+    elif destination.endswith(".zip"):
+        if Path(destination).exists():
+            raise RequestError(f"{destination}: exists; give a new file")
+    else:
+        _check_new(Path(destination))
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder}: exists and is not empty; give a new folder")
+
+
+def _cache() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (root if root.is_absolute() else Path.home() / ".cache") / "mjtrain" / "policies"
+    except RuntimeError as error:
+        raise RequestError("this user has no home directory for fetched policies; set XDG_CACHE_HOME") from error
+
+
+def _is_intact(folder: Path, manifest: Manifest) -> bool:
+    with contextlib.suppress(OSError):
+        return all(
+            hashlib.sha256(read_regular(folder / name, size + 1)).hexdigest() == digest
+            for name, (digest, size) in manifest.files.items()
+        )
+    return False
+
+
+def _fetch(manifest: Manifest, data: bytes, read: Read, place: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = partial_path(folder)
+    partial.mkdir(mode=0o700)
+    try:
+        fetch_bundle(manifest, read, place, partial)
+        (partial / MANIFEST).write_bytes(data)
+        with contextlib.suppress(FileExistsError):  # another process has fetched it meanwhile
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _make_reader(place: str) -> Read:
+    scheme = place.partition("://")[0] if "://" in place else ""
+    if scheme == "hf":
+        return read_hub(place)
+    if scheme in ("http", "https"):
+        return _read_web(place)
+    if scheme:
+        return _read_storage(place)
+    if place.startswith(f"{PRETRAINED}:"):
+        return _read_folder(_find_pretrained(place.partition(":")[2]), may_link=True)
+    if place.endswith(".zip"):
+        return _read_zip(place, place)
+    return _read_folder(Path(place))
+
+
+def _missing(place: object, name: str) -> BundleError:
+    return BundleError(f"{place}: has no {name}; it is not a policy bundle")
+
+
+def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
+    """Read a folder; an installer may link the files of a package to its cache."""
+
+    def read(name: str, size: int) -> bytes:
+        path = folder.resolve() / name
+        if not may_link and path.resolve() != path:
+            raise BundleError(f"{folder}: {name} is a symbolic link")
+        try:
+            return read_regular(path, size + 1)
+        except OSError as error:
+            raise _missing(folder, name) from error
+
+    return read
+
+
+def _read_zip(file: str | io.BytesIO, label: str) -> Read:
+    try:
+        archive = zipfile.ZipFile(file)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise BundleError(f"{label}: is not a .zip file ({error})") from error
+
+    def read(name: str, size: int) -> bytes:
+        if name not in archive.namelist():
+            raise _missing(label, name)
+        try:
+            with archive.open(name) as file:
+                return file.read(size + 1)
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:  # damaged, or encrypted
+            raise BundleError(f"{label}: {name} cannot be read ({error})") from error
+
+    return read
+
+
+def _read_storage(url: str) -> Read:
+    storage = Storage(check_url("policy", url))
+
+    def read(name: str, size: int) -> bytes:
+        there = storage.size(name)
+        if there is None:
+            raise _missing(url, name)
+        if there > size:
+            raise BundleError(f"{url}: {name} is larger than {size} bytes")
+        file = io.BytesIO()
+        storage.download(name, there, file)
+        return file.getvalue()
+
+    return read
+
+
+def _read_web(url: str) -> Read:
+    _check_web(url)
+    if urlsplit(url).path.endswith(".zip"):
+        data = _download(url, MAX_BYTES)
+        if len(data) > MAX_BYTES:
+            raise BundleError(f"{url}: is larger than {MAX_BYTES >> 20} MiB")
+        return _read_zip(io.BytesIO(data), url)
+    return lambda name, size: _download(f"{url.rstrip('/')}/{quote(name)}", size)
+
+
+def _check_web(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+        raise RequestError(f"{url}: give an https:// address; http:// is for this machine only")
+    if "@" in parts.netloc:
+        raise RequestError(f"{parts.scheme}://…: must not carry credentials")
+
+
+def _download(url: str, size: int) -> bytes:
+    """Return at most one byte more than a size."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class Redirects(HTTPRedirectHandler):
+        def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+            _check_web(newurl)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    try:
+        with build_opener(Redirects()).open(url, timeout=60) as answer:
+            return answer.read(size + 1)
+    except HTTPError as error:
+        if error.code in (404, 410):
+            raise RequestError(f"{url}: does not exist (status {error.code})") from error
+        raise OutsideError(f"{url}: answers with status {error.code}") from error
+    except (OSError, HTTPException) as error:
+        raise OutsideError(f"{url}: cannot be read ({getattr(error, 'reason', error)})") from error
+
+
+def _find_pretrained(task: str) -> Path:
+    """Return the folder of the bundle that an installed package has for a task."""
+    found = {entry.name.lower(): entry for entry in entry_points(group=GROUP)}
+    entry = found.get(task.lower())
+    if entry is None:
+        there = f"installed packages have {', '.join(sorted(e.name for e in found.values()))}" if found else ""
+        advice = there or "pip install mjtrain-policies"
+        raise RequestError(f"{PRETRAINED}: there is no pretrained policy of {task}; {advice}")
+    return Path(str(entry.load())) / entry.name

@@ -1,0 +1,397 @@
+"""A shared policy is the one that was trained, from every place; and what a stranger puts into it does not run."""
+
+import functools
+import hashlib
+import http.server
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import mjtrain
+from mjtrain.cli import export, play, pull, push
+from mjtrain.runs import bundle as bundles
+from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
+from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
+from mjtrain.runtime.errors import OutsideError, RequestError
+from support import commands
+from support.hub import TOKEN, Hub
+from support.shared import make_once
+
+pytestmark = pytest.mark.process
+EPISODES = 4
+POLICIES = Path(__file__).parents[2] / "policies"
+
+
+def make(folder: Path) -> None:
+    run = mjtrain.train(
+        "Cartpole-Balance",
+        num_envs=8,
+        max_iterations=2,
+        logger="none",
+        log_root=str(folder / "logs"),
+        launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1),
+    )
+    small = ["--episodes", str(EPISODES), "--observations", "10", "--license", "apache-2.0"]
+    push.main([str(run.run_dir), str(folder / "bundle"), *small])
+
+
+@pytest.fixture
+def bundle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a bundle that may be changed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = make_once(tmp_path_factory, "shared_policy", make)
+    shutil.copytree(made / "bundle", tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def sign(folder: Path) -> None:
+    """List all files of a folder with their true hashes, as a stranger would."""
+    content = json.loads((folder / MANIFEST).read_text())
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    content["files"] = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        for name in names
+        if name != MANIFEST
+        for data in [(folder / name).read_bytes()]
+    }
+    (folder / MANIFEST).write_text(json.dumps(content))
+
+
+def test_it_acts_as_the_run_and_tells_nothing_of_the_machine(
+    bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = make_once(tmp_path_factory, "shared_policy", make)
+    (run_dir,) = made.glob("logs/*/*")
+    of_run = mjtrain.play(str(run_dir), episodes=EPISODES)
+    for played in (
+        mjtrain.play(str(bundle), episodes=EPISODES),
+        mjtrain.play("cartpole-balance", policy=str(bundle), episodes=EPISODES),
+    ):
+        assert played["iteration"] == 2
+        assert {**played, "checkpoint": 0, "policy": 0} == {**of_run, "checkpoint": 0, "policy": 0}
+    _, front, text = (bundle / "README.md").read_text().split("---\n", 2)
+    card: dict[str, Any] = yaml.safe_load(front)
+    assert card["figures"]["reward"]["mean"] == pytest.approx(of_run["reward"]["mean"], rel=1e-3)
+    assert card["judge"]["episodes"] == EPISODES
+    assert (card["task"], card["license"], card["trained"]["iterations"]) == ("Cartpole-Balance", "apache-2.0", 2)
+    assert card["command"] == "mjtrain train Cartpole-Balance --num-envs 8 --max-iterations 2 --seed 0"
+    assert f"| reward | {card['figures']['reward']['mean']:g} ±" in text
+    told = [str(made).encode(), str(run_dir.name).encode(), os.uname().nodename.encode()]
+    for file in (
+        path for path in bundle.rglob("*") if path.is_file() and path.name not in ("policy.onnx", "policy.json")
+    ):
+        assert not [word for word in told if word in file.read_bytes()], file
+    assert str(made).encode() not in (bundle / "policy.onnx").read_bytes()
+
+
+def test_it_is_deployed_with_a_model_of_its_own_robot(bundle: Path) -> None:
+    code = (
+        "import sys; from mjtrain.cli.deploy import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit as end: print(end.code)\n"
+        "print('torch' in sys.modules)"
+    )
+    words = [str(bundle), "--seconds", "0.2", "--standing-s", "0.1", "--damped-s", "0.1", "--max-tilt", "9"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Cartpole-Balance: completed"), done.stdout + done.stderr
+    assert done.stdout.endswith("False\n")
+
+
+def same(folder: Path, other: Path) -> bool:
+    def read(place: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+    return read(folder) == read(other)
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "s3", "file"])
+def test_it_goes_to_a_place_and_comes_back(
+    kind: str, bundle: Path, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places: dict[str, Callable[[], str]] = {
+        "folder": lambda: str(tmp_path / "there"),
+        "zip": lambda: str(tmp_path / "there.zip"),
+        "s3": lambda: request.getfixturevalue("url"),
+        "file": lambda: f"file://{tmp_path}/stored",
+    }
+    place = places[kind]()
+    push.main([str(bundle), place])
+    pull.main([place, str(tmp_path / "back")])
+    assert "Cartpole-Balance, 9 files" in capsys.readouterr().out
+    assert same(bundle, tmp_path / "back")
+    with pytest.raises(SystemExit):
+        pull.main([place, str(tmp_path / "back")])
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of the folder of the test, which sends /away elsewhere."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/away"):
+                self.send_response(302)
+                self.send_header("Location", "http://example.invalid/bundle.json")
+                self.end_headers()
+            else:
+                super().do_GET()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_web_server_gives_it(bundle: Path, tmp_path: Path, web: str) -> None:
+    push.main([str(bundle), str(tmp_path / "packed.zip")])
+    for place in (f"{web}/bundle", f"{web}/packed.zip"):
+        assert same(bundle, open_bundle(place))
+    with pytest.raises(RequestError, match="does not exist"):
+        open_bundle(f"{web}/nothing")
+    with pytest.raises(RequestError, match="https://"):
+        open_bundle(f"{web}/away")
+    with pytest.raises(RequestError, match="https://"):
+        open_bundle("http://example.invalid/bundle")
+    with pytest.raises(OutsideError, match="cannot be read"):
+        open_bundle("https://127.0.0.1:1/bundle")
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+def test_the_hub_takes_it_and_gives_it(bundle: Path, tmp_path: Path, hub: Hub) -> None:
+    environ = {**os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hub")}
+
+    def run(*words: str) -> Any:
+        return commands.run([commands.BIN / "mjtrain", *words], cwd=tmp_path, environ=environ)
+
+    assert run("push", str(bundle), "hf://me/pole").returncode == 0
+    assert hub.files["me/pole"].keys() == {
+        path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()
+    }
+    assert run("pull", "hf://me/pole@main").returncode == 0
+    assert same(bundle, tmp_path / "pole")
+    hub.files["me/pole"]["policy.safetensors"] += b"more"
+    shutil.rmtree(tmp_path / "cache")
+    for place, because in (
+        ("hf://me/pole", "policy.safetensors"),
+        ("hf://me/none", "no such repo"),
+        ("hf://me", "give"),
+    ):
+        done = run("pull", place, "again")
+        assert (done.returncode, because in done.stderr) == (2, True), done.stderr
+    environ["HF_TOKEN"] = "hf_another"
+    refused = run("push", str(bundle), "hf://me/pole")
+    assert (refused.returncode, "401" in refused.stderr) == (1, True)
+    assert "hf_another" not in refused.stderr
+
+
+class Planted:
+    """What runs if it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.canary),)
+
+
+def test_what_is_not_listed_is_not_looked_at(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = tmp_path / "canary"
+    for name in ("sitecustomize.py", "mjtrain.py", "robot/torch.py", "params/yaml.py"):
+        (bundle / name).write_text(f"import os; os.mkdir({str(canary)!r})")
+    for name in ("model_9.pt", "policy.pt", "data.pkl"):
+        (bundle / name).write_bytes(pickle.dumps(Planted(canary)))
+    (bundle / "robot" / "link").symlink_to("/etc")
+    archive = tmp_path / "planted.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in bundle.rglob("*"):
+            if path.is_file():
+                file.write(path, path.relative_to(bundle))
+        file.writestr("../slipped.py", "import os")
+        file.writestr(f"{tmp_path}/slipped.py", "import os")
+    monkeypatch.chdir(bundle)
+    for place in (str(bundle), str(archive)):
+        assert mjtrain.play(place, episodes=1)["iteration"] == 2
+        found = {path.suffix for path in open_bundle(place).rglob("*") if path.is_file()}
+        assert found == {".json", ".md", ".onnx", ".safetensors", ".yaml", ".xml"}
+    assert not canary.exists()
+    assert not list(tmp_path.glob("**/slipped.py"))
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        sign(folder)
+
+    return change
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        write(name, text.replace(old, new, 1))(folder)
+
+    return change
+
+
+def list_as(name: Any, **entry: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / MANIFEST).read_text())
+        content["files"][name] = {"sha256": "ab" * 32, "size": 3, **entry}
+        (folder / MANIFEST).write_text(json.dumps(content))
+
+    return change
+
+
+def link(folder: Path) -> None:
+    target = folder.with_name("elsewhere.onnx")
+    (folder / "policy.onnx").rename(target)
+    (folder / "policy.onnx").symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        (write("code.py", "import os"), "code.py"),
+        (write("data/code.py", "import os"), "data/code.py"),
+        (write("model.mjb", b"\0"), "model.mjb"),
+        (write("policy.pt", b"\x80\x04."), "policy.pt"),
+        (list_as("../slip.xml"), "slip.xml"),
+        (list_as("robot/../../slip.xml"), "slip.xml"),
+        (list_as("/etc/slip.xml"), "slip.xml"),
+        (list_as("robot//slip.xml"), "slip.xml"),
+        (list_as("robot/.hidden.xml"), "hidden"),
+        (list_as("robot/a\\b.xml"), "must not be"),
+        (list_as("robot/missing.xml"), "missing.xml"),
+        (list_as("robot/large.stl", size=1 << 40), "MiB"),
+        (list_as("robot/odd.stl", size="x"), "not the list"),
+        (list_as("robot/odd.stl", sha256="x"), "valid hash"),
+        (link, "symbolic link"),
+        (lambda folder: (folder / "policy.onnx").write_bytes(b"other"), "policy.onnx is not the file"),
+        (write("params/env.yaml", "[1"), "not valid YAML"),
+        (edit("params/env.yaml", "robot/cartpole.xml", "/etc/passwd"), "/etc/passwd"),
+        (edit("params/env.yaml", "robot/cartpole.xml", "robot/../../cartpole.xml"), "not one of its files"),
+        (edit("params/env.yaml", "params: {}", "params: {file: /etc/passwd}"), "/etc/passwd"),
+        (write("params/data.yaml", "clip: {copy: ../clip.npz, sha256: x}"), "clip.npz"),
+        (edit("robot/cartpole.xml", "<mujoco", '<mujoco><include file="/etc/robot.xml"/></mujoco><mujoco'), "robot"),
+        (edit("robot/cartpole.xml", "<worldbody>", '<asset><mesh file="../../x.stl"/></asset><worldbody>'), "x.stl"),
+        (edit("robot/cartpole.xml", "<worldbody>", '<compiler meshdir="/etc"/><worldbody>'), "another folder"),
+    ],
+)
+def test_a_stranger_cannot_have_other_files_read(
+    change: Callable[[Path], Any], because: str, bundle: Path, tmp_path: Path
+) -> None:
+    change(bundle)
+    with pytest.raises(RequestError, match="(?s)" + because.replace("/", "\\/").replace(".", "\\.")):
+        open_bundle(str(bundle))
+    assert not list((tmp_path / "cache").glob("mjtrain/policies/*"))
+
+
+@pytest.mark.parametrize("function", ["os:system", "subprocess:run", "builtins:exec", "planted:run"])
+def test_code_that_its_settings_name_is_not_run(
+    function: str, bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "planted.py").write_text(f"import os; os.mkdir({str(tmp_path / 'canary')!r})\ndef run(*a): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    change = edit("params/env.yaml", "mjtrain_tasks.cartpole_balance.rewards:upright", function)
+    change(bundle)
+    for words in ([str(bundle)], ["Cartpole-Balance", "--policy", str(bundle)]):
+        with pytest.raises(SystemExit) as end:
+            play.main(words)
+        assert end.value.code == 2
+        assert function in capsys.readouterr().err
+    assert not (tmp_path / "canary").exists()
+
+
+def test_more_than_was_announced_is_not_kept(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = parse_manifest((bundle / MANIFEST).read_bytes(), "here")
+    asked: list[int] = []
+
+    def read(name: str, size: int) -> bytes:
+        asked.append(size)
+        return b"\0" * (size + 1)
+
+    with pytest.raises(RequestError, match=r"README\.md"):
+        fetch_bundle(manifest, read, "here", tmp_path)
+    assert asked == [manifest.files["README.md"][1]]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(MANIFEST, b"[" * (4 << 20))
+    (tmp_path / "bomb.zip").write_bytes(packed.getvalue())
+    with pytest.raises(RequestError, match="not the list"):
+        open_bundle(str(tmp_path / "bomb.zip"))
+    monkeypatch.setattr(bundles, "MAX_BYTES", 10)
+    with pytest.raises(RequestError, match="lists more"):
+        open_bundle(str(bundle))
+
+
+def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not is_place("Cartpole-Balance")
+    (tmp_path / "odd.zip").write_bytes(b"PK")
+    for words, because in (
+        ((play, "Cartpole-Balance", "--policy", "nothing"), "--policy nothing"),
+        ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
+        ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
+        ((play, "Arm-Lift-Cube", "--policy", "pretrained"), "mjtrain-policies"),
+        ((export, str(bundle)), "--out"),
+        ((pull, "Cartpole-Balance"), "not a policy bundle"),
+        ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
+        ((push, "Cartpole-Balance"), "push RUN DESTINATION"),
+        ((push, "Cartpole-Balance", "http://localhost/x"), "only gives"),
+        ((push, "Cartpole-Balance", "ftp://host/x"), "s3://"),
+        ((push, str(tmp_path / "odd.zip"), str(tmp_path / "odd.zip")), "exists"),
+    ):
+        module, *args = words
+        with pytest.raises(SystemExit) as end:
+            module.main(args)
+        assert (end.value.code, because in (err := capsys.readouterr().err)) == (2, True), err
+
+
+def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    registered = tomllib.loads((POLICIES / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    folders = [path.parent for path in (POLICIES / "src").rglob(MANIFEST)]
+    assert sorted(folder.name for folder in folders) == sorted(registered)
+    for folder in folders:
+        manifest = parse_manifest((folder / MANIFEST).read_bytes(), str(folder))
+        assert manifest.task == folder.name
+        assert sum(size for _, size in manifest.files.values()) < 2_000_000
+        card = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+        assert (card["license"], card["judge"]["episodes"]) == ("apache-2.0", 100)
+        assert same(folder, open_bundle(str(folder)))
+    installed = tmp_path / "mjtrain_policies-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mjtrain-policies\nVersion: 0.1.0\n")
+    lines = [f"{name} = {value}" for name, value in registered.items()]
+    (installed / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(POLICIES / "src")
+    played = mjtrain.play("cartpole-balance", policy="pretrained", episodes=2)
+    assert played["length"]["mean"] == 500
+    with pytest.raises(RequestError, match=r"Arm-Lift-Cube; installed packages have.*Cartpole-Balance"):
+        mjtrain.play("Arm-Lift-Cube", policy="pretrained")
