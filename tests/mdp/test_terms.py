@@ -421,7 +421,8 @@ def test_a_robot_that_is_pushed_while_it_stands_steps_until_it_has_stopped() -> 
     assert (gait.clock(env, **step) != 0).any(dim=1).tolist()[:3] == [True, False, False]
     assert (gait.clock(env, **step, stopped_below=0.05) != 0).any(dim=1).tolist()[:3] == [True, True, False]
     assert (gait.swing(env, **step, **legs) > 0).sum(dim=1).tolist()[:3] == [2, 0, 0]
-    assert (gait.clock(env, **step | {"velocity_sensor": None}) == 0).all()
+    del step["velocity_sensor"]
+    assert (gait.clock(env, **step) == 0).all()
 
 
 def test_feet_that_stand_when_they_should_keep_step() -> None:

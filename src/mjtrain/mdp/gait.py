@@ -26,7 +26,7 @@ STOPPED_BELOW = 0.2
 """Planar velocity in m/s that a robot takes in without a step."""
 
 
-def stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:
+def _stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:
     """Whether the command is to move, or the robot still moves. Boolean, shape (num_envs, 1)."""
     steps = moving(env, command)
     if velocity_sensor is not None:
@@ -52,7 +52,7 @@ def clock(
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
-    steps = stepping(env, command, velocity_sensor, stopped_below)
+    steps = _stepping(env, command, velocity_sensor, stopped_below)
     return torch.stack([angle.sin(), angle.cos()], dim=1) * steps
 
 
@@ -77,7 +77,7 @@ def swing(
     """
     strides = frequency_hz * env.step_dt * env.episode_step
     phase = torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
-    return ((phase - duty) / (1 - duty)).clamp_min(0.0) * stepping(env, command, velocity_sensor, stopped_below)
+    return ((phase - duty) / (1 - duty)).clamp_min(0.0) * _stepping(env, command, velocity_sensor, stopped_below)
 
 
 @mirrors.mirrored(mirrors.one_per_sensor)

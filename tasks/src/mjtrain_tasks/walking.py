@@ -1,7 +1,7 @@
 """What the tasks share in which legs walk at a commanded velocity: schedule, observations and rough ground."""
 
 from dataclasses import replace
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 from mjtrain import EnvConfig, ObservationTerm, TerrainConfig
 from mjtrain.mdp import (
@@ -26,13 +26,17 @@ class Gait(TypedDict):
     offsets: tuple[float, ...]
     duty: float
     command: str
-    velocity_sensor: NotRequired[str]
+    velocity_sensor: str | None
 
 
 def make_observations(joints: tuple[str, ...], schedule: Gait) -> dict[str, ObservationTerm]:
     """What the actor sees."""
-    shared = {key: schedule[key] for key in ("frequency_hz", "command", "velocity_sensor") if key in schedule}
-    clock = observation(gait.clock, **shared)
+    clock = observation(
+        gait.clock,
+        frequency_hz=schedule["frequency_hz"],
+        command=schedule["command"],
+        velocity_sensor=schedule["velocity_sensor"],
+    )
     return {
         "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
         "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),

@@ -52,7 +52,13 @@ TURN = 1.0  # rad/s
 
 
 # Diagonal legs swing together.
-TROT: Gait = {"frequency_hz": 2.5, "offsets": (0.0, 0.5, 0.5, 0.0), "duty": 0.55, "command": "velocity"}
+TROT: Gait = {
+    "frequency_hz": 2.5,
+    "offsets": (0.0, 0.5, 0.5, 0.0),
+    "duty": 0.55,
+    "command": "velocity",
+    "velocity_sensor": None,
+}
 
 
 def make_flat() -> TaskConfig:
