@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import TrainConfig
+from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.runtime.event_log import write_event
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.console import ProgressDisplay, StragglerWatch
@@ -28,7 +28,8 @@ class RunReport:
         self._failing: set[str] = set()
         self._videos: list[Video] = []
         self._directory_is_gone = False
-        self._unearned = {name for name, term in getattr(config.env, "rewards", {}).items() if term.weight > 0}
+        rewards = config.env.rewards if isinstance(config.env, EnvConfig) else {}
+        self._unearned = {name for name, term in rewards.items() if term.weight > 0}
         self._has_episodes = False
         self._display = ProgressDisplay(max_iterations)
         self._writers = make_writers(config, run_dir, first_iteration, self.warn)
