@@ -16,7 +16,7 @@ COMMANDS = {
     "plot": "draw learning curves of runs",
     "motion": "convert, inspect, show or record reference motions",
     "export": "write a policy as ONNX and TorchScript",
-    "push": "share a policy: as a folder, on the Hugging Face Hub or in object storage",
+    "push": "share a policy: as a folder, on the Hub or in object storage",
     "pull": "copy a shared policy to a folder",
     "deploy": "run an exported policy on a robot, or on a simulated one",
     "sweep": "search for good settings with many trainings",

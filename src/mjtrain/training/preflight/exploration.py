@@ -19,7 +19,7 @@ NUM_STEPS_WITH_CAMERAS = 4
 _HELD_STEPS = 8
 """Env steps for which one of the worlds has the same actions, which move a robot further than new ones do."""
 
-_SHORT_S = 0.25
+_SHORT_S = 0.2
 """An episode that no robot outlives has ended by then."""
 
 _HUGE_REWARD = 1e6
