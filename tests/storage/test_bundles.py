@@ -357,7 +357,7 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((play, "Cartpole-Balance", "--policy", "nothing"), "--policy nothing"),
         ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
         ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
-        ((play, "Arm-Lift-Cube", "--policy", "pretrained"), "mjtrain-policies"),
+        ((play, "Arm-Lift-Cube", "--policy", "pretrained"), "no pretrained policy of Arm-Lift-Cube"),
         ((export, str(bundle)), "--out"),
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
         ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
