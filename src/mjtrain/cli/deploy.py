@@ -241,13 +241,8 @@ def _find_model(policy: Path, folder: Path) -> Path:
     if model.exists() or not (policy / "params").is_dir():
         return model
     code = "import sys; from mjtrain.cli.deploy import compile_model; compile_model(*sys.argv[1:])"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        str(policy),
-        str(folder / model.name),
-    ]  # imports torch; this process does not
+    # In another process, because compiling imports torch, and the controller does without it.
+    command = [sys.executable, "-c", code, str(policy), str(folder / model.name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RequestError(f"{policy}: its robot cannot be compiled ({done.stderr.strip().rpartition(chr(10))[2]})")

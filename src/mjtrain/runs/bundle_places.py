@@ -50,7 +50,7 @@ def open_bundle(place: str) -> Path:
     The folder is below ~/.cache/mjtrain/policies, or below $XDG_CACHE_HOME, under a name that its content decides.
 
     Raises:
-        RequestError: There is no such bundle, it is not one, or it holds what must not be there.
+        RequestError: The bundle does not exist, is damaged, or holds files that are not allowed.
         OutsideError: The place cannot be reached.
     """
     read = _make_reader(place)
