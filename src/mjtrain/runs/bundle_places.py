@@ -117,7 +117,9 @@ def check_destination(destination: str) -> None:
     if scheme == "hf":
         split_hub(destination)
     elif scheme in ("http", "https"):
-        raise RequestError(f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://")
+        raise RequestError(
+            f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://"
+        )
     elif scheme:
         check_url("push", destination)
     elif destination.endswith(".zip"):
