@@ -20,7 +20,7 @@ _HELD_STEPS = 8
 """Env steps for which one of the worlds has the same actions, which move a robot further than new ones do."""
 
 _SHORT_S = 0.2
-"""An episode that no robot outlives has ended by then."""
+"""Longest episode, in s, of those that are too short for a robot to do anything."""
 
 _HUGE_REWARD = 1e6
 """Reward times weight that no value function can learn."""
@@ -82,7 +82,7 @@ class Lengths:
         self._begun[done] = self._step
 
     def find_doubts(self, config: EnvConfig) -> Iterator[str]:
-        """Yield a line if all episodes were so short that a robot could hardly do a thing."""
+        """Yield a line if every episode ended before a robot could do anything."""
         longest = max([*self._ended, *(self._step - self._begun).tolist()]) * self._step_dt
         if len(self._ended) >= 2 * len(self._begun) and longest <= _SHORT_S and config.episode_length_s > 4 * _SHORT_S:
             names = [name for index, name in enumerate(config.terminations) if index in self._causes]
