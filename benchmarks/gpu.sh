@@ -10,10 +10,13 @@
 # --only "S …"   parts of the report: tests throughput start resume ranks video
 #
 # It needs the environment of `uv sync`, and no network after that. A step that fails is a line in the report, and the
-# status is 1 in the end. UV_NO_SYNC and UV_OFFLINE are set, so that no package changes on the way.
+# status is 1 in the end. UV_NO_SYNC and UV_OFFLINE are set, so that no package changes on the way. Without a .venv here,
+# python3 and what it imports are taken.
 set -u
 export UV_NO_SYNC=1 UV_OFFLINE=1
 cd "$(dirname "$0")/.." || exit 2
+python=(uv run python)
+[ -d .venv ] || python=(python3)
 
 device=gpu out=gpu-report sizes="1024 4096 16384" tasks="" tiny="" only="tests throughput start resume ranks video"
 while [ $# -gt 0 ]; do
@@ -39,7 +42,8 @@ for part in $only; do
         *) echo "gpu.sh: --only $part: tests, throughput, start, resume, ranks or video" >&2; exit 2 ;;
     esac
 done
-tests=tests iterations=10 task=Quadruped-Velocity-Flat envs=4096 length_s=5
+tests=$(grep -rl "pytest.mark.gpu" tests --include="test_*.py") # others may import what is not installed here
+iterations=10 task=Quadruped-Velocity-Flat envs=4096 length_s=5
 if [ -n "$tiny" ]; then
     tests=tests/engines/test_warp_graphs.py iterations=1 task=Cartpole-Balance envs=8 length_s=0.2 sizes=8
     tasks=${tasks:-Cartpole-Balance}
@@ -69,14 +73,14 @@ run_of() { ls -d "$out/$1"/*/* 2>/dev/null | tail -n 1; }
 # A training in $out/NAME; the further arguments are flags of train.
 train() {
     local name=$1; shift
-    step "$name" 1800 uv run mjtrain train "$task" --engine warp --num-envs $envs --seed 1 --logger none --log-root "$out/$name" "$@"
+    step "$name" 1800 "${python[@]}" -m mjtrain train "$task" --engine warp --num-envs $envs --seed 1 --logger none --log-root "$out/$name" "$@"
 }
 
 say "## $(date -u +%Y-%m-%d), $device" "" '```'
 if [ "$device" = gpu ]; then
     say "$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>&1)"
 fi
-say "$(uv run python -c "
+say "$("${python[@]}" -c "
 import platform, importlib.metadata as m, os, torch
 names = ('torch', 'warp-lang', 'mujoco', 'mujoco-warp', 'rsl-rl-lib')
 print(', '.join(f'{n} {m.version(n)}' for n in names), 'CUDA', torch.version.cuda)
@@ -85,20 +89,20 @@ print(platform.platform(), len(os.sched_getaffinity(0)), 'cores, commit', os.pop
 
 part_tests() {
     say "### Tests that need a GPU" ""
-    step tests 3600 uv run pytest -q -n 0 -m gpu -rfE -p no:cacheprovider $tests
+    step tests 3600 "${python[@]}" -m pytest -q -n 0 -m gpu -rfE -p no:cacheprovider $tests
     say '```' "$(tail -n 1 "$out/tests.log")" '```' ""
 }
 
 part_throughput() {
     say "### Throughput" "" "One rank, default settings of each task, warp engine; medians of $iterations iterations." ""
-    say "$(uv run python benchmarks/gpu_throughput.py --head)"
+    say "$("${python[@]}" benchmarks/gpu_throughput.py --head)"
     local name size log
-    [ -n "$tasks" ] || tasks=$(uv run mjtrain list-tasks --json |
-        uv run python -c 'import json, sys; print(*(task["name"] for task in json.load(sys.stdin)))')
+    [ -n "$tasks" ] || tasks=$("${python[@]}" -m mjtrain list-tasks --json |
+        "${python[@]}" -c 'import json, sys; print(*(task["name"] for task in json.load(sys.stdin)))')
     for name in $tasks; do
         for size in $sizes; do
             log=$out/throughput-$name-$size.log
-            if timeout -k 10 1800 uv run python benchmarks/gpu_throughput.py --device $device --task "$name" \
+            if timeout -k 10 1800 "${python[@]}" benchmarks/gpu_throughput.py --device $device --task "$name" \
                 --num-envs "$size" --num-iterations $iterations > "$log" 2>&1; then
                 say "$(tail -n 1 "$log")"
             else
@@ -133,7 +137,7 @@ part_resume() {
     straight
     train resumed "${where[@]}" --max-iterations 2 --env.warp.deterministic &&
         train resumed "${where[@]}" --max-iterations 4 --env.warp.deterministic --resume "$(run_of resumed)" &&
-        step compare 300 uv run python benchmarks/compare_runs.py "$(run_of straight)" "$(run_of resumed)" &&
+        step compare 300 "${python[@]}" benchmarks/compare_runs.py "$(run_of straight)" "$(run_of resumed)" &&
         say '```' "$(cat "$out/compare.log")" '```'
     say ""
 }
@@ -155,7 +159,7 @@ part_video() {
     say "### Video" ""
     local drawing=${MUJOCO_GL:-egl}
     straight
-    step video 900 env MUJOCO_GL="$drawing" uv run mjtrain play "$(run_of straight)" --engine warp "${where[@]:0:2}" \
+    step video 900 env MUJOCO_GL="$drawing" "${python[@]}" -m mjtrain play "$(run_of straight)" --engine warp "${where[@]:0:2}" \
         --num-envs 4 --video "$out/video.mp4" --video-length-s $length_s &&
         say "By MUJOCO_GL=$drawing: video.mp4, $(stat -c %s "$out/video.mp4") bytes." ""
 }

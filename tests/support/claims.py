@@ -16,7 +16,7 @@ from typing import Any, get_args
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GRADES = ("none", "untested", "tested", "benchmarked")
+GRADES = ("none", "untested", "tried", "tested", "benchmarked")
 """From the weakest to the strongest."""
 
 SUBJECTS = {
@@ -84,17 +84,21 @@ def expand(subject: str, values: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def claims_of(item: pytest.Item) -> Iterator[Claim]:
-    """Yield what a test claims. One that needs a GPU has never run."""
+    """Yield what a test claims. One that needs a GPU has run where docs/gpu.md says; one that needs two has not."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     name = getattr(item, "originalname", item.name)
     on_gpu = item.get_closest_marker("gpu") is not None
     for mark in item.iter_markers("supports"):
         (subject,) = mark.args
         values = {key: _fill(value, parameters) for key, value in mark.kwargs.items()}
-        grade = "untested" if on_gpu or subject == "template" else "tested"
+        grade = "untested" if subject == "template" or _needs_two_gpus(item) else "tried" if on_gpu else "tested"
         for fields in expand(subject, {"device": "cuda" if on_gpu else "cpu", **values}):
             page = item.path.relative_to(ROOT).as_posix()
             yield Claim(subject=subject, grade=grade, page=page, place=name, **fields)
+
+
+def _needs_two_gpus(item: pytest.Item) -> bool:
+    return any("two GPUs" in str(mark.kwargs.get("reason")) for mark in item.iter_markers("skipif"))
 
 
 def _fill(value: Any, parameters: dict[str, Any]) -> Any:

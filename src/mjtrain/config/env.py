@@ -300,7 +300,7 @@ class WarpConfig:
     """Most constraint rows per world. Default: mujoco-warp's guess."""
 
     deterministic: bool = False
-    """Have contacts, constraint rows and sums in an order that does not depend on how a GPU schedules its threads."""
+    """Order contacts and sums in a way that does not depend on how a GPU schedules its threads; not constraint rows."""
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import warp as wp
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE, Buffer, State, check_engine_state
-from mjtrain.sim.engines.warp_buffers import REPORTED, WarpBuffers
+from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
@@ -62,7 +62,7 @@ class WarpEngine:
                     f"--engine warp: MuJoCo Warp does not support this robot: {words}; use --engine native"
                 ) from error
             self._model.opt.deterministic = deterministic
-            self._model.opt.warn_overflow &= ~REPORTED  # by Buffer.missed, and not by a line per world and step
+            self._model.opt.warn_overflow &= ~UNPRINTED
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
         self._warmstart = wp.to_torch(self._data.qacc_warmstart)
         self._qacc = wp.to_torch(self._data.qacc)

@@ -20,8 +20,9 @@ _CONTACTS = int(mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw
 _CONSTRAINTS = int(mjw.OverflowType.NEFC | mjw.OverflowType.NJMAX_NNZ)
 """Those that say that constraint rows were, for want of `njmax`."""
 
-REPORTED = _CONTACTS | _CONSTRAINTS
-"""What `WarpBuffers` tells of."""
+UNPRINTED = _CONTACTS | _CONSTRAINTS | int(mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS)
+"""What MuJoCo Warp prints no line about per world and step: what `WarpBuffers` counts, and that a solver made all the
+iterations that the model allows it, which a model that is stepped fast allows few of."""
 
 
 @wp.kernel
