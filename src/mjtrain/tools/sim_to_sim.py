@@ -1,5 +1,6 @@
 """One policy in several simulators, with and without what disturbs it in the training."""
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -77,8 +78,10 @@ def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig
         if "plain" in _simulators(config):
             file = export_policy(context, run, Path(folder), NUM_OBSERVATIONS).files[ONNX]
             makers["plain"] = partial(PlainPlayer, _load_policy(file), num_envs=num_envs, seed=context.seed)
-        for case, env in list_cases(run.own_env).items():
+        cases = list_cases(run.own_env)
+        for case, env in cases.items():
             for name in _simulators(config):
+                sys.stderr.write(f"{len(rows) + 1} of {len(cases) * len(_simulators(config))}: {case}, {name}\n")
                 player = makers[name](replace(run, env=env))
                 begin = time.monotonic()
                 try:
