@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.play import main
+from mjtrain.evaluation.summary_table import print_comparison
 
 
 def test_an_exported_policy_in_plain_mujoco_does_what_it_does_in_the_environment(
@@ -29,6 +30,10 @@ def test_an_exported_policy_in_plain_mujoco_does_what_it_does_in_the_environment
             assert (plain["length_s"], plain["failed"]) == (native["length_s"], native["failed"]), case
     assert rows["undisturbed", "plain"]["breaks"] == []
     assert "velocity/planar" in rows["push", "plain"]["breaks"]
+    print_comparison(report)
+    table = capsys.readouterr().out
+    shown = f"{rows['push', 'native']['errors']['velocity/planar']:.3f} !"
+    assert any("push" in line and "native" in line and shown in line for line in table.splitlines()), table
 
 
 @pytest.mark.parametrize(

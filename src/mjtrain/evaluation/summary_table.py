@@ -42,10 +42,15 @@ def print_comparison(report: dict[str, Any]) -> None:
     """Print what `play --sim-to-sim` found on standard output."""
     rows, first = report["rows"], report["rows"][0]
     table = Table()
-    table.add_column("disturbed by", overflow="fold")
-    table.add_column("simulator", no_wrap=True)
-    units = [f"{name}, {report['units'][name]}".replace("/", "/ ", 1) for name in first["errors"]]
-    for heading in (*units, *first["successes"], "failed, %", "lasted, s", "wall, s"):
+    for heading in ("disturbed by", "simulator"):
+        table.add_column(heading, no_wrap=True)
+    has_one = len({name.partition("/")[0] for name in first["errors"]}) == 1
+    errors = [
+        f"{name.partition('/')[2] if has_one else name}, {unit}".removesuffix(", ")
+        for name, unit in report["units"].items()
+        if name in first["errors"]
+    ]
+    for heading in (*errors, *first["successes"], "failed, %", "lasted, s", "wall, s"):
         table.add_column(heading, justify="right")
     for number, row in enumerate(rows):
         begins = not number or rows[number - 1]["case"] != row["case"]
