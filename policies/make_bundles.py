@@ -2,6 +2,10 @@
 
 mjtrain train Cartpole-Balance     # and the other tasks of pyproject.toml
 python policies/make_bundles.py    # or with --log-root DIR
+
+That of Humanoid-Velocity-Flat is a checkpoint of three quarters of a run with --seed 2 (docs/humanoid.md):
+
+python policies/make_bundles.py Humanoid-Velocity-Flat --run RUN --checkpoint model_600.pt
 """
 
 import argparse
@@ -25,12 +29,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help="default: all of the package")
     parser.add_argument("--log-root", default="logs", help="folder below which runs live")
+    parser.add_argument("--run", help="run directory of the one task that is named; default: its newest run")
+    parser.add_argument("--checkpoint", help="its name in --run; default: the newest")
     options = parser.parse_args()
+    if options.run is not None and len(options.tasks) != 1:
+        parser.error("--run: name the one task that was trained there")
+    if options.checkpoint is not None and options.run is None:
+        parser.error("--checkpoint: give --run too")
+    chosen = [] if options.checkpoint is None else ["--checkpoint", options.checkpoint]
     for task in options.tasks or list_tasks():
         bundle = HERE / "src" / "mjtrain_policies" / task
         made = bundle.with_name(f"{task}.new")
         shutil.rmtree(made, ignore_errors=True)
-        push([task, str(made), "--license", "apache-2.0", "--log-root", options.log_root])
+        place = options.run or task
+        push([place, str(made), "--license", "apache-2.0", "--log-root", options.log_root, *chosen])
         shutil.rmtree(bundle, ignore_errors=True)
         made.rename(bundle)
         print(f"{task}: {sum(file.stat().st_size for file in bundle.rglob('*') if file.is_file()) / 1000:.0f} kB")

@@ -51,6 +51,7 @@ PROCESS = (
     "playing/test_native_viewer.py",
     "playing/test_record_dataset.py",
     "playing/test_replay_page.py",
+    "playing/test_sim_to_sim.py",
     "playing/test_vision.py",
     "playing/test_web_viewer.py",
     "rendering/test_against_mujoco.py",

@@ -75,6 +75,7 @@ WALLS = {
         "deployment/simulated_drives.py",
         "deployment/simulated_readings.py",
         "deployment/simulated_robot.py",
+        "deployment/simulated_steps.py",
         "tools/doctor/frame.py",
         "evaluation/playing/native_viewer.py",
         "motion/report.py",

@@ -270,7 +270,7 @@ def play(
         What the command prints, as plain values: task, policy, checkpoint, iteration, num_envs, episodes_per_env, seed,
         engine, noise, pushes, randomization, step_dt_s, episodes; reward, length (env steps), reward_terms, errors and
         estimates as mean, std, min, max and unit; successes likewise, with their measure (end, ever or count);
-        terminations as episodes and fraction.
+        terminations as episodes and fraction. With sim_to_sim, see `tools.sim_to_sim.compare_simulators`.
 
     Raises:
         RequestError: There is no such run or option, or the checkpoint does not fit.
@@ -285,6 +285,11 @@ def play(
 
 def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
     """Play a run that was found, in this process; returns as `play` does."""
+    if config.sim_to_sim is not None:
+        from mjtrain.tools.sim_to_sim import check, compare_simulators
+
+        check(run, config)
+        return launch(compare_simulators, run, config, launch=play_launch(config))
     from mjtrain.evaluation.playing.evaluate import measure
 
     return launch(measure, run, config, launch=play_launch(config))

@@ -53,6 +53,8 @@ def _main(argv: list[str]) -> None:
     check_viewer(config)
     if len(written := _writes(config)) > 1:
         raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
+    if config.sim_to_sim is not None and (written or config.viewer != "none" or config.replay is not None):
+        raise RequestError("--sim-to-sim: prints a table; leave out viewers, files and replays")
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
@@ -78,9 +80,9 @@ def _main(argv: list[str]) -> None:
     if config.json:
         print(json.dumps(report, indent=2))
     else:
-        from mjtrain.evaluation.summary_table import print_summary
+        from mjtrain.evaluation.summary_table import print_comparison, print_summary
 
-        print_summary(report)
+        (print_summary if config.sim_to_sim is None else print_comparison)(report)
 
 
 def _writes(config: PlayConfig) -> list[str]:

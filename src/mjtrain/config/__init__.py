@@ -29,7 +29,7 @@ from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig,
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
 from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
-from mjtrain.config.play import UNTRAINED, PlayConfig, PolicyName, ViewerName
+from mjtrain.config.play import UNTRAINED, PlayConfig, PolicyName, SimulatorName, ViewerName
 from mjtrain.config.robot import RobotConfig
 from mjtrain.config.robot_parts import (
     ActuatorConfig,
@@ -102,6 +102,7 @@ __all__ = [
     "RunConfig",
     "RunToResume",
     "SensorConfig",
+    "SimulatorName",
     "SiteConfig",
     "StreamName",
     "SuccessTerm",

@@ -11,6 +11,8 @@ PolicyName = Literal["trained", "zero", "random"]
 UNTRAINED = ("zero", "random")
 """What `PlayConfig.policy` may be that needs no run."""
 
+SimulatorName = Literal["native", "warp", "plain"]
+
 ViewerName = Literal["none", "web", "native"]
 
 
@@ -94,6 +96,12 @@ class PlayConfig:
 
     randomization: bool = False
     """Keep events of mode startup, which vary friction, masses and gains between environments."""
+
+    sim_to_sim: tuple[SimulatorName, ...] | None = None
+    """Play the same episodes in several simulators, undisturbed, with each disturbance of the task (noise, and each
+    event of mode startup or interval), and with all of them; and print where the policy breaks. native and warp are the
+    engines; plain is MuJoCo as deploy has it, with the exported policy (needs mjtrain[export]). Without names: all
+    three."""
 
     engine: EngineName = "auto"
     """Physics engine. auto: native on the CPU, warp on a GPU."""

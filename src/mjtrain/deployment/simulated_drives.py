@@ -18,6 +18,7 @@ class SimulatedDrives:
         self._model, self._data = model, data
         self._rows = {row["actuator"]: row for row in metadata["actions"]}
         self._gain, self._bias = model.actuator_gainprm.copy(), model.actuator_biasprm.copy()
+        self._strength = np.ones(model.nactuator)
         self._force_range = model.actuator_forcerange.copy()
         self._is_limited = model.actuator_forcelimited.astype(bool)
         for name in self._rows:
@@ -26,6 +27,15 @@ class SimulatedDrives:
                 model.actuator_biastype[index] = mujoco.mjtBias.mjBIAS_AFFINE
                 model.actuator_ctrllimited[self._columns(index)] = 0  # the controller keeps to it
         self.damp()
+
+    def weaken(self, gainprm: np.ndarray) -> None:
+        """Let motors give another torque than their targets ask for: each by the factor of its first gain.
+
+        Args:
+            gainprm: As in `mujoco.MjModel`, of the other motors. Shape (num_actuators, mjNGAIN).
+        """
+        nominal = self._gain[:, 0]
+        self._strength = np.divide(gainprm[:, 0], nominal, out=np.ones_like(nominal), where=nominal != 0)
 
     def damp(self) -> None:
         """Let every motor only brake."""
@@ -49,16 +59,16 @@ class SimulatedDrives:
             if drive.controls is None:
                 self._set(index, row["gear"], drive)
                 continue
-            self._model.actuator_gainprm[index] = self._gain[index]
-            self._model.actuator_biasprm[index] = self._bias[index]
+            self._model.actuator_gainprm[index] = self._strength[index] * self._gain[index]
+            self._model.actuator_biasprm[index] = self._strength[index] * self._bias[index]
             self._data.ctrl[self._columns(index)] = drive.controls
 
     def _set(self, index: int, gear: float, drive: Drive) -> None:
-        model = self._model
+        model, strength = self._model, self._strength[index]
         model.actuator_gainprm[index] = 0.0
-        model.actuator_gainprm[index, 0] = 1.0
+        model.actuator_gainprm[index, 0] = strength
         model.actuator_biasprm[index] = 0.0
-        model.actuator_biasprm[index, 1:3] = (-drive.kp / gear**2, -drive.kd / gear**2)
+        model.actuator_biasprm[index, 1:3] = (-strength * drive.kp / gear**2, -strength * drive.kd / gear**2)
         self._data.ctrl[self._columns(index)] = (drive.kp * drive.position + drive.torque) / gear
         if drive.max_torque is not None:
             limit = drive.max_torque / abs(gear)

@@ -38,6 +38,35 @@ def print_summary(report: dict[str, Any]) -> None:
     console.print(table)
 
 
+def print_comparison(report: dict[str, Any]) -> None:
+    """Print what `play --sim-to-sim` found on standard output."""
+    rows, first = report["rows"], report["rows"][0]
+    table = Table()
+    for heading in ("disturbed by", "simulator"):
+        table.add_column(heading, no_wrap=True)
+    has_one = len({name.partition("/")[0] for name in first["errors"]}) == 1
+    errors = [
+        f"{name.partition('/')[2] if has_one else name}, {unit}".removesuffix(", ")
+        for name, unit in report["units"].items()
+        if name in first["errors"]
+    ]
+    for heading in (*errors, *first["successes"], "failed, %", "lasted, s", "wall, s"):
+        table.add_column(heading, justify="right")
+    for number, row in enumerate(rows):
+        begins = not number or rows[number - 1]["case"] != row["case"]
+        if begins and number:
+            table.add_section()
+        values = {name: row["errors"].get(name) for name in first["errors"]} | row["successes"]
+        measured = {name: "" if value is None else f"{value:.3f}" for name, value in values.items()}
+        measured |= {"failed": f"{100 * row['failed']:.1f}", "": f"{row['length_s']:.1f}"}
+        marked = [f"{text} !" if name in row["breaks"] else text for name, text in measured.items()]
+        table.add_row(row["case"] if begins else "", row["simulator"], *marked, f"{row['wall_s']:.1f}")
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(f"{report['task']}: {report['episodes']} episodes each of {report['checkpoint']}", soft_wrap=True)
+    console.print(table)
+    console.print(f"! {report['rule']}", soft_wrap=True)
+
+
 def _title(report: dict[str, Any]) -> str:
     policy = report["checkpoint"] or f"{report['policy']} actions"
     return f"{report['task']}: {report['episodes']} episodes of {policy}"

@@ -84,7 +84,13 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
         return (
             replace(run, env=replace(run.env, kwargs={**run.env.kwargs, "render_mode": "rgb_array"})) if drawn else run
         )
-    env = to_eval_config(run.env, noise=config.noise, pushes=config.pushes, randomization=config.randomization)
+    every = config.sim_to_sim is not None  # which takes them away itself
+    env = to_eval_config(
+        run.env,
+        noise=config.noise or every,
+        pushes=config.pushes or every,
+        randomization=config.randomization or every,
+    )
     return replace(run, env=env)
 
 

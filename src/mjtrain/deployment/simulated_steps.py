@@ -1,0 +1,93 @@
+"""A simulated robot and its controller in one process, stepped together instead of in real time."""
+
+import copy
+from collections.abc import Mapping
+
+import mujoco
+import numpy as np
+
+from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.observation import Observer
+from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.robot import Named, Readings
+from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.terms import Scene
+
+
+class SteppedRobot:
+    """A robot in plain MuJoCo, driven by an exported policy through readings and drives as `deploy` does."""
+
+    def __init__(
+        self, model: mujoco.MjModel, policy: DeployedPolicy, *, noise: float = 0.0, rng: np.random.Generator
+    ) -> None:
+        """Make the robot; `begin` puts it somewhere.
+
+        Args:
+            model: The robot and its ground; copied.
+            policy: The network and its metadata.
+            noise: Multiple of the noise of joints and sensors in the training.
+            rng: Draws the noise.
+
+        Raises:
+            RequestError: The policy observes what neither joints nor sensors give.
+        """
+        self._model, self._policy = copy.copy(model), policy
+        self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a bad state would be hidden
+        self.data = mujoco.MjData(self._model)
+        self._drives = SimulatedDrives(self._model, self.data, policy.metadata)
+        self._readings = SimulatedReadings(self._model, self.data, policy.metadata, noise, rng)
+        self._observer = Observer(policy.metadata, values=frozenset(self._readings.measure()[1]["values"]))
+        self._actuation = Actuation(policy.metadata)
+        self._action = np.zeros(len(policy.metadata["actions"]))
+        self._step = 0
+
+    def begin(self, qpos: np.ndarray, qvel: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:
+        """Begin an episode.
+
+        Args:
+            qpos: Shape (nq,).
+            qvel: Shape (nv,).
+            fields: New values of fields of the model. From those of the gains, only each actuator's factor is taken,
+                because the controller sends the gains.
+        """
+        for name, values in fields.items():
+            if name == "actuator_gainprm":
+                self._drives.weaken(values)
+            elif name != "actuator_biasprm":
+                getattr(self._model.opt if name == "gravity" else self._model, name)[:] = values
+        if fields:
+            mujoco.mj_setConst(self._model, self.data)
+        home = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")
+        if home >= 0:
+            mujoco.mj_resetDataKeyframe(self._model, self.data, home)
+        else:
+            mujoco.mj_resetData(self._model, self.data)
+        self.data.qpos[:], self.data.qvel[:], self.data.time = qpos, qvel, 0.0
+        mujoco.mj_forward(self._model, self.data)
+        self._observer.reset()
+        self._actuation.reset()
+        self._action = np.zeros_like(self._action)
+        self._step = 0
+
+    def act(self, commands: Named) -> np.ndarray:
+        """Ask the policy, and drive the motors by its action, which is returned. Shape (num_actions,)."""
+        scene = Scene(
+            metadata=self._policy.metadata,
+            readings=Readings(**self._readings.measure()[0]),
+            commands=commands,
+            action=self._action,
+            displacements=self._actuation.displacements,
+            step=self._step,
+        )
+        self._action = self._policy.act(self._observer.observe(scene))
+        self._actuation.apply(self._action)
+        self._drives.obey(self._actuation.drives())
+        self._step += 1
+        return self._action
+
+    def step(self, num_substeps: int) -> bool:
+        """Do physics steps, and return whether MuJoCo could compute them."""
+        before = self.data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number
+        mujoco.mj_step(self._model, self.data, num_substeps)
+        return self.data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number == before
