@@ -102,6 +102,7 @@ WALLS = {
         "runtime/warp_start.py",
         "sim/cameras",
     },
+    "trackio": {"training/reporting/log_writer.py"},
     "wandb": {"training/reporting"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/display.py"},
     "yaml": {"runs", "tools/sweep/space.py", "tools/sweep/wandb_sweep.py"},

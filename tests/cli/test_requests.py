@@ -21,7 +21,7 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --learner 3", "--learner 3: there is no such learner (installed: "),
     ("Cartpole-Balance --gpu-ids None --learner-config nowhere.yaml", "--learner-config nowhere.yaml: cannot be read"),
     ("Cartpole-Balance --gpu-ids None --learner-config {file}", "--learner-config def make(: RSL-RL takes settings"),
-    ("Cartpole-Balance --logger paper", "--logger paper: choose from tensorboard, wandb, none"),
+    ("Cartpole-Balance --logger paper", "--logger paper: choose from tensorboard, wandb, trackio, none"),
     ("Cartpole-Balance --gpu-ids 5", "--gpu-ids 5: no GPU is visible here"),
     ("Cartpole-Balance --gpu-ids all", "--gpu-ids all: no GPU is visible here"),
     ("Cartpole-Balance --gpu-ids -1", "-1 is negative"),

@@ -36,7 +36,7 @@ def merge_settings(translated: Mapping[str, Any], settings: Mapping[str, Any]) -
 
 
 EngineName = Literal["auto", "native", "warp"]
-LoggerName = Literal["tensorboard", "wandb", "none"]
+LoggerName = Literal["tensorboard", "wandb", "trackio", "none"]
 WandbMode = Literal["auto", "online", "offline"]
 RunToResume = str | Literal[True] | None
 """A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
@@ -138,8 +138,8 @@ class RunConfig:
     also compared before each save. 0: never."""
 
     logger: LoggerName | str = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, none, or package.module:Class, a class with the
-    interface of RSL-RL's LogWriter."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio (needs mjtrain[trackio]), none, or
+    package.module:Class, a LogWriter of RSL-RL."""
 
     eval_interval: Annotated[int, AT_LEAST_0] = 0
     """Iterations between evaluations of the policy without exploration noise, in separate worlds, and as `play`

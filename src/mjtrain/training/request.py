@@ -30,7 +30,7 @@ from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runtime.cgroups import count_cores
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
@@ -191,6 +191,8 @@ def _check_run(draft: Draft) -> Iterable[str]:
         from mjtrain.training.reporting.log_writer import load_log_writer
 
         load_log_writer(run.logger)
+    if run.logger == "trackio":
+        require("--logger trackio", "trackio", "trackio")
     if run.video:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
