@@ -35,6 +35,7 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --num-envs-total 10000000000", "that are free; give --num-envs-total "),
     ("Cartpole-Balance --gpu-ids None --num-envs many", "--num-envs many: give a whole number or None"),
     ("Cartpole-Balance --gpu-ids None --max-iterations 0", "--max-iterations 0: must be at least 1"),
+    ("Cartpole-Balance --gpu-ids None --profile 5 --max-iterations 9", "--profile 5: needs 11 iterations"),
     ("Cartpole-Balance --gpu-ids None --eval-interval -1", "--eval-interval -1: must be at least 0"),
     ("Cartpole-Balance --gpu-ids None --stop-when kl>x", "--stop-when kl>x: give a metric, one of >= > <= <, and"),
     ("Cartpole-Balance --gpu-ids None --stop-when success/up>0", "unknown metric success/up; there are iteration, env"),

@@ -166,6 +166,10 @@ class RunConfig:
     video_length_s: Annotated[float, MORE_THAN_0] = field(default=4.0, metadata=RARE)
     """Length of a video, in seconds of simulated time."""
 
+    profile: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata=RARE)
+    """Show where the time of an iteration goes on rank 0. After the first iteration, N iterations are timed for a
+    table, and the next N are traced by torch.profiler. Both are in {run}/profile. Left out: no profile."""
+
     wandb_project: str | None = None
     """W&B project. Default: WANDB_PROJECT, or mjtrain."""
 

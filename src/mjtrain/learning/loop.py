@@ -125,6 +125,17 @@ class TrainingLoop:
             pauses = self._metrics.pause_requested
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, pause_requested=pauses)
 
+    def phases(self) -> list[tuple[str, Any, str]]:
+        """Return the parts of an iteration for a profile: a name, an object, and its method that is the part."""
+        return [
+            ("collect", self, "_collect"),
+            ("policy", self._algorithm, "act"),
+            ("environment", self._env, "step"),
+            ("storage", self._algorithm, "process_env_step"),
+            ("learn: returns", self._algorithm, "finish_rollout"),
+            ("learn: update", self._algorithm, "update"),
+        ]
+
     def _collect(self) -> None:
         observations = self._env.observe()
         for _ in range(self._num_steps):
