@@ -116,8 +116,8 @@ class RunConfig:
     are used; differences from the run's are printed."""
 
     load: str | None = None
-    """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
-    counters."""
+    """Start with the weights of a checkpoint, a run, {run}/best or a shared policy (pretrained:TASK, folder, URL).
+    Default: new ones."""
 
     teacher: str | None = field(default=None, metadata=RARE)
     """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
