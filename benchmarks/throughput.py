@@ -15,15 +15,12 @@ import json
 import os
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
-import torch
 from mujoco.rollout import Rollout
 
 from mjtrain import LaunchConfig, PpoConfig, RankContext, TrainConfig, launch
@@ -31,6 +28,7 @@ from mjtrain.api import make_train_config
 from mjtrain.env.env import Env
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.sim.robots.model import load_model
+from mjtrain.training.hooks.profile import PhaseTimer
 from mjtrain.training.train_rank import make_env
 
 
@@ -71,43 +69,20 @@ class RawRollout:
         return num_steps * len(self.models) / (time.perf_counter() - begin)
 
 
-class Stopwatch:
-    """Adds up the time spent in functions, including what they start on a GPU."""
-
-    def __init__(self, device: str) -> None:
-        self._synchronise = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-        self.spent_s: dict[str, float] = defaultdict(float)
-
-    def watch(self, owner: Any, name: str, label: str) -> None:
-        """Put a timed function in the place of a method."""
-        function: Callable[..., Any] = getattr(owner, name)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            self._synchronise()
-            begin = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._synchronise()
-                self.spent_s[label] += time.perf_counter() - begin
-
-        setattr(owner, name, timed)
-
-
 def measure(context: RankContext, config: TrainConfig, num_threads: int, num_iterations: int) -> dict[str, Any]:
     """Train, and between iterations time the raw physics."""
     env = make_env(context, config)
     runner = Runner(context, env, config.agent)
-    stopwatch = Stopwatch(context.device)
-    stopwatch.watch(env.engine, "step", "physics steps")
-    stopwatch.watch(env.engine, "reset", "physics resets")
-    stopwatch.watch(env, "step", "environment")
-    stopwatch.watch(runner.alg, "act", "networks: actor and critic")
-    stopwatch.watch(runner.alg, "process_env_step", "storage")
+    timer = PhaseTimer(env.device)
+    timer.watch("physics steps", env.engine, "step")
+    timer.watch("physics resets", env.engine, "reset")
+    timer.watch("environment", env, "step")
+    timer.watch("networks: actor and critic", runner.alg, "act")
+    timer.watch("storage", runner.alg, "process_env_step")
     iterations = runner.iterate(num_iterations + 3)
     for _ in range(3):  # kernels, caches, first allocations
         next(iterations)
-    stopwatch.spent_s.clear()
+    timer.spent_s.clear()
     raw = RawRollout(config, num_threads, env)
     figures: dict[str, Any] = {"overall": [], "collect": [], "raw": [], "collect_share_of_raw": []}
     num_env_steps = config.num_envs * config.agent.num_steps_per_env
@@ -120,7 +95,7 @@ def measure(context: RankContext, config: TrainConfig, num_threads: int, num_ite
         figures["collect"].append(collect_speed)
         figures["raw"].append(raw_speed)
         figures["collect_share_of_raw"].append(collect_speed / raw_speed)
-    spent_s = stopwatch.spent_s
+    spent_s = {path[-1]: spent for path, spent in timer.spent_s.items()}
     spent_s["environment"] -= spent_s["physics steps"] + spent_s["physics resets"]
     spent_s["the rest"] = collect_s - sum(spent_s.values())
     steps = num_iterations * config.agent.num_steps_per_env

@@ -69,7 +69,8 @@ WALLS = {
     "torchrunx": {"launcher/job/torchrunx_adapter.py"},
     "rsl_rl": {"learning/rsl_rl"},
     "tensordict": {"learning/rsl_rl"},
-    "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py"},
+    "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py", "evaluation/playing/record_minari.py"},
+    "minari": {"evaluation/playing/record_minari.py"},
     "mjlab": {"env/external/mjlab_task.py", "env/external/mjlab_worlds.py"},
     "mujoco": {
         "deployment/simulated_drives.py",
@@ -103,6 +104,7 @@ WALLS = {
         "runtime/warp_start.py",
         "sim/cameras",
     },
+    "trackio": {"training/reporting/log_writer.py"},
     "wandb": {"training/reporting"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/display.py"},
     "yaml": {"runs", "tools/sweep/space.py", "tools/sweep/wandb_sweep.py"},

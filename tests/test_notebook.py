@@ -1,18 +1,18 @@
 """The notebook of the examples in a real kernel, and a run of a notebook in another place and another process."""
 
+import html
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 
 import mjtrain
 from mjtrain.env.catalog import load_task
 from support.machine import patience
 
-NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_steps.ipynb"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run_notebook(notebook: nbformat.NotebookNode, folder: Path) -> list[str]:
@@ -22,18 +22,18 @@ def run_notebook(notebook: nbformat.NotebookNode, folder: Path) -> list[str]:
     return ["".join(output.get("text", "") for output in cell.outputs) for cell in cells]
 
 
-@pytest.fixture
-def notebook() -> nbformat.NotebookNode:
-    return nbformat.read(NOTEBOOK, as_version=4)
+def read_notebook(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(EXAMPLES / name, as_version=4)
 
 
-def test_it_is_kept_without_outputs(notebook: nbformat.NotebookNode) -> None:
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+def test_notebooks_are_kept_without_outputs() -> None:
+    for path in EXAMPLES.glob("*.ipynb"):
+        cells = [cell for cell in read_notebook(path.name).cells if cell.cell_type == "code"]
+        assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
-def test_the_first_steps_run(notebook: nbformat.NotebookNode, tmp_path: Path) -> None:
-    *_, training, metrics, playing, stepping, copying = run_notebook(notebook, tmp_path)
+def test_the_first_steps_run(tmp_path: Path) -> None:
+    *_, training, metrics, playing, stepping, copying = run_notebook(read_notebook("first_steps.ipynb"), tmp_path)
     assert "env.rewards.still.func is __main__:stillness, which other processes cannot import" in training
     assert "still_pole: 2 ranks on cpu" in training
     progress = [line for line in training.splitlines() if line.startswith("iteration ")]
@@ -47,6 +47,21 @@ def test_the_first_steps_run(notebook: nbformat.NotebookNode, tmp_path: Path) ->
     assert copying.splitlines()[-1] == "True model.mjb policy.json policy.onnx policy.pt"
     assert (tmp_path / "elsewhere" / "export" / "policy.onnx").is_file()
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["still_pole"]
+
+
+def test_a_robot_is_trained_and_shown(tmp_path: Path) -> None:
+    notebook = read_notebook("walk.ipynb")
+    (training,) = (cell for cell in notebook.cells if "mjtrain.train(" in cell.source)
+    training.source = training.source.replace(
+        "mjtrain.train(TASK,", "mjtrain.train(TASK, num_envs=8, max_iterations=2,"
+    )
+    *_, progress, table, _ = run_notebook(notebook, tmp_path)
+    assert "iteration 2/2" in progress
+    assert "of 32 episodes" in table
+    shown = notebook.cells[-2].outputs[-1].data["text/html"]
+    page = (tmp_path / "walk.html").read_text()
+    assert shown.startswith("<iframe srcdoc=")
+    assert html.unescape(shown.split('"')[1]) == page
 
 
 TRAINING = """

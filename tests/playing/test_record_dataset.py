@@ -1,5 +1,6 @@
 """A data set of episodes: complete, as `play` measures them, and described."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -52,5 +53,46 @@ def test_a_folder_with_files_and_a_foreign_environment_are_refused(
     for task, words in (("Cartpole-Balance", f"--record {tmp_path}"), ("gymnasium:Pendulum-v1", "own physics")):
         with pytest.raises(SystemExit) as stop:
             main([task, "--policy", "zero", "--record", str(tmp_path)])
+        assert stop.value.code == 2
+        assert words in capsys.readouterr().err
+
+
+HAS_MINARI = importlib.util.find_spec("minari") is not None
+
+
+@pytest.mark.skipif(not HAS_MINARI, reason="Minari is not installed: mjtrain[minari]")
+def test_minari_loads_the_same_episodes(
+    log_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import minari  # pyright: ignore[reportMissingImports]
+
+    args = ["Cartpole-Balance", "--log-root", str(log_root), "--episodes", "4", "--num-envs", "2", "--num-threads", "1"]
+    args += ["--policy", "random"]
+    main([*args, "--record", str(tmp_path / "npz")])
+    main([*args, "--record", str(tmp_path / "cart-v3"), "--record-format", "minari"])
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    dataset = minari.load_dataset("cart-v3")
+    npz, index = (json.loads((tmp_path / name / "dataset.json").read_text()) for name in ("npz", "cart-v3"))
+    assert [{**entry, "file": None} for entry in npz["episodes"]] == [
+        {**{key: value for key, value in entry.items() if key != "episode"}, "file": None}
+        for entry in index["episodes"]
+    ]
+    assert dataset.total_episodes == 4
+    for entry, episode in zip(npz["episodes"], dataset.iterate_episodes(), strict=True):
+        with np.load(tmp_path / "npz" / entry["file"]) as file:
+            seen = np.concatenate([file["observations/actor"], file["last_observations/actor"][None]])
+            assert np.array_equal(episode.observations["actor"], seen)
+            for ours, theirs in (("actions", "actions"), ("rewards", "rewards"), ("terminated", "terminations")):
+                assert np.array_equal(getattr(episode, theirs), file[ours])
+            assert np.array_equal(episode.infos["qpos"], file["qpos"])
+        assert bool(episode.terminations[-1]) != bool(episode.truncations[-1])
+
+
+@pytest.mark.skipif(HAS_MINARI, reason="Minari is installed")
+def test_without_minari_its_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["Cartpole-Balance", "--policy", "zero", "--record-format", "minari"]
+    for more, words in (([], "needs --record DIR"), (["--record", str(tmp_path)], "pip install 'mjtrain[minari]'")):
+        with pytest.raises(SystemExit) as stop:
+            main([*args, *more])
         assert stop.value.code == 2
         assert words in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """A logger of another package gets what a training records, and cannot end it."""
 
+import sqlite3
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,29 @@ def test_a_training_is_noted(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in lines if line.startswith("env_steps")] == ["1", "2"]
     assert "model model_2.pt 2" in lines
     assert lines[-1] == "stop"
+
+
+needs_trackio = pytest.mark.skipif(find_spec("trackio") is None, reason="trackio is not installed: mjtrain[trackio]")
+
+
+@needs_trackio
+def test_trackio_gets_the_iterations_and_a_resumed_training_continues_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    where = {"log_root": str(tmp_path), "launch": mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)}
+    run = mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=2, logger="trackio", **where)
+    again = {"max_iterations": 3, "logger": "trackio", "resume": str(run.run_dir), **where}
+    mjtrain.train("Cartpole-Balance", num_envs=4, **again)
+    with sqlite3.connect(tmp_path / "trackio" / "mjtrain.db") as database:
+        rows = database.execute("SELECT run_name, step FROM metrics ORDER BY step").fetchall()
+    assert rows == [(run.run_dir.name, step) for step in (1, 2, 3)]
+
+
+@pytest.mark.skipif(find_spec("trackio") is not None, reason="trackio is installed")
+def test_without_trackio_the_request_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"--logger trackio needs trackio; .*mjtrain\[trackio\]"):
+        mjtrain.train("Cartpole-Balance", logger="trackio", log_root=str(tmp_path))
 
 
 def make_config(logger: str) -> TrainConfig:

@@ -51,6 +51,8 @@ def _main(argv: list[str]) -> None:
     from mjtrain.launcher import launch
 
     check_viewer(config)
+    if config.record is None and config.record_format != "npz":
+        raise RequestError(f"--record-format {config.record_format}: needs --record DIR")
     if len(written := _writes(config)) > 1:
         raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
     if config.sim_to_sim is not None and (written or config.viewer != "none" or config.replay is not None):

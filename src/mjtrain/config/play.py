@@ -13,6 +13,8 @@ UNTRAINED = ("zero", "random")
 
 SimulatorName = Literal["native", "warp", "plain"]
 
+RecordFormat = Literal["npz", "minari"]
+
 ViewerName = Literal["none", "web", "native"]
 
 
@@ -85,8 +87,11 @@ class PlayConfig:
     """Longest episode of the page, in seconds of simulated time."""
 
     record: str | None = None
-    """Write the episodes to this folder instead of measuring: one NPZ file per episode with observations, actions,
-    rewards, states and ends, and dataset.json with their shapes and units. --episodes says how many."""
+    """Write the episodes to this folder instead of measuring: observations, actions, rewards, states and ends, and
+    dataset.json with their shapes and units. --episodes says how many."""
+
+    record_format: RecordFormat = "npz"
+    """npz: one NPZ file per episode; minari: a data set of Minari (needs mjtrain[minari])."""
 
     noise: bool = False
     """Keep the noise of observations and actions."""

@@ -36,7 +36,7 @@ def merge_settings(translated: Mapping[str, Any], settings: Mapping[str, Any]) -
 
 
 EngineName = Literal["auto", "native", "warp"]
-LoggerName = Literal["tensorboard", "wandb", "none"]
+LoggerName = Literal["tensorboard", "wandb", "trackio", "none"]
 WandbMode = Literal["auto", "online", "offline"]
 RunToResume = str | Literal[True] | None
 """A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
@@ -116,8 +116,8 @@ class RunConfig:
     are used; differences from the run's are printed."""
 
     load: str | None = None
-    """Checkpoint to start from, or {run}/best: network weights and normalisers, not the optimiser and not the
-    counters."""
+    """Start with the weights of a checkpoint, a run, {run}/best or a shared policy (pretrained:TASK, folder, URL).
+    Default: new ones."""
 
     teacher: str | None = field(default=None, metadata=RARE)
     """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
@@ -138,8 +138,8 @@ class RunConfig:
     also compared before each save. 0: never."""
 
     logger: LoggerName | str = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, none, or package.module:Class, a class with the
-    interface of RSL-RL's LogWriter."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio (needs mjtrain[trackio]), none, or
+    package.module:Class, a LogWriter of RSL-RL."""
 
     eval_interval: Annotated[int, AT_LEAST_0] = 0
     """Iterations between evaluations of the policy without exploration noise, in separate worlds, and as `play`
@@ -165,6 +165,10 @@ class RunConfig:
 
     video_length_s: Annotated[float, MORE_THAN_0] = field(default=4.0, metadata=RARE)
     """Length of a video, in seconds of simulated time."""
+
+    profile: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata=RARE)
+    """Show where the time of an iteration goes on rank 0. After the first iteration, N iterations are timed for a
+    table, and the next N are traced by torch.profiler. Both are in {run}/profile. Left out: no profile."""
 
     wandb_project: str | None = None
     """W&B project. Default: WANDB_PROJECT, or mjtrain."""

@@ -266,6 +266,25 @@ class Env:
         """
         return Mirror(self)
 
+    def phases(self) -> list[tuple[str, Any, str]]:
+        """Return the parts of `step` for a profile: a name, an object, and its method that is the part."""
+        return [
+            ("physics", self.engine, "step"),
+            ("actions", self._actions, "apply"),
+            ("events", self._events, "apply_interval"),
+            ("contact times", self, "_update_contact_times"),
+            ("NaN guard", self._nan_guard, "check"),
+            ("terminations", self._terminations, "compute"),
+            ("successes", self._successes, "update"),
+            ("rewards", self._rewards, "compute"),
+            ("curriculum", self._curriculum, "update"),
+            ("statistics", self.statistics, "update"),
+            ("resets", self, "_begin_episodes"),
+            ("commands", self._commands, "update"),
+            ("cameras", self.cameras, "update"),
+            ("observations", self._observations, "compute"),
+        ]
+
     @property
     def num_actions(self) -> int:
         """Size of an action."""

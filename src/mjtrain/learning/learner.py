@@ -64,6 +64,10 @@ class Learner(Protocol):
         """
         ...
 
+    def phases(self) -> list[tuple[str, Any, str]]:
+        """Return the parts of an iteration for a profile: a name, an object, and its method that is the part."""
+        ...
+
     def save(self, path: Path, infos: dict[str, Any]) -> None:
         """Write a checkpoint atomically; the main rank writes, and every rank must call it.
 

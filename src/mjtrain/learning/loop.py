@@ -22,6 +22,7 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
+from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.checkpoint import (
     FORMAT,
     load_checkpoint,
@@ -30,6 +31,7 @@ from mjtrain.runs.checkpoint import (
     recorded_learner,
     save_checkpoint,
 )
+from mjtrain.runs.weights import read_weights
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -124,6 +126,17 @@ class TrainingLoop:
             warming_up = False
             pauses = self._metrics.pause_requested
             yield IterationResult(iteration=self.iteration, is_last=is_last, metrics=metrics, pause_requested=pauses)
+
+    def phases(self) -> list[tuple[str, Any, str]]:
+        """Return the parts of an iteration for a profile: a name, an object, and its method that is the part."""
+        return [
+            ("collect", self, "_collect"),
+            ("policy", self._algorithm, "act"),
+            ("environment", self._env, "step"),
+            ("storage", self._algorithm, "process_env_step"),
+            ("learn: returns", self._algorithm, "finish_rollout"),
+            ("learn: update", self._algorithm, "update"),
+        ]
 
     def _collect(self) -> None:
         observations = self._env.observe()
@@ -236,14 +249,16 @@ class TrainingLoop:
         return {**as_tensors(self._algorithm.state_dict()), "iter": self.iteration}
 
     def load_weights(self, path: Path) -> None:
-        """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
+        """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
+
+        Optimiser and counters stay as they are.
 
         Every rank must call it; rank 0's file counts.
 
         Raises:
             RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
-        content = load_checkpoint(path, "cpu")
+        content = (read_weights if path.name == WEIGHTS else load_checkpoint)(path, "cpu")
         self._check_learner(content, path)
         self._algorithm.load_weights(content, path)
         if self._context.is_distributed:

@@ -21,22 +21,21 @@ from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import load_task
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
-from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
-from mjtrain.runs.trained_run import is_run
 from mjtrain.runtime.cgroups import count_cores
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
 from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
+from mjtrain.training.preflight.load import note_load, resolve_load
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
@@ -174,8 +173,9 @@ def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) ->
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, launch)
         config = chosen
-    fitted = _resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
+    fitted = resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
     notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
+    notices += note_load(config, fitted)
     return Draft(config=fitted, plan=plan, notices=notices)
 
 
@@ -191,6 +191,8 @@ def _check_run(draft: Draft) -> Iterable[str]:
         from mjtrain.training.reporting.log_writer import load_log_writer
 
         load_log_writer(run.logger)
+    if run.logger == "trackio":
+        require("--logger trackio", "trackio", "trackio")
     if run.video:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
@@ -230,18 +232,6 @@ def _check_task(draft: Draft) -> Iterable[str]:
 
 CHECKS: tuple[Callable[[Draft], Iterable[str]], ...] = (_check_faults, _check_run, _check_learner, _check_task)
 """What is compared with this machine, the cheapest first. A check returns a line for each problem, or raises one."""
-
-
-def _resolve_load(config: TrainConfig) -> TrainConfig:
-    """Check --load, and replace {run}/best by the file of that checkpoint."""
-    if config.run.load is None:
-        return config
-    path, flag = Path(config.run.load), f"--load {config.run.load}"
-    if path.name == BEST and is_run(path.parent):
-        path = find_best(path.parent, flag)
-    if not path.is_file():
-        raise RequestError(f"{flag}: no such file")
-    return replace(config, run=replace(config.run, load=str(path)))
 
 
 def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:

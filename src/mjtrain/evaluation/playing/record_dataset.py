@@ -14,7 +14,7 @@ from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import resolve_run_size
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.runs.trained_run import TrainedRun
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -36,7 +36,9 @@ _MEANING = {
 
 
 def check_folder(config: PlayConfig) -> None:
-    """Raise a RequestError unless the folder is new or empty."""
+    """Raise a RequestError unless the folder is new or empty, and what writes the format is installed."""
+    if config.record_format == "minari":
+        require("--record-format minari", "minari", "minari", "gymnasium", "h5py")
     out = Path(config.record or "")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"--record {out}: exists and is not an empty folder")
@@ -58,13 +60,12 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
     arrays: dict[str, dict[str, Any]] = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
+        add = _make_writer(out, config, run, player.env)
         for episode in record_episodes(player, per_env):
-            name = f"episode_{len(entries):05d}.npz"
-            contents = _contents(episode)
-            write_whole(out / name, _pack(contents))
-            arrays = arrays or _describe_arrays(contents, player.env)
+            place = add(len(entries), episode)
+            arrays = arrays or _describe_arrays(_contents(episode), player.env)
             entries.append(
-                {"file": name, "steps": episode.num_steps, "world": episode.world, "ended_by": list(episode.causes)}
+                {**place, "steps": episode.num_steps, "world": episode.world, "ended_by": list(episode.causes)}
                 | {"return": float(episode.arrays["rewards"].sum(dtype=np.float64))}
             )
         index = {
@@ -83,6 +84,23 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
         player.close()
     write_whole(out / INDEX, (json.dumps(index, indent=2) + "\n").encode())
     return out / INDEX
+
+
+def _make_writer(
+    out: Path, config: PlayConfig, run: TrainedRun, env: Env
+) -> Callable[[int, Trajectory], dict[str, Any]]:
+    """Return what writes an episode, given its number, and says where it is."""
+    if config.record_format == "minari":
+        from mjtrain.evaluation.playing.record_minari import MinariFiles
+
+        return MinariFiles(out, env, f"{run.task}, episodes of mjtrain's policy {config.policy}").add
+
+    def add(number: int, episode: Trajectory) -> dict[str, Any]:
+        name = f"episode_{number:05d}.npz"
+        write_whole(out / name, _pack(_contents(episode)))
+        return {"file": name}
+
+    return add
 
 
 def _contents(episode: Trajectory) -> dict[str, np.ndarray]:

@@ -18,9 +18,9 @@ from mjtrain.runtime.errors import RequestError
 def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parts of a checkpoint from which another run starts: all networks that learn.
 
-    What a distillation has taught has no critic; then it is the actor alone.
+    What a distillation has taught and what was shared have no critic; then it is the actor alone.
     """
-    alone = isinstance(algorithm, Distillation) or "teacher_state_dict" in content
+    alone = isinstance(algorithm, Distillation) or "critic_state_dict" not in content
     return ("actor",) if alone else ("actor", "critic")
 
 
@@ -44,12 +44,14 @@ def load_networks(
             raise RequestError(f"checkpoint {path}: has no {part}; it is not a checkpoint of a training")
         theirs = {name: tuple(value.shape) for name, value in content[key].items()}
         ours = {name: tuple(value.shape) for name, value in mine[key].items()}
-        for name in [*ours, *theirs]:
-            if theirs.get(name) != ours.get(name):
-                raise RequestError(
-                    f"checkpoint {path}: does not fit the networks of this run: {part} {name} has shape "
-                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                )
+        differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+        for name in sorted(differing, key=lambda name: name not in ours or name not in theirs):  # shapes say most
+            there = f"has shape {theirs[name]}" if name in theirs else "is missing"
+            here = ours.get(name, "missing")
+            raise RequestError(
+                f"checkpoint {path}: does not fit the networks of this run: {part} {name} {there} in the checkpoint "
+                f"and {here} here"
+            )
     if optimizer and "optimizer_state_dict" in content:
         keep_fused(content["optimizer_state_dict"], algorithm.optimizer)
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}

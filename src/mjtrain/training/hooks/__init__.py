@@ -26,6 +26,14 @@ def _make_video_hook(context: HookContext) -> Hook:
     return VideoHook(context, context.report)
 
 
+def _make_profile_hook(context: HookContext) -> Hook:
+    if context.report is None or context.config.run.profile is None:
+        return Hook()
+    from mjtrain.training.hooks.profile import ProfileHook  # only where it is asked for
+
+    return ProfileHook(context, context.report, context.config.run.profile)
+
+
 def _make_evaluation_hook(context: HookContext) -> Hook:
     if not context.config.run.eval_interval:
         return Hook()
@@ -50,9 +58,11 @@ HOOKS: tuple[Callable[[HookContext], Hook], ...] = (
     OverflowHook,
     DriftHook,
     CheckpointHook,
+    _make_profile_hook,
 )
 """What is called after each iteration, in this order on every rank.
 
 The evaluation, the drift check and the checkpoint are collective, and the ranks are compared before anything is saved.
-What adds metrics comes before what reads them, and that before the report.
+What adds metrics comes before what reads them, and that before the report. The profile comes last, as it measures from
+its call to the next.
 """

@@ -1,4 +1,4 @@
-"""Loggers of other packages: classes with the interface of RSL-RL's `LogWriter`."""
+"""Loggers of other packages: classes with the interface of RSL-RL's `LogWriter`, and trackio."""
 
 import importlib
 from collections.abc import Callable
@@ -70,6 +70,26 @@ class LogWriterAdapter(Writer):
         function = getattr(self._writer, method, None)
         if function is not None:
             _attempt(lambda: function(*args))
+
+
+class TrackioWriter(Writer):
+    """A run of trackio, named after the run directory; a resumed training continues it."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+        """Start or continue the run; raises a WriterError if trackio cannot."""
+        everything = {"task": config.task, "env": to_plain(config.env), "agent": to_plain(config.agent)}
+        self._trackio: Any = _attempt(lambda: importlib.import_module("trackio"))
+        self._run: Any = _attempt(
+            lambda: self._trackio.init(project="mjtrain", name=run_dir.name, config=everything, resume="allow")
+        )
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Log the scalars of an iteration together."""
+        _attempt(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+
+    def close(self) -> None:
+        """Finish the run."""
+        _attempt(self._trackio.finish)
 
 
 def _attempt(action: Callable[[], Any]) -> Any:

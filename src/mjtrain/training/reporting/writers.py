@@ -13,7 +13,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.drawing.video import Video
-from mjtrain.training.reporting.log_writer import LogWriterAdapter
+from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter
 from mjtrain.training.reporting.wandb_writer import WandbWriter
 from mjtrain.training.reporting.writer import Writer, WriterError, scalars
 
@@ -155,8 +155,9 @@ def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn:
         except WriterError as error:
             warn(f"W&B cannot record ({error}); training continues without it")
     elif config.run.logger != "none":
+        make = TrackioWriter if config.run.logger == "trackio" else LogWriterAdapter
         try:
-            writers.append(LogWriterAdapter(config, run_dir))
+            writers.append(make(config, run_dir))
         except WriterError as error:
             warn(f"{config.run.logger} cannot record ({error}); training continues without it")
     return writers

@@ -1,0 +1,52 @@
+"""A training starts from the weights of a shared policy or of a run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mjtrain
+from mjtrain.api import make_train_config
+from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle_places import open_bundle
+from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runs.weights import read_weights
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.train_rank import TrainResult
+
+LAYER = "mlp.0.weight"
+
+
+def train(tmp_path: Path, load: str | None, **options: Any) -> TrainResult:
+    where = {"log_root": str(tmp_path), "logger": "none", "launch": mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)}
+    return mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=1, load=load, **where, **options)
+
+
+def first_layer(checkpoint: Path) -> torch.Tensor:
+    return load_checkpoint(checkpoint, "cpu")["actor_state_dict"][LAYER]
+
+
+def test_a_training_starts_from_a_shared_policy_and_from_a_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shared = read_weights(open_bundle("pretrained:Cartpole-Balance") / WEIGHTS, "cpu")["actor_state_dict"][LAYER]
+    new = train(tmp_path, None)
+    assert (first_layer(new.checkpoint) - shared).abs().max() > 0.2
+    loaded = train(tmp_path, "pretrained")
+    assert "--load pretrained: starts from" in capfd.readouterr().err
+    assert (first_layer(loaded.checkpoint) - shared).abs().max() < 0.05  # one iteration away
+    again = train(tmp_path, str(loaded.run_dir))
+    assert (first_layer(again.checkpoint) - first_layer(loaded.checkpoint)).abs().max() < 0.05
+
+
+def test_what_does_not_fit_or_is_not_there_is_one_line(tmp_path: Path) -> None:
+    agent = make_train_config("Cartpole-Balance").agent
+    smaller = replace(agent, actor=replace(agent.actor, hidden_dims=(8,)))
+    with pytest.raises(RequestError, match=r"actor mlp\.0\.weight has shape \(64, 4\) in the checkpoint and \(8, 4\)"):
+        train(tmp_path, "pretrained", agent=smaller)
+    with pytest.raises(RequestError, match=r"no pretrained policy of Nothing"):
+        train(tmp_path, "pretrained:Nothing")
+    with pytest.raises(RequestError, match=r"--load .*: is neither a run nor a shared policy"):
+        train(tmp_path, str(tmp_path))
