@@ -12,6 +12,7 @@ from mjtrain.learning.collectives import Collectives, normalise
 from mjtrain.learning.rsl_rl.auxiliary import AuxiliaryLoss
 from mjtrain.learning.rsl_rl.equivariant import EquivariantModel
 from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, make_fast
+from mjtrain.learning.rsl_rl.side_by_side import side_by_side
 from mjtrain.learning.rsl_rl.symmetry import MirrorSymmetry
 
 
@@ -115,10 +116,25 @@ class Ppo(PPO):
 
     def update(self) -> dict[str, float]:
         """Learn from a rollout; see RSL-RL."""
-        losses = super().update()
+        losses = self._update_side_by_side() if self._can_split() else super().update()
         if self._is_supervised:
             losses["auxiliary"] = losses.pop("symmetry")
         return losses
+
+    def _can_split(self) -> bool:
+        """Whether actor and critic can learn at the same time: on a CPU, where only their losses meet."""
+        is_alone = self.symmetry is None and not self.critic.is_recurrent and not self.use_mixed_precision
+        return is_alone and self.device == "cpu" and torch.get_num_threads() > 1
+
+    def _update_side_by_side(self) -> dict[str, float]:
+        critic, generator = self.critic, self.storage.mini_batch_generator
+        with side_by_side(critic) as stand_in:
+            self.critic: Any = stand_in
+            self.storage.mini_batch_generator = stand_in.begin(generator)
+            try:
+                return super().update()
+            finally:
+                self.critic, self.storage.mini_batch_generator = critic, generator
 
     def broadcast_parameters(self) -> None:
         """Give all ranks the networks of rank 0; see RSL-RL."""
