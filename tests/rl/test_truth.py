@@ -34,7 +34,9 @@ def _train_unequal_ranks(context: RankContext) -> tuple[list[dict], float, list[
     config = make_train_config("Cartpole-Swingup", num_envs=8)
     value, seconds = ((1.0, 0.1), (-9.0, 0.16))[context.rank]
     reward = RewardTerm(func=_constant, weight=50.0, params={"value": value})
-    config = replace(config, env=replace(config.env, episode_length_s=seconds, rewards={"wage": reward}))
+    ends = {"time_out": config.env.terminations["time_out"]}
+    env_config = replace(config.env, episode_length_s=seconds, rewards={"wage": reward}, terminations=ends)
+    config = replace(config, env=env_config)
     env = make_env(context, config)
     runner = Runner(context, env, config.agent)
     env.reset(torch.ones(8, dtype=torch.bool))
