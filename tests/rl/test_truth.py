@@ -34,13 +34,12 @@ def _train_unequal_ranks(context: RankContext) -> tuple[list[dict], float, list[
     config = make_train_config("Cartpole-Swingup", num_envs=8)
     value, seconds = ((1.0, 0.1), (-9.0, 0.16))[context.rank]
     reward = RewardTerm(func=_constant, weight=50.0, params={"value": value})
-    ends = {"time_out": config.env.terminations["time_out"]}
-    env_config = replace(config.env, episode_length_s=seconds, rewards={"wage": reward}, terminations=ends)
-    config = replace(config, env=env_config)
+    config = replace(config, env=replace(config.env, episode_length_s=seconds, rewards={"wage": reward}))
     env = make_env(context, config)
     runner = Runner(context, env, config.agent)
     env.reset(torch.ones(8, dtype=torch.bool))
-    env.statistics.update(torch.zeros(8, 1), torch.zeros(8, 1, dtype=torch.bool), torch.ones(8, dtype=torch.bool))
+    ended = torch.zeros(8, len(config.env.terminations), dtype=torch.bool)
+    env.statistics.update(torch.zeros(8, 1), ended, torch.ones(8, dtype=torch.bool))
     env.statistics.pop()
     metrics = [result.metrics for result in runner.iterate(2)]
     length = env.max_episode_steps

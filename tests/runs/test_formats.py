@@ -33,6 +33,8 @@ RECORDED = [
     *("--agent.actor.activation", "elu", "--agent.critic.activation", "elu"),
 ]
 """The settings that made the runs (with --max-iterations 2), and one more iteration."""
+CHANGED = {"cartpole_swingup": "the state is of another environment: statistics.totals differ"}
+"""Tasks that have gained a term since they were recorded, and what a resume says about it."""
 SHORT = ["--env.episode-length-s", "0.2"]
 
 
@@ -54,7 +56,8 @@ def test_a_recorded_run_resumes(
     train_command.main([TASKS[name], "--resume", str(run_dir), *RECORDED, *flags])
     text = "".join(capsys.readouterr())
     assert "resuming from" in text
-    assert not re.search("start again", text), "environments and random numbers were not restored"
+    restarts = re.findall("environments and random numbers start again: (.*)", text)
+    assert [cause.startswith(CHANGED.get(name, "none")) for cause in restarts] == [True] * (name in CHANGED)
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     iterations = [row["iteration"] for row in rows if "event" not in row]
     assert iterations == [1, 2, 3]
