@@ -7,7 +7,7 @@
     mjtrain play Quadruped-Velocity-Flat --record walk --episodes 50
     uv run --no-project examples/to_lerobot.py walk walk_lerobot --instruction "walk as commanded"
 
-It runs in an environment of its own, without mjtrain: LeRobot up to 0.6 needs torch below 2.12, and mjtrain 2.15.
+It runs in a separate environment, without mjtrain: LeRobot up to 0.6 needs torch below 2.12, and mjtrain 2.15.
 """
 
 import argparse

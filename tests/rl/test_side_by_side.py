@@ -39,3 +39,15 @@ def test_two_threads_learn_what_one_does(task: str, num_ranks: int) -> None:
     beside, other = launch(learn, config, 2, launch=LaunchConfig(**workers))
     assert (alone, beside) == (0, 2 * 5 * 4)  # iterations, epochs, mini-batches
     assert_same(one, other)
+
+
+def test_networks_that_share_parameters_learn_one_after_the_other() -> None:
+    def can_split(context: RankContext, config: TrainConfig) -> tuple[bool, bool]:
+        alg: Any = make_runner(context, config).alg
+        torch.set_num_threads(2)
+        before = alg._can_split()
+        alg.critic.shared = next(alg.actor.parameters())  # as with share_cnn_encoders
+        return before, alg._can_split()
+
+    config = make_train_config("Cartpole-Balance", num_envs=4)
+    assert launch(can_split, config, launch=LaunchConfig(gpu_ids=None)) == (True, False)

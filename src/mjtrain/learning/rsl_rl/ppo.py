@@ -123,8 +123,10 @@ class Ppo(PPO):
 
     def _can_split(self) -> bool:
         """Whether actor and critic can learn at the same time: on a CPU, where only their losses meet."""
-        is_alone = self.symmetry is None and not self.critic.is_recurrent and not self.use_mixed_precision
-        return is_alone and self.device == "cpu" and torch.get_num_threads() > 1
+        if self.device != "cpu" or torch.get_num_threads() == 1:
+            return False
+        shares = not set(self.actor.parameters()).isdisjoint(self.critic.parameters())  # share_cnn_encoders
+        return self.symmetry is None and not self.critic.is_recurrent and not self.use_mixed_precision and not shares
 
     def _update_side_by_side(self) -> dict[str, float]:
         critic, generator = self.critic, self.storage.mini_batch_generator

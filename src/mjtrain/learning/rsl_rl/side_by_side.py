@@ -14,8 +14,7 @@ class SideBySide:
 
     RSL-RL adds the losses of both networks, and their graphs meet only there. So the critic's forward pass runs beside
     the actor's, and its backward pass from the gradient of its values beside the rest. With a few thousand samples
-    two threads are hardly faster than one at either network, but nearly twice as fast at both. What is computed does
-    not change.
+    two threads are hardly faster than one if they share the work on one network. What is computed does not change.
     """
 
     def __init__(self, critic: nn.Module, worker: ThreadPoolExecutor) -> None:
