@@ -36,6 +36,18 @@ def test_flags_are_read_alike_with_and_without_the_settings_of_the_task() -> Non
     assert train.read_command(flags) == train.read_command([*flags, "--agent.num-steps-per-env", "24"])
 
 
+def test_the_scale_of_actions_is_a_number_or_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    def scale(*words: str) -> Any:
+        return dry_run_env("--env.actions.push.scale", *words)["actions"]["push"]["scale"]
+
+    assert scale("0.5") == 0.5
+    assert scale("pu.*", "0.25") == {"pu.*": 0.25}
+    for words in (["a"], ["a", "b"], ["a", "1", "b"]):
+        with pytest.raises(SystemExit):
+            scale(*words)
+        assert f"--env.actions.push.scale {' '.join(words)}: give a number, or pairs" in capsys.readouterr().err
+
+
 def test_a_flag_may_be_repeated_or_have_several_values() -> None:
     flag = "--inject-fault"
     for args in (

@@ -25,6 +25,7 @@ from mjtrain.config import (
     from_plain,
     to_plain,
 )
+from mjtrain.mdp import randomization, startup_event
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.sensors import OBJECTS
 from mjtrain.sim.robots.model import load_model
@@ -230,6 +231,57 @@ def test_actuators_are_replaced_on_the_joints_that_match(vendor: Path) -> None:
     assert model.dof_damping[6:].tolist() == [1.0] * 3
     assert model.sensor("right_force").objid[0] == 2  # the sensor of the file measures the new actuator
     assert np.allclose(model.key("home").ctrl, [0.2, -0.4, 0.1])  # which hold the pose
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["position", "motor"])
+def test_a_motor_gets_weaker_with_its_speed(kind: str, engine: str, vendor: Path) -> None:
+    """Stall torque 30 N m, no torque from 10 rad/s on, and at most 25 N m."""
+    gains = {"kp": 1000.0, "kv": 2.0} if kind == "position" else {}
+    curve = {"stall_torque": 30.0, "no_load_speed": 10.0, "force_range": (-25.0, 25.0)}
+    config = env_of(
+        RobotConfig(
+            file=str(vendor),
+            actuators={"legs": ActuatorConfig(joints=(".*_joint",), type=kind, **gains, **curve)},  # pyright: ignore
+            sensors={"torque": SensorConfig(type="actuatorfrc", object="left_hip_joint")},
+            keyframe="stand",
+        )
+    )
+    env = make_env(config, num_envs=6, engine=engine)
+    if kind == "position":
+        assert np.allclose(env.engine.model.key("home").ctrl, [0.2, -0.4, 0.1])
+        assert np.allclose(env.engine.model.actuator("left_hip_joint").ctrlrange, np.radians([-60, 60]))
+    assert env.engine.model.na == 0
+    speeds = torch.tensor([0.0, 2.0, 5.0, 9.0, 12.0, -4.0])
+    qpos, qvel = env.state.qpos.clone(), torch.zeros_like(env.state.qvel)
+    place = env.engine.layout.qvel["left_hip_joint"].start
+    qvel[:, place] = speeds
+    ctrl = env.engine.layout.default_ctrl.repeat(6, 1)
+    ctrl[:, 0] = 100.0 if kind == "motor" else ctrl[:, 0] + 0.5
+    env.engine.reset(torch.ones(6, dtype=torch.bool), qpos, qvel)
+    env.engine.step(ctrl, 1)
+    expected = (30.0 * (1 - speeds / 10.0)).clamp(max=25.0)
+    assert torch.allclose(env.sensor("torque")[:, 0], expected, atol=1e-3)
+    ctrl[:, 0] = 3.0 if kind == "motor" else env.engine.layout.default_ctrl[0] + 0.003
+    env.engine.reset(torch.ones(6, dtype=torch.bool), qpos, qvel)
+    env.engine.step(ctrl, 1)
+    asked = 3.0 - (2.0 * speeds if kind == "position" else 0.0)
+    bounds = 30.0 * (-1 - speeds / 10.0), 30.0 * (1 - speeds / 10.0)
+    assert torch.allclose(env.sensor("torque")[:, 0], asked.clamp(*bounds), atol=1e-2), (
+        "what is asked for, within reach"
+    )
+
+
+def test_gains_of_motors_with_a_limit_at_each_speed_are_randomised_too(vendor: Path) -> None:
+    legs = ActuatorConfig(joints=(".*_joint",), kp=100.0, kv=2.0, stall_torque=30.0, no_load_speed=10.0)
+    event = startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.5, 0.8), kv_factor=(2.0, 3.0))
+    env = make_env(env_of(RobotConfig(file=str(vendor), actuators={"legs": legs}), events={"gains": event}))
+    gain = env.engine.expand("actuator_gainprm") / env.engine.layout.nominal["actuator_gainprm"]
+    assert (gain[..., :2] == 1).all(), "resistance and motor constant"
+    assert (gain[..., 7] == 1).all(), "voltage"
+    assert (gain[..., 4] <= 0.8).all()
+    assert (gain[..., 6] >= 2.0).all()
+    assert torch.equal(env.engine.expand("actuator_biasprm"), torch.zeros_like(gain))
 
 
 def test_actuators_that_stay_keep_their_controls(vendor: Path) -> None:
@@ -455,6 +507,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a gain of a motor": (
         {"actuators": {"a": ActuatorConfig(type="motor", kv=1.0)}},
         "--env.robot.actuators.a.kv 1: type motor does not use it; leave it out",
+    ),
+    "half a curve": (
+        {"actuators": {"a": ActuatorConfig(type="motor", stall_torque=5.0)}},
+        "--env.robot.actuators.a.stall-torque: needs no-load-speed too",
     ),
     "no gain": ({"actuators": {"a": ActuatorConfig()}}, "--env.robot.actuators.a.kp 0: must be more than 0"),
     "range": (

@@ -49,7 +49,7 @@ def test_a_helper_makes_the_term_that_one_could_write_by_hand() -> None:
         },
         hold_s=0.5,
     )
-    push = {"joint": "base", "linear": 0.5, "angular": 0.3}
+    push = {"joint": "base", "linear": 0.5, "angular": 0.3, "vertical": 0.0}
     assert mdp.interval_event(
         events.push_by_setting_velocity, (8.0, 12.0), joint="base", linear=0.5, angular=0.3
     ) == EventTerm(func=events.push_by_setting_velocity, params=push, mode="interval", interval_s=(8.0, 12.0))

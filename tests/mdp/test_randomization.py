@@ -13,7 +13,7 @@ from mjtrain.config import EnvConfig, EventTerm
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.mdp import randomization
+from mjtrain.mdp import observation, observations, randomization
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
@@ -37,6 +37,22 @@ TERMS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, tuple[str,
         {"bodies": ("trunk",), "offset_m": (-0.05, 0.05)},
         {"body_ipos": ("offset", -0.05, 0.05)},
     ),
+    "pseudo_inertia": (
+        randomization.pseudo_inertia,
+        {
+            "bodies": ("trunk", ".*_calf"),
+            "mass": (0.5, 1.5),
+            "stretch": (0.8, 1.2),
+            "shear": (-0.2, 0.2),
+            "offset_m": (-0.05, 0.05),
+        },
+        {
+            "body_mass": ("ratio", 0.5, 1.5),
+            "body_inertia": ("ratio", 0.01, 100.0),  # which axis is first changes
+            "body_ipos": ("offset", -0.09, 0.09),
+            "body_iquat": ("offset", -2.0, 2.0),
+        },
+    ),
     "friction": (
         randomization.friction,
         {"geoms": (".*_foot",), "sliding": (0.3, 1.3)},
@@ -51,6 +67,16 @@ TERMS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, tuple[str,
         randomization.damping,
         {"joints": (".*_thigh",), "factor": (2.0, 20.0)},
         {"dof_damping": ("ratio", 2.0, 20.0)},
+    ),
+    "joint_friction": (
+        randomization.joint_friction,
+        {"joints": (".*_thigh",), "friction": (0.5, 2.0)},
+        {"dof_frictionloss": ("offset", 0.5, 2.0)},
+    ),
+    "effort_limits": (
+        randomization.effort_limits,
+        {"actuators": (".*_calf",), "factor": (0.05, 0.2)},
+        {"actuator_forcerange": ("ratio", 0.05, 0.2)},
     ),
     "actuator_gains": (
         randomization.actuator_gains,
@@ -122,6 +148,117 @@ def test_each_world_moves_as_its_own_model_does(name: str, engine: str) -> None:
     assert np.abs(env.state.qpos.numpy() - expected).max() < (1e-5 if engine == "native" else 2e-3)
     if name not in ("friction", "damping"):  # too small an effect within 0.2 s
         assert np.ptp(expected[:, 7:], axis=0).max() > 1e-4
+
+
+def moments(env: Env, name: str, world: int) -> np.ndarray:
+    """Sums of m x x^T about the centre of mass, in the frame of the body."""
+    row = env.engine.layout.bodies[name]
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, env.engine.expand("body_iquat")[world, row].double().numpy())
+    inertia = env.engine.expand("body_inertia")[world, row].double().numpy()
+    return turn.reshape(3, 3) @ np.diag(inertia.sum() / 2 - inertia) @ turn.reshape(3, 3).T
+
+
+def test_a_pseudo_inertia_is_that_of_the_stretched_sheared_and_moved_body() -> None:
+    config = config_with("pseudo_inertia")
+    plain = make_env(replace(config, events={}), num_envs=1)
+    params = {"mass": (1.5, 1.5), "stretch": (1.2, 1.2), "shear": (0.3, 0.3), "offset_m": (0.02, 0.02)}
+    event = replace(config.events["pseudo_inertia"], params={"bodies": ("FL_calf",), **params})
+    env = make_env(replace(config, events={"change": event}), num_envs=1)
+    row = env.engine.layout.bodies["FL_calf"]
+    frame = np.zeros(9)
+    mujoco.mju_quat2Mat(frame, plain.engine.layout.nominal["body_iquat"][row].numpy())
+    axes = frame.reshape(3, 3)
+    deformation = axes @ np.array([[1.2, 0.3, 0.3], [0, 1.2, 0.3], [0, 0, 1.2]]) @ axes.T
+    expected = 1.5 * deformation @ moments(plain, "FL_calf", 0) @ deformation.T
+    assert moments(env, "FL_calf", 0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+    assert env.engine.expand("body_mass")[0, row] == pytest.approx(1.5 * env.engine.layout.nominal["body_mass"][row])
+    moved = env.engine.expand("body_ipos")[0, row] - env.engine.layout.nominal["body_ipos"][row]
+    assert moved.numpy() == pytest.approx(axes @ np.full(3, 0.02), abs=1e-7)
+
+
+def test_every_pseudo_inertia_is_one_that_a_body_can_have() -> None:
+    config = config_with("pseudo_inertia")
+    params = {"bodies": (".*",), "mass": (0.2, 3.0), "stretch": (0.3, 2.0), "shear": (-1.0, 1.0)}
+    event = replace(config.events["pseudo_inertia"], params=params)
+    env = make_env(replace(config, events={"change": event}), num_envs=200)
+    inertia = env.engine.expand("body_inertia")[:, 1:]
+    assert (inertia > 0).all()
+    assert (2 * inertia.amax(dim=-1) <= inertia.sum(dim=-1) * (1 + 1e-9)).all()
+    assert torch.allclose(env.engine.expand("body_iquat").norm(dim=-1), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_kp_and_kv_can_have_factors_of_their_own() -> None:
+    config = config_with("actuator_gains")
+    params = {"actuators": (".*",), "factor": (0.5, 1.0)}
+    ratios = []
+    for kv_factor in (None, (2.0, 3.0)):
+        event = replace(config.events["actuator_gains"], params=params | {"kv_factor": kv_factor})
+        env = make_env(replace(config, events={"change": event}))
+        fields = ("actuator_gainprm", "actuator_biasprm")
+        gain, bias = (env.engine.expand(field) / env.engine.layout.nominal[field] for field in fields)
+        assert torch.allclose(gain[..., 0], bias[..., 1])
+        assert (gain[..., 0] <= 1.0).all()
+        ratios.append(bias[..., 2])
+    assert torch.allclose(ratios[0], gain[..., 0]), "the first factors do not depend on the second ones"
+    assert (ratios[1] >= 2.0).all()
+    assert (ratios[1] <= 3.0).all()
+
+
+def with_encoders(mode: str = "startup") -> EnvConfig:
+    config = load_task("Quadruped-Velocity-Flat").env
+    joints = (".*_(hip|thigh|calf)",)
+    seen = {
+        "read": observation(observations.joint_pos_rel, joints=joints, biased=True),
+        "true": observation(observations.joint_pos_rel, joints=joints),
+        "absolute": observation(observations.joint_positions, joints=joints, biased=True),
+    }
+    event = EventTerm(
+        func=randomization.encoder_bias,
+        params={"joints": (".*_calf",), "bias": (0.01, 0.02)},
+        mode=mode,  # pyright: ignore[reportArgumentType]
+    )
+    return replace(config, observations={"actor": seen}, events={"pose": config.events["pose"], "encoders": event})
+
+
+def read_bias(env: Env) -> torch.Tensor:
+    """What the encoders add, as observed. Shape (num_envs, 12)."""
+    read, true, absolute = env.observe()["actor"].split(12, dim=1)
+    home = env.engine.layout.default_qpos[7:]
+    assert torch.allclose(absolute - home, read, atol=1e-6)
+    assert torch.allclose(true, env.state.qpos[:, 7:] - home, atol=1e-6)
+    return read - true
+
+
+def test_encoders_have_a_bias_that_only_biased_terms_see_and_that_stays() -> None:
+    env, again, other = (make_env(with_encoders(), seed=seed) for seed in (3, 3, 5))
+    bias = read_bias(env)
+    is_calf = torch.arange(12) % 3 == 2
+    assert (bias[:, ~is_calf] == 0).all()
+    assert (bias[:, is_calf] > 0.01 - 1e-6).all()
+    assert (bias[:, is_calf] < 0.02 + 1e-6).all()
+    assert bias[:, is_calf].flatten().unique().numel() == 4 * NUM_ENVS
+    assert torch.equal(read_bias(again), bias)
+    assert not torch.allclose(read_bias(other), bias, atol=1e-4)
+    actions = torch.zeros(NUM_ENVS, 12)
+    env.step(actions)
+    env.reset(torch.ones(NUM_ENVS, dtype=torch.bool))
+    assert torch.allclose(read_bias(env), bias, atol=1e-6)
+    other.load_state_dict(env.state_dict())
+    assert torch.allclose(read_bias(other), bias, atol=1e-6)
+    assert torch.equal(other.step(actions)[0]["actor"], env.step(actions)[0]["actor"])
+    none = make_env(replace(with_encoders(), events={}))
+    assert (read_bias(none) == 0).all()
+
+
+def test_a_bias_that_is_drawn_at_resets_changes_in_the_worlds_that_begin() -> None:
+    env = make_env(with_encoders("reset"))
+    before = read_bias(env)
+    mask = torch.arange(NUM_ENVS) < 2
+    env.reset(mask)
+    after = read_bias(env)
+    assert torch.allclose(after[~mask], before[~mask], atol=1e-6)
+    assert not torch.allclose(after[mask], before[mask], atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 import torch
 
-from mjtrain.config import CommandTerm, CurriculumTerm, EnvConfig, EventTerm, ObservationTerm, RewardTerm
+from mjtrain.config import (
+    CommandTerm,
+    CurriculumTerm,
+    EnvConfig,
+    EventTerm,
+    ObservationTerm,
+    RewardTerm,
+    from_plain,
+    to_plain,
+)
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.env.mirror import find_mirror_problems
 from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
@@ -179,6 +189,44 @@ def test_relative_actions_do_not_add_up_their_noise() -> None:
         env.step(torch.ones(200, 1))
         assert (env.state.ctrl - 0.1 * count).abs().max() <= 0.05 + 1e-6
     assert torch.allclose(ctrl_rel(env), torch.full((200, 1), 0.5))
+
+
+def test_each_actuator_may_have_a_scale_of_its_own() -> None:
+    scales = {".*_(hip|thigh)": 0.3, "F._calf": 0.5, "R._calf": 0.6}
+    config = replace(QUADRUPED, actions={"legs": replace(QUADRUPED.actions["legs"], scale=scales, delay=(0, 0))})
+    env = make_env(config)
+    expected = {"hip": (0.3, 0.3), "thigh": (0.3, 0.3), "calf": (0.5, 0.6)}
+    rows = {row["actuator"]: row["scale"] for row in env.action_table}
+    assert rows == {f"{leg}_{part}": expected[part][leg[0] == "R"] for leg in LEGS for part in expected}
+    action = actions_for(env, 1)[0]
+    env.step(action)
+    scale = torch.tensor([row["scale"] for row in env.action_table])
+    assert torch.allclose(env.state.ctrl, env.engine.layout.default_ctrl + scale * action)
+    assert from_plain(EnvConfig, to_plain(config)).actions["legs"].scale == scales
+    problems = find_mirror_problems(env, ("actor",))
+    assert problems == []
+    uneven = {"FL_.*": 0.2, "(FR|R.)_.*": 0.3}
+    legs = replace(QUADRUPED.actions["legs"], scale=uneven)
+    problems = find_mirror_problems(make_env(replace(QUADRUPED, actions={"legs": legs})), ("actor",))
+    assert any("FL_hip" in problem and "scale" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        ({".*_hip": 0.3, ".*_thigh": 0.3, ".*_knee": 0.3}, r"scale: '.*_knee' matches no actuator"),
+        ({".*": 0.3, ".*_calf": 0.5}, r"scale: actuator FR_calf is matched by '\.\*' and by"),
+        ({".*_hip": 0.3}, r"scale: no expression matches FR_thigh, "),
+        ({".*": 0.0}, r"scale\.\.\* 0: must be other than 0"),
+        ({".*": "0.3"}, r"scale\.\.\*: is the string"),
+        ({"(": 0.3}, r"scale: '\(' is not a valid regular expression"),
+        (0.0, "scale 0: must be other than 0"),
+    ],
+)
+def test_a_scale_that_does_not_fit_the_actuators_is_the_users_error(scale: Any, message: str) -> None:
+    legs = replace(QUADRUPED.actions["legs"], scale=scale)
+    with pytest.raises(RequestError, match=rf"^--env\.actions\.legs\.{message}"):
+        make_env(replace(QUADRUPED, actions={"legs": legs}))
 
 
 # Commands

@@ -12,7 +12,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.mirror import find_mirror_problems
 from mjtrain.sim.robots.model import load_model
-from mjtrain_tasks.humanoid_velocity import make_flat, make_flat_29dof, make_flat_without_velocity
+from mjtrain_tasks.humanoid_velocity import make_flat, make_flat_29dof, make_flat_for_robot
 from mjtrain_tasks.models import HUMANOID
 from support.envs import make_env
 
@@ -162,7 +162,7 @@ def test_with_its_upper_body_locked_it_is_the_same_robot_held_in_its_home_pose(m
     assert matrices[1] == pytest.approx(matrices[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("make", [make_flat_29dof, make_flat_without_velocity])
+@pytest.mark.parametrize("make", [make_flat_29dof, make_flat_for_robot])
 def test_variants_change_what_they_say(make: Any) -> None:
     plain, env = (make_env(config, num_envs=2) for config in (make_flat().env, make().env))
     widths, others = plain.observation_widths("actor"), env.observation_widths("actor")
@@ -173,6 +173,10 @@ def test_variants_change_what_they_say(make: Any) -> None:
         assert others == {name: width for name, width in widths.items() if name != "base_velocity"}
         assert env.observation_widths("critic") == plain.observation_widths("critic")
         assert make().env.observations["actor"]["clock"].params["velocity_sensor"] is None
+        assert all(row["delay"] == (0, 1) for row in env.action_table)
+        assert (env.encoder_bias[:, 7:].abs() <= 0.015).all()
+        assert (env.encoder_bias[:, 7:] != 0).all()
+        assert find_mirror_problems(env, ("actor", "critic")) == []
 
 
 def test_commands_are_slower_sideways_than_ahead() -> None:

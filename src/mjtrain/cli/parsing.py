@@ -14,6 +14,7 @@ import docstring_parser
 import tyro
 
 from mjtrain.config import GpuIds, LaunchConfig, PlayConfig, RunConfig, RunToResume
+from mjtrain.config.env import Scale
 from mjtrain.runtime.errors import RequestError
 
 ConfigT = TypeVar("ConfigT")
@@ -119,6 +120,8 @@ def _put_flag_first(message: str) -> str:
         return f"{wrong[1]} {wrong[3].replace(chr(39), '').replace(',', '')}: give {' or '.join(reversed(kinds))}"
     if wrong := re.match(r"Error parsing (\S+): (could not convert|invalid literal).* '(.*)'$", message):
         return f"{wrong[1]} {wrong[3]}: give {'a number' if wrong[2].startswith('could') else 'a whole number'}"
+    if wrong := re.match(r"Error parsing (\S+): (.*: give .*)$", message):  # of a rule below
+        return f"{wrong[1]} {wrong[2]}"
     if missing := re.match(r"Missing value for argument '(.*)'\. Expected (\d+) values\.$", message):
         return f"{missing[1]}: a value is missing; give {missing[2]}"
     return message
@@ -157,23 +160,30 @@ def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
 
 @REGISTRY.primitive_rule
 def _pairs(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Read pairs of a regular expression and a value, such as .*_hip 0.1 .*_knee -1.2."""
-    if info.type not in (dict[str, float], dict[str, str]):
+    """Read pairs of a regular expression and a value, such as .*_hip 0.1 .*_knee -1.2; for a scale also one number."""
+    takes_number = info.type == Scale
+    if not takes_number and info.type not in (dict[str, float], dict[str, str]):
         return None
-    kind = info.type.__args__[1]  # pyright: ignore[reportAttributeAccessIssue]
+    kind: type[float] | type[str] = str if info.type == dict[str, str] else float
 
-    def read(words: list[str]) -> dict[str, Any]:
+    def read(words: list[str]) -> Any:
         try:
+            if takes_number and len(words) == 1:
+                return float(words[0])
             return dict(zip(words[::2], map(kind, words[1::2]), strict=True))
         except ValueError:
-            raise RequestError(f"{' '.join(words)}: give pairs of an expression and a {kind.__name__}") from None
+            what = "a number, or pairs" if takes_number else "pairs"
+            raise RequestError(f"{' '.join(words)}: give {what} of an expression and a {kind.__name__}") from None
+
+    def show(value: Any) -> list[str]:
+        return [str(word) for pair in value.items() for word in pair] if isinstance(value, dict) else [str(value)]
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs="*",
-        metavar=f"PATTERN {kind.__name__.upper()} [...]",
+        metavar=f"{'FLOAT|' if takes_number else ''}PATTERN {kind.__name__.upper()} [...]",
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda value: [str(word) for pair in value.items() for word in pair],
+        is_instance=lambda value: isinstance(value, dict) or (takes_number and isinstance(value, int | float)),
+        str_from_instance=show,
     )
 
 

@@ -9,6 +9,9 @@ from mjtrain.config.camera import CameraConfig
 from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO
 from mjtrain.config.robot import RobotConfig
 
+Scale = Annotated[float, NONZERO] | dict[str, Annotated[float, NONZERO]]
+"""One factor, or factors by regular expressions over names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
@@ -30,8 +33,9 @@ class ActionTerm(Term):
     """Regular expressions that match whole actuator names; the order is that of the model. One control of an actuator
     that has several is named as in servo:vel."""
 
-    scale: Annotated[float, NONZERO] = 1.0
-    """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad)."""
+    scale: Scale = 1.0
+    """Ctrl per unit of action, in the actuator's unit (N, N m, m or rad). Or by regular expressions that match whole
+    names of actuators, each actuator by one: for example {".*_knee": 0.35, ".*_ankle": 0.44}."""
 
     offset: Annotated[float, FINITE] = 0.0
     """Ctrl at action zero, in the actuator's unit."""

@@ -225,6 +225,15 @@ class ActuatorConfig:
     force_range: tuple[float, float] | None = None
     """Bounds of the actuator's force before the gear, in N m or N. None: unbounded."""
 
+    stall_torque: Annotated[float | None, MORE_THAN_0] = None
+    """With no_load_speed, a limit that falls with the speed, as of a motor on a battery: the force at standstill with
+    full voltage, before the gear, in N m or N. None: the motor is as strong at any speed. With it the actuator is
+    MuJoCo's dcmotor: it exerts what the type says, up to stall_torque * (1 - speed / no_load_speed), and, where it
+    brakes, up to stall_torque * (1 + speed / no_load_speed). force_range limits the current on top of that."""
+
+    no_load_speed: Annotated[float | None, MORE_THAN_0] = None
+    """Speed at which a motor with stall_torque exerts no more force, in rad/s or m/s, before the gear."""
+
     ctrl_range: tuple[float, float] | None = None
     """Bounds of the control. None: the range of the joint for type position if it has one, else unbounded."""
 

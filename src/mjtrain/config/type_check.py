@@ -33,8 +33,13 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
             )
         ]
     if origin in (types.UnionType, typing.Union):
-        configs = [member for member in arguments if dataclasses.is_dataclass(member) and type(value) is member]
-        found = [find_type_problems(member, value, name) for member in configs or arguments]
+        alike = [
+            member
+            for member in arguments
+            if (dataclasses.is_dataclass(member) and type(value) is member)
+            or (typing.get_origin(member) is dict and isinstance(value, dict))
+        ]
+        found = [find_type_problems(member, value, name) for member in alike or arguments]
         return [] if [] in found else min(found, key=len)
     if origin is Literal:
         return [] if value in arguments else [f"{name} {value}: choose from {', '.join(map(str, arguments))}"]

@@ -17,8 +17,10 @@ class SimulatedDrives:
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
         self._model, self._data = model, data
         self._rows = {row["actuator"]: row for row in metadata["actions"]}
-        self._gain, self._bias = model.actuator_gainprm.copy(), model.actuator_biasprm.copy()
-        self._strength = np.ones(model.nactuator)
+        self._gain = model.actuator_gainprm.copy()
+        self.bias = model.actuator_biasprm.copy()
+        """As the model had it. Shape (num_actuators, mjNBIAS)."""
+        self._strength, self._damping = np.ones(model.nactuator), np.ones(model.nactuator)
         self._force_range = model.actuator_forcerange.copy()
         self._is_limited = model.actuator_forcelimited.astype(bool)
         for name in self._rows:
@@ -28,14 +30,19 @@ class SimulatedDrives:
                 model.actuator_ctrllimited[self._columns(index)] = 0  # the controller keeps to it
         self.damp()
 
-    def weaken(self, gainprm: np.ndarray) -> None:
-        """Let motors give another torque than their targets ask for: each by the factor of its first gain.
+    def weaken(self, gainprm: np.ndarray, biasprm: np.ndarray) -> None:
+        """Let motors give another torque than their targets ask for: each by the factors of its gain and its damping.
 
         Args:
             gainprm: As in `mujoco.MjModel`, of the other motors. Shape (num_actuators, mjNGAIN).
+            biasprm: The same. Shape (num_actuators, mjNBIAS).
         """
-        nominal = self._gain[:, 0]
-        self._strength = np.divide(gainprm[:, 0], nominal, out=np.ones_like(nominal), where=nominal != 0)
+        self._strength = _divide(gainprm[:, 0], self._gain[:, 0], np.ones(len(gainprm)))
+        self._damping = _divide(biasprm[:, 2], self.bias[:, 2], self._strength)
+
+    def limit(self, force_range: np.ndarray) -> None:
+        """Let motors have other force ranges. Shape (num_actuators, 2)."""
+        self._force_range[:] = self._model.actuator_forcerange[:] = force_range
 
     def damp(self) -> None:
         """Let every motor only brake."""
@@ -60,15 +67,15 @@ class SimulatedDrives:
                 self._set(index, row["gear"], drive)
                 continue
             self._model.actuator_gainprm[index] = self._strength[index] * self._gain[index]
-            self._model.actuator_biasprm[index] = self._strength[index] * self._bias[index]
+            self._model.actuator_biasprm[index] = self._strength[index] * self.bias[index]
             self._data.ctrl[self._columns(index)] = drive.controls
 
     def _set(self, index: int, gear: float, drive: Drive) -> None:
-        model, strength = self._model, self._strength[index]
+        model, strength, damping = self._model, self._strength[index], self._damping[index]
         model.actuator_gainprm[index] = 0.0
         model.actuator_gainprm[index, 0] = strength
         model.actuator_biasprm[index] = 0.0
-        model.actuator_biasprm[index, 1:3] = (-strength * drive.kp / gear**2, -strength * drive.kd / gear**2)
+        model.actuator_biasprm[index, 1:3] = (-strength * drive.kp / gear**2, -damping * drive.kd / gear**2)
         self._data.ctrl[self._columns(index)] = (drive.kp * drive.position + drive.torque) / gear
         if drive.max_torque is not None:
             limit = drive.max_torque / abs(gear)
@@ -79,3 +86,8 @@ class SimulatedDrives:
     def _columns(self, index: int) -> slice:
         begin = int(self._model.actuator_ctrladr[index])
         return slice(begin, begin + int(self._model.actuator_ctrlnum[index]))
+
+
+def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return quotients, and the other values where the divisor is 0."""
+    return np.divide(values, by, out=otherwise.copy(), where=by != 0)

@@ -48,12 +48,14 @@ class SteppedRobot:
         Args:
             qpos: Shape (nq,).
             qvel: Shape (nv,).
-            fields: New values of fields of the model. From those of the gains, only each actuator's factor is taken,
+            fields: New values of fields of the model. From those of the gains, only each actuator's factors are taken,
                 because the controller sends the gains.
         """
         for name, values in fields.items():
             if name == "actuator_gainprm":
-                self._drives.weaken(values)
+                self._drives.weaken(values, fields.get("actuator_biasprm", self._drives.bias))
+            elif name == "actuator_forcerange":
+                self._drives.limit(values)
             elif name != "actuator_biasprm":
                 getattr(self._model.opt if name == "gravity" else self._model, name)[:] = values
         if fields:
@@ -70,11 +72,19 @@ class SteppedRobot:
         self._action = np.zeros_like(self._action)
         self._step = 0
 
-    def act(self, commands: Named) -> np.ndarray:
-        """Ask the policy, and drive the motors by its action, which is returned. Shape (num_actions,)."""
+    def act(self, commands: Named, encoder_bias: np.ndarray) -> np.ndarray:
+        """Ask the policy, and drive the motors by its action, which is returned. Shape (num_actions,).
+
+        Args:
+            encoder_bias: What encoders add to the positions. Shape (nq,).
+        """
+        measured = self._readings.measure()[0]
+        for name, position in measured["positions"].items():
+            begin = int(self._model.joint(name).qposadr[0])
+            position += encoder_bias[begin : begin + len(position)]
         scene = Scene(
             metadata=self._policy.metadata,
-            readings=Readings(**self._readings.measure()[0]),
+            readings=Readings(**measured),
             commands=commands,
             action=self._action,
             displacements=self._actuation.displacements,

@@ -1,5 +1,6 @@
 """From the policy's output to the actuators."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay
 from mjtrain.env.term_result import call_term
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.layout import match_names
+from mjtrain.sim.robots.layout import Layout, match_names
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -22,11 +23,12 @@ class Actions:
         """Find the actuators of each term.
 
         Raises:
-            RequestError: A pattern matches no actuator, or two terms claim the same one.
+            RequestError: A pattern matches no actuator, two terms claim the same one, or an actuator has no scale or
+                two.
         """
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
-        rows: list[tuple[float, ...]] = []
+        noises: list[float] = []
         table: list[dict[str, Any]] = []
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         self._bases: list[tuple[str, slice, ActionTerm]] = []
@@ -44,20 +46,8 @@ class Actions:
             if term.base is not None:
                 self._bases.append((f"actions.{name}.base", slice(len(columns), len(columns) + len(matched)), term))
             columns += matched
-            home = [layout.default_ctrl[column].item() if term.from_home else 0.0 for column in matched]
-            rows += [(term.scale, term.offset + at_home, *term.clip, term.noise, term.relative) for at_home in home]
-            table += [
-                {
-                    **_name(*layout.inputs[column]),
-                    "scale": term.scale,
-                    "offset": term.offset + at_home,
-                    "relative": term.relative,
-                    "clip": term.clip,
-                    "delay": term.delay,
-                    **({} if term.base is None else {"base": term.base.__name__}),
-                }
-                for column, at_home in zip(matched, home, strict=True)
-            ]
+            noises += [term.noise] * len(matched)
+            table += _make_rows(name, term, layout, matched)
         if len(set(columns)) < len(columns):
             raise RequestError("--env.actions: two terms drive the same actuator; give each actuator to one term")
         self.size = len(columns)
@@ -65,6 +55,10 @@ class Actions:
         self.previous = torch.zeros_like(self.current)
         self.before_previous = core.memory.tensor("actions.before_previous", self.size)
         self._columns = torch.tensor(columns, dtype=torch.long, device=device)
+        rows = [
+            (row["scale"], row["offset"], *row["clip"], noise, row["relative"])
+            for row, noise in zip(table, noises, strict=True)
+        ]
         settings = torch.tensor(rows, device=device).T.contiguous()
         self._scale, self._offset, self._low, self._high, largest, relative = settings
         self._relative = relative.bool() if relative.any() else None
@@ -150,6 +144,55 @@ class Actions:
         }
         targets = {} if self._relative is None else {"target": self._target}
         return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}
+
+
+def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[dict[str, Any]]:
+    """Return the rows of the table of actions that are of a term, for its columns of the controls."""
+    return [
+        {
+            **_name(*layout.inputs[column]),
+            "scale": scale,
+            "offset": term.offset + (layout.default_ctrl[column].item() if term.from_home else 0.0),
+            "relative": term.relative,
+            "clip": term.clip,
+            "delay": term.delay,
+            **({} if term.base is None else {"base": term.base.__name__}),
+        }
+        for column, scale in zip(columns, _find_scales(name, term, layout, columns), strict=True)
+    ]
+
+
+def _find_scales(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[float]:
+    """Return the scale of each column of a term.
+
+    Raises:
+        RequestError: An expression over scales matches none of its actuators, or not exactly one matches each of them.
+    """
+    if not isinstance(term.scale, dict):
+        return [term.scale] * len(columns)
+    flag = f"--env.actions.{name}.scale"
+    names = {column: ":".join(filter(None, layout.inputs[column])) for column in columns}
+    found: dict[int, tuple[str, float]] = {}
+    for pattern, scale in term.scale.items():
+        try:
+            parts = [part for control, part in layout.controls.items() if re.fullmatch(pattern, control)]
+        except re.error as error:
+            raise RequestError(f"{flag}: {pattern!r} is not a valid regular expression: {error}") from error
+        hits = {column for part in parts for column in range(part.start, part.stop)} & set(columns)
+        if not hits:
+            raise RequestError(
+                f"{flag}: {pattern!r} matches no actuator of the term; it has {', '.join(names.values())}"
+            )
+        for column in sorted(hits):
+            if column in found:
+                raise RequestError(
+                    f"{flag}: actuator {names[column]} is matched by {found[column][0]!r} and by {pattern!r}; give "
+                    "each actuator to one expression"
+                )
+            found[column] = (pattern, scale)
+    if missing := [names[column] for column in columns if column not in found]:
+        raise RequestError(f"{flag}: no expression matches {', '.join(missing)}; give every actuator a scale")
+    return [found[column][1] for column in columns]
 
 
 def _name(actuator: str, word: str | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from mjtrain.env.memory import ContactTimes
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
+from mjtrain.env.pushes import Pushes
 from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.shared import SharedSum, SharedSums
@@ -84,6 +85,7 @@ class Env:
         Shapes as those of `observe`."""
         self._core = core
         self._memory = core.memory
+        self._pushes = Pushes(core)
         self._shared = SharedSums(self.device)
         self._kinematics: ForwardKinematics | None = None
         self._body_states: BodyStates | None = None
@@ -129,6 +131,7 @@ class Env:
         """
         self._stepping = True
         self._events.apply_interval(self)
+        self._pushes.apply()
         self.engine.step(self._actions.apply(action, self), self.config.decimation)
         self._body_states = None
         self.episode_step += 1
@@ -360,6 +363,15 @@ class Env:
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
 
     @property
+    def encoder_bias(self) -> torch.Tensor:
+        """What encoders add to positions, by the columns of `qpos`; zero unless an event writes it.
+
+        Only observation terms that ask for it see it, such as `joint_pos_rel(biased=True)`. It lasts over episodes, and
+        is part of a checkpoint. In m or rad, shape (num_envs, nq).
+        """
+        return self._memory.tensor("encoder_bias", self.state.qpos.shape[1], kept=True)
+
+    @property
     def bodies(self) -> BodyStates:
         """Poses and velocities of all bodies in the world's frame, in the present state; rows as `Layout.bodies`.
 
@@ -436,6 +448,19 @@ class Env:
         """Current command of a term. Shape (num_envs, size)."""
         self._check_drawn(name)
         return _find("command", name, self._commands.values)
+
+    def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor) -> None:
+        """Push a body with a constant force and torque, from an event of mode interval.
+
+        It begins with this env step, and ends after the duration, with the episode, or when the body is pushed again.
+
+        Args:
+            body: Name of the body.
+            mask: Worlds in which it is pushed. Boolean, shape (num_envs,).
+            wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
+            duration_s: In s, rounded to env steps, at least one. Shape (num_envs,).
+        """
+        self._pushes.begin(body, mask, wrench, duration_s)
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.

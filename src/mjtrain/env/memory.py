@@ -6,16 +6,21 @@ import torch
 
 
 class Memory:
-    """Tensors by name, made when they are first asked for, zero where an episode begins, and part of a checkpoint."""
+    """Tensors by name, made when they are first asked for, zero at first, and part of a checkpoint."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self._num_envs = num_envs
         self._device = device
         self._tensors: dict[str, torch.Tensor] = {}
         self._saved: dict[str, torch.Tensor] = {}
+        self._kept: set[str] = set()
 
-    def tensor(self, name: str, size: int) -> torch.Tensor:
-        """Return a tensor of this name, to be changed in place. Shape (num_envs, size)."""
+    def tensor(self, name: str, size: int, *, kept: bool = False) -> torch.Tensor:
+        """Return a tensor of this name, to be changed in place. Shape (num_envs, size).
+
+        Args:
+            kept: Whether a new episode leaves it as it is. Otherwise it is zero where one begins.
+        """
         if name not in self._tensors:
             with torch.inference_mode(mode=False):  # it must outlive the rollout in which it is asked for
                 tensor = torch.zeros(self._num_envs, size, device=self._device)
@@ -23,12 +28,15 @@ class Memory:
             if saved is not None and saved.shape == tensor.shape:
                 tensor.copy_(saved)
             self._tensors[name] = tensor
+            if kept:
+                self._kept.add(name)
         return self._tensors[name]
 
     def reset(self, mask: torch.Tensor) -> None:
-        """Forget the masked worlds. Boolean, shape (num_envs,)."""
-        for tensor in self._tensors.values():
-            tensor.masked_fill_(mask[:, None], 0.0)
+        """Forget the masked worlds, except what is kept. Boolean, shape (num_envs,)."""
+        for name, tensor in self._tensors.items():
+            if name not in self._kept:
+                tensor.masked_fill_(mask[:, None], 0.0)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return copies of all tensors."""

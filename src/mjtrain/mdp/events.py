@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, Angles, Bounds
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, Angles, Bounds, Shares
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -144,16 +144,54 @@ def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> 
 
 
 def push_by_setting_velocity(
-    env: Env, worlds: Worlds, *, joint: str, linear: Annotated[float, AT_LEAST_0], angular: Annotated[float, AT_LEAST_0]
+    env: Env,
+    worlds: Worlds,
+    *,
+    joint: str,
+    linear: Annotated[float, AT_LEAST_0],
+    angular: Annotated[float, AT_LEAST_0],
+    vertical: Annotated[float, AT_LEAST_0] = 0.0,
 ) -> None:
     """Push a free body by changing its velocity at once; for mode interval.
 
     Args:
         joint: Name of the free joint.
         linear: Largest change of the velocity along x and along y, in m/s.
-        angular: Largest change of the angular velocity about each axis, in rad/s.
+        angular: Largest change of the angular velocity about each axis of the body, in rad/s: roll, pitch and yaw.
+        vertical: Largest change of the velocity along the world's z, in m/s.
     """
     env.engine.layout.qpos.check_free(joint)
     motion = env.engine.layout.qvel[joint]
     worlds.qvel[:, motion.start : motion.start + 2] += uniform(env, (-linear, linear), 2)
     worlds.qvel[:, motion.start + 3 : motion.start + 6] += uniform(env, (-angular, angular), 3)
+    if vertical:  # without, what other terms draw must not change
+        worlds.qvel[:, motion.start + 2] += uniform(env, (-vertical, vertical))
+
+
+def apply_body_impulse(
+    env: Env,
+    worlds: Worlds,
+    *,
+    body: str,
+    force_n: Shares,
+    duration_s: Shares,
+    torque_nm: Annotated[float, AT_LEAST_0] = 0.0,
+    horizontal: bool = True,
+) -> None:
+    """Push a body by a constant force at its centre of mass for some time; for mode interval.
+
+    The next push of the same body ends this one, and so does the end of the episode.
+
+    Args:
+        body: Name of the body.
+        force_n: Bounds of the force, in N. Its direction in the world's frame is random.
+        duration_s: Bounds of the duration, in s, rounded to env steps, at least one.
+        torque_nm: Largest torque about each axis of the world during the same time, in N m.
+        horizontal: Whether the force has no vertical part.
+    """
+    direction = torch.randn(env.num_envs, 3, generator=env.rng, device=env.device)
+    if horizontal:
+        direction[:, 2] = 0.0
+    force = uniform(env, force_n, 1) * direction / direction.norm(dim=1, keepdim=True)
+    wrench = torch.cat([force, uniform(env, (-torque_nm, torque_nm), 3)], dim=1)
+    env.push(body, worlds.mask, wrench, uniform(env, duration_s))

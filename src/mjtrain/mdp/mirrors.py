@@ -35,7 +35,7 @@ def mirrored(by: Callable[..., torch.Tensor]) -> Callable[[Function], Function]:
     return declare
 
 
-def joint_positions(mirror: Mirror, *, joint: str = "", joints: tuple[str, ...] = ()) -> torch.Tensor:
+def joint_positions(mirror: Mirror, *, joint: str = "", joints: tuple[str, ...] = (), **_: Any) -> torch.Tensor:
     """Positions of joints, as `Env.qpos` gives them, or relative to the default pose."""
     return mirror.positions(joint or joints)
 

@@ -33,22 +33,37 @@ def joint_cos_sin(env: Env, *, joint: str) -> torch.Tensor:
 
 
 @mirrors.mirrored(mirrors.joint_positions)
-def joint_pos_rel(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Positions of slides and hinges relative to the default pose, in m or rad. Shape (num_envs, num_joints)."""
-    return env.qpos(joints) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
-
-
-@mirrors.mirrored(mirrors.joint_positions)
-def joint_positions(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Positions of slides and hinges as the MJCF file counts them; `joint_pos_rel` counts from the default pose.
+def joint_pos_rel(env: Env, *, joints: tuple[str, ...], biased: bool = False) -> torch.Tensor:
+    """Positions of slides and hinges relative to the default pose.
 
     Args:
         joints: Regular expressions over slides and hinges.
+        biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
 
     Returns:
         In m or rad, in the order of the model. Shape (num_envs, num_joints).
     """
-    return env.qpos(joints)
+    return _read_joints(env, joints, biased) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
+
+
+@mirrors.mirrored(mirrors.joint_positions)
+def joint_positions(env: Env, *, joints: tuple[str, ...], biased: bool = False) -> torch.Tensor:
+    """Positions of slides and hinges as the MJCF file counts them; `joint_pos_rel` counts from the default pose.
+
+    Args:
+        joints: Regular expressions over slides and hinges.
+        biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
+
+    Returns:
+        In m or rad, in the order of the model. Shape (num_envs, num_joints).
+    """
+    return _read_joints(env, joints, biased)
+
+
+def _read_joints(env: Env, joints: tuple[str, ...], biased: bool) -> torch.Tensor:
+    """Return positions of joints, with the offsets of their encoders or without."""
+    positions = env.qpos(joints)
+    return positions + env.encoder_bias[:, env.engine.layout.qpos.select(joints)] if biased else positions
 
 
 @mirrors.mirrored(mirrors.joint_positions)

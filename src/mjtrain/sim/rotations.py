@@ -89,6 +89,22 @@ def first_axes(quaternion: torch.Tensor) -> torch.Tensor:
     )
 
 
+def from_matrix(matrix: torch.Tensor) -> torch.Tensor:
+    """Quaternions of rotation matrices. Shape (..., 3, 3) to (..., 4)."""
+    x, y, z = matrix.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    # Squares of the components, times 4; signs follow from products with the largest one.
+    squares = torch.stack([1 + x + y + z, 1 + x - y - z, 1 - x + y - z, 1 - x - y + z], dim=-1)
+    m = [[matrix[..., row, column] for column in range(3)] for row in range(3)]
+    wx, wy, wz = m[2][1] - m[1][2], m[0][2] - m[2][0], m[1][0] - m[0][1]
+    xy, xz, yz = m[0][1] + m[1][0], m[0][2] + m[2][0], m[1][2] + m[2][1]
+    w2, x2, y2, z2 = squares.unbind(-1)
+    products = torch.stack([w2, wx, wy, wz, wx, x2, xy, xz, wy, xy, y2, yz, wz, xz, yz, z2], dim=-1)
+    products = products.unflatten(-1, (4, 4))
+    largest = squares.argmax(dim=-1)[..., None, None].expand(*squares.shape[:-1], 1, 4)
+    quaternion = products.gather(-2, largest).squeeze(-2)
+    return quaternion / quaternion.norm(dim=-1, keepdim=True)
+
+
 def wrap(angle: torch.Tensor) -> torch.Tensor:
     """Wrap angles in rad to [-pi, pi)."""
     return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

@@ -135,8 +135,9 @@ class PlainPlayer(PolicyPlayer):
     def act(self) -> torch.Tensor:
         """Return the actions of the exported policy in all worlds. Shape (num_envs, num_actions)."""
         commands = {name: self.env.command(name).double().numpy() for name in self.env.config.commands}
+        bias = self.env.encoder_bias.numpy()
         actions = [
-            robot.act({name: values[world] for name, values in commands.items()})
+            robot.act({name: values[world] for name, values in commands.items()}, bias[world])
             for world, robot in enumerate(self._robots)
         ]
         return torch.from_numpy(np.stack(actions))
@@ -174,6 +175,11 @@ class PlainEngine(NativeEngine):
         super().set_qvel(mask, qvel)
         for world in mask.nonzero().flatten().tolist():
             self.robots[world].data.qvel[:] = qvel[world].numpy()
+
+    def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
+        """Apply a force and torque to a body; see `Engine.set_body_force`."""
+        for world, robot in enumerate(self.robots):
+            robot.data.xfrc_applied[body] = wrench[world].numpy()
 
 
 def _load_policy(file: Path) -> DeployedPolicy:

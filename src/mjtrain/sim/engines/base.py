@@ -136,6 +136,15 @@ class Engine(Protocol):
         """
         ...
 
+    def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
+        """Apply an external force and torque to a body, until they are set again or its world is reset.
+
+        Args:
+            body: Its row in the body_* fields of the model.
+            wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
+        """
+        ...
+
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model.
 

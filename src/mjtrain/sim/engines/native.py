@@ -154,6 +154,10 @@ class NativeEngine:
         self._batch.qvel[worlds] = qvel.numpy()[worlds]
         self.state.qvel.numpy()[worlds] = self._batch.qvel[worlds]
 
+    def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
+        """Apply a force and torque to a body; see `Engine.set_body_force`."""
+        self._batch.xfrc_applied[:, body] = wrench.numpy()
+
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""
         if field not in self._expanded:

@@ -48,6 +48,7 @@ class NativeOnDevice:
             "qpos": torch.empty_like(here.qpos, pin_memory=pin),
             "qvel": torch.empty_like(here.qvel, pin_memory=pin),
             "mask": torch.empty(num_envs, dtype=torch.bool, pin_memory=pin),
+            "wrench": torch.empty(num_envs, 6, dtype=dtype, pin_memory=pin),
         }
         self._expanded: dict[str, _Expanded] = {}
 
@@ -74,6 +75,10 @@ class NativeOnDevice:
         here = self._fetch(mask=mask, qvel=qvel)
         self._worlds.set_qvel(here["mask"], here["qvel"])
         self._show("qvel")
+
+    def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
+        """Apply a force and torque to a body; see `Engine.set_body_force`."""
+        self._worlds.set_body_force(body, self._fetch(wrench=wrench)["wrench"])
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""

@@ -79,6 +79,7 @@ class WarpEngine:
         )
         self._kept = {name: wp.to_torch(array) for name in _KEPT if (array := getattr(self._data, name)).size}
         self._forces = {name: wp.to_torch(getattr(self._data, name)) for name in ("qfrc_applied", "xfrc_applied")}
+        self._is_pushed = False
         begin = make_start(model)
         self._start = {
             name: torch.from_numpy(np.array(getattr(begin, name)))
@@ -121,6 +122,8 @@ class WarpEngine:
         state.qvel.copy_(torch.where(column, qvel, state.qvel))
         for tensor in (state.ctrl, self._warmstart):
             tensor.masked_fill_(column, 0.0)
+        if self._is_pushed:
+            self._forces["xfrc_applied"].masked_fill_(column[..., None], 0.0)
         for name, start in self._start.items():
             tensor = state.act if name == "act" else self._kept[name]
             tensor.copy_(torch.where(mask.view(-1, *[1] * start.ndim), start, tensor))
@@ -134,6 +137,11 @@ class WarpEngine:
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
         """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
         self.state.qvel.copy_(torch.where(mask[:, None], qvel, self.state.qvel))
+
+    def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
+        """Apply a force and torque to a body; see `Engine.set_body_force`."""
+        self._forces["xfrc_applied"][:, body].copy_(wrench)
+        self._is_pushed = True
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""
@@ -177,6 +185,7 @@ class WarpEngine:
             self.refresh_model(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
         for name, tensor in self._rows().items():
             tensor.copy_(state["rows"][name] if name in rows else self._start.get(name, torch.zeros(())))
+        self._is_pushed |= "xfrc_applied" in rows
 
     def _rows(self) -> dict[str, torch.Tensor]:
         """Return the worlds' state, live. Shape (num_envs, ...) each."""

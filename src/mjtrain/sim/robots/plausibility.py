@@ -299,17 +299,18 @@ class Plausibility:
             if not model.actuator_ctrllimited[column] or "base" in row:
                 continue
             low, high = model.actuator_ctrlrange[column]
-            ends = [row["offset"] + term.scale * bound for bound in term.clip]
+            scale = row["scale"]
+            ends = [row["offset"] + scale * bound for bound in term.clip]
             asked = f"actions ask {row['actuator']} for {min(ends):.4g} to {max(ends):.4g}"
             allowed = f"its control range is {low:.4g} to {high:.4g}"
             if not is_relative and (min(ends) >= high or max(ends) <= low):
                 yield f"--env.actions.{name}: {asked}; {allowed}, so that no action changes anything"
                 return
             if not is_relative and max(ends) - min(ends) < 0.002 * (high - low):
-                yield f"--env.actions.{name}.scale {term.scale:g}: {asked}; {allowed}, so that they move nearly nothing"
+                yield f"--env.actions.{name}.scale {scale:g}: {asked}; {allowed}, so that they move nearly nothing"
                 return
-            if abs(term.scale) > 10 * (high - low):
-                yield f"--env.actions.{name}.scale {term.scale:g}: {allowed}, so that nearly every action is at its end"
+            if abs(scale) > 10 * (high - low):
+                yield f"--env.actions.{name}.scale {scale:g}: {allowed}, so that nearly every action is at its end"
                 return
 
     def _driven(self, name: str) -> list[dict[str, Any]]:

@@ -76,6 +76,7 @@ def make_layout(
         default_ctrl=default(model.key_ctrl, neutral_controls(model)),
         ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
         joint_range=joint_range,
+        gain_kinds={name: torch.from_numpy(kinds).to(device) for name, kinds in _find_gains(model).items()},
         velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
         quaternions=tuple(slice(start, start + 4) for start in starts),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
@@ -90,6 +91,18 @@ def make_start(model: mujoco.MjModel) -> mujoco.MjData:
     if home >= 0:
         mujoco.mj_resetDataKeyframe(model, data, home)
     return data
+
+
+def _find_gains(model: mujoco.MjModel) -> dict[str, np.ndarray]:
+    """Return `Layout.gain_kinds`."""
+    gain, bias = model.actuator_gainprm, model.actuator_biasprm
+    of_gain, of_bias = np.ones(gain.shape, dtype=np.uint8), np.ones(bias.shape, dtype=np.uint8)
+    of_bias[(model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE.value) & (bias[:, 1] != 0), 2] = 2
+    is_motor = model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR.value
+    of_gain[is_motor], of_bias[is_motor] = 0, 0
+    of_gain[is_motor, 4:7] = 1  # kp, ki and kd of its controller
+    of_gain[is_motor & (gain[:, 4] != 0), 6] = 2
+    return {"actuator_gainprm": of_gain, "actuator_biasprm": of_bias}
 
 
 def _describe_velocity(model: mujoco.MjModel, column: int) -> tuple[str, str]:

@@ -18,11 +18,12 @@ _ON_PATCHES = (events.spawn_on_patch, velocity.terrain_level, terminations.terra
 _STEPPED = (velocity.command_level, velocity.terrain_level)
 """Functions whose levels rise by step."""
 
-_SCALED: dict[Callable[..., Any], tuple[str, Literal["body", "dof"], str]] = {
+_SCALED: dict[Callable[..., Any], tuple[str, Literal["body", "dof", "actuator"], str]] = {
     randomization.mass: ("body_mass", "body", "bodies"),
     randomization.inertia: ("body_inertia", "body", "bodies"),
     randomization.armature: ("dof_armature", "dof", "joints"),
     randomization.damping: ("dof_damping", "dof", "joints"),
+    randomization.effort_limits: ("actuator_forcerange", "actuator", "actuators"),
 }
 """What functions scale: the field of the model, the kind of its rows, and the parameter that chooses them."""
 
@@ -95,7 +96,8 @@ def _find_equal_bounds(config: EnvConfig, step_dt: float) -> Iterator[str]:
             if term.clip is not None and term.clip[0] == term.clip[1]:
                 yield f"--env.observations.{group}.{name}.clip {_show(term.clip)}: every reading is the same"
     for name, term in config.actions.items():
-        span = abs(term.scale) * (term.clip[1] - term.clip[0])
+        scales = term.scale.values() if isinstance(term.scale, dict) else [term.scale]
+        span = min(map(abs, scales)) * (term.clip[1] - term.clip[0])
         if config.observation_noise and term.noise > span:
             yield f"--env.actions.{name}.noise {term.noise:g}: is more than all that actions change, {span:g}"
     for name, term in config.events.items():

@@ -84,9 +84,9 @@ def make_flat_29dof() -> TaskConfig:
     return replace(task, env=replace(task.env, robot=robot, rewards=task.env.rewards | posture))
 
 
-def make_flat_without_velocity() -> TaskConfig:
-    """Humanoid-Velocity-Flat whose actor does not see the velocity of the base, which a robot cannot measure."""
-    return replace(make_flat(), env=without_velocity(make_env()))
+def make_flat_for_robot() -> TaskConfig:
+    """Humanoid-Velocity-Flat for a real robot: without the velocity of the base, with inexact encoders and delays."""
+    return replace(make_flat(), env=for_robot(make_env()))
 
 
 def make_rough() -> TaskConfig:
@@ -96,6 +96,28 @@ def make_rough() -> TaskConfig:
     """
     env = on_rough_ground(make_env(), ahead=(-0.4, 0.8, 9), height_m=STANDING_HEIGHT_M)
     return TaskConfig(env=env, agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=800)
+
+
+def for_robot(env: EnvConfig) -> EnvConfig:
+    """Take from the actor what a robot cannot measure, and randomise what differs between a robot and its model.
+
+    The encoders' bias has mjlab 1.6.0's bounds.
+    """
+    env = without_velocity(env)
+    actor = env.observations["actor"]
+    positions = actor["joint_positions"]
+    biased = positions.replace(params={**positions.params, "biased": True})
+    gains, bias = (0.9, 1.1), (-0.015, 0.015)
+    randomised = {
+        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=gains, kv_factor=gains),
+        "encoders": startup_event(randomization.encoder_bias, joints=JOINTS, bias=bias),
+    }
+    return replace(
+        env,
+        actions={name: term.replace(delay=(0, 1)) for name, term in env.actions.items()},
+        observations={**env.observations, "actor": {**actor, "joint_positions": biased}},
+        events=env.events | randomised,
+    )
 
 
 def without_velocity(env: EnvConfig) -> EnvConfig:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import mujoco
+import numpy as np
 
 from mjtrain.config import ActuatorConfig
 from mjtrain.runtime.errors import RequestError
@@ -10,6 +11,13 @@ from mjtrain.sim.robots.completion.parts import choose, match
 
 _TYPES = ("position", "velocity", "motor")
 _JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_INPUTS = {
+    "position": mujoco.mjtCtrlInput.mjINPUT_POS,
+    "velocity": mujoco.mjtCtrlInput.mjINPUT_VEL,
+    "motor": mujoco.mjtCtrlInput.mjINPUT_FF,
+}
+"""What the control of a type is to the driver of a DC motor."""
+
 _UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 """Gains that a type of actuator has no use for."""
 
@@ -57,6 +65,9 @@ def _check(flag: str, config: ActuatorConfig) -> None:
             raise RequestError(
                 f"--env.robot.{flag}.{unused} {value:g}: type {config.type} does not use it; leave it out"
             )
+    if (config.stall_torque is None) != (config.no_load_speed is None):
+        given, other = ("stall-torque", "no-load-speed")[:: 1 if config.no_load_speed is None else -1]
+        raise RequestError(f"--env.robot.{flag}.{given}: needs {other} too; the two give the limit at each speed")
     for field in ("force_range", "ctrl_range"):
         bounds = getattr(config, field)
         if bounds is not None and not bounds[0] < bounds[1]:
@@ -84,11 +95,17 @@ def _remove(spec: Any, joints: set[str]) -> dict[str, str]:
 
 def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:
     actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-    if config.type == "position":
-        has_range = joint.limited == mujoco.mjtLimited.mjLIMITED_TRUE or (
-            joint.limited == mujoco.mjtLimited.mjLIMITED_AUTO and joint.range[0] < joint.range[1]
-        )
-        inherits = config.ctrl_range is None and has_range and config.gear == 1.0
+    has_range = joint.limited == mujoco.mjtLimited.mjLIMITED_TRUE or (
+        joint.limited == mujoco.mjtLimited.mjLIMITED_AUTO and joint.range[0] < joint.range[1]
+    )
+    inherits = config.type == "position" and config.ctrl_range is None and has_range and config.gear == 1.0
+    if config.stall_torque is not None:
+        _set_to_dcmotor(actuator, config)
+        if inherits:  # MuJoCo lets only its own servos inherit a range
+            is_in_degrees = spec.compiler.degree and joint.type == mujoco.mjtJoint.mjJNT_HINGE
+            actuator.ctrlrange = np.deg2rad(joint.range) if is_in_degrees else joint.range
+            actuator.ctrllimited = mujoco.mjtLimited.mjLIMITED_TRUE
+    elif config.type == "position":
         actuator.set_to_position(kp=config.kp, kv=config.kv, inheritrange=inherits)
     elif config.type == "velocity":
         actuator.set_to_velocity(kv=config.kv)
@@ -99,6 +116,19 @@ def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:
         if bounds is not None:
             setattr(actuator, f"{name}range", bounds)
             setattr(actuator, f"{name}limited", mujoco.mjtLimited.mjLIMITED_TRUE)
+
+
+def _set_to_dcmotor(actuator: Any, config: ActuatorConfig) -> None:
+    """Make an actuator a motor whose driver delivers what its type asks for, as far as its voltage allows."""
+    assert config.stall_torque is not None
+    assert config.no_load_speed is not None
+    voltage = config.no_load_speed  # as for a motor constant of 1: only ratios matter
+    actuator.set_to_dcmotor(
+        motorconst=[1.0, 1.0],
+        resistance=voltage / config.stall_torque,
+        controller=[config.kp, 0.0, config.kv, 0.0, 0.0, voltage],
+        ctrlspec=int(_INPUTS[config.type]),
+    )
 
 
 def _set(joint: Any, field: str, value: float) -> None:

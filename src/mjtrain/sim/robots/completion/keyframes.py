@@ -16,8 +16,11 @@ HOME = "home"
 
 _JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
-_SLEW = 1
-"""Column of actuator_dynprm with the fastest change of a PID controller's target, which is then a state."""
+_SLEW = {mujoco.mjtDyn.mjDYN_PID.value: 1, mujoco.mjtDyn.mjDYN_DCMOTOR.value: 7}
+"""Column of actuator_dynprm with the fastest change of a controller's target, which is then a state, by dynamics."""
+
+_WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID, mujoco.mjtGain.mjGAIN_DCMOTOR)
+"""Types of actuators whose controls are inputs of a controller."""
 
 
 Controls = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
@@ -173,12 +176,12 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gain, bias = model.actuator_gainprm[index, 0], model.actuator_biasprm[index, 1]
         target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
         controls, state = _controls(model, index), _activations(model, index)
-        dynamics = model.actuator_dyntype[index]
-        if model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_PID:
+        dynamics = int(model.actuator_dyntype[index])
+        if model.actuator_gaintype[index] in _WITH_INPUTS:
             if not int(model.actuator_ctrlspec[index]) & mujoco.mjtCtrlInput.mjINPUT_POS:
                 continue
             ctrl[controls.start] = target = _limit(model, controls.start, target)  # the position is the first input
-            if dynamics == mujoco.mjtDyn.mjDYN_PID and model.actuator_dynprm[index, _SLEW] > 0:
+            if dynamics in _SLEW and model.actuator_dynprm[index, _SLEW[dynamics]] > 0:
                 act[state.start] = target
         elif gain > 0 and bias == -gain:
             if dynamics == mujoco.mjtDyn.mjDYN_INTEGRATOR:  # the control is a velocity
