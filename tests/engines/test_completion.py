@@ -265,7 +265,7 @@ def test_a_motor_gets_weaker_with_its_speed(kind: str, engine: str, vendor: Path
     ctrl[:, 0] = 3.0 if kind == "motor" else env.engine.layout.default_ctrl[0] + 0.003
     env.engine.reset(torch.ones(6, dtype=torch.bool), qpos, qvel)
     env.engine.step(ctrl, 1)
-    asked = 3.0 - (2.0 * speeds if kind == "position" else 0.0)
+    asked = 3.0 - (2.0 if kind == "position" else 0.0) * speeds
     bounds = 30.0 * (-1 - speeds / 10.0), 30.0 * (1 - speeds / 10.0)
     assert torch.allclose(env.sensor("torque")[:, 0], asked.clamp(*bounds), atol=1e-2), (
         "what is asked for, within reach"

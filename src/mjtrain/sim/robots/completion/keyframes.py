@@ -19,7 +19,7 @@ _JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _SLEW = {mujoco.mjtDyn.mjDYN_PID.value: 1, mujoco.mjtDyn.mjDYN_DCMOTOR.value: 7}
 """Column of actuator_dynprm with the fastest change of a controller's target, which is then a state, by dynamics."""
 
-_WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID, mujoco.mjtGain.mjGAIN_DCMOTOR)
+_WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID.value, mujoco.mjtGain.mjGAIN_DCMOTOR.value)
 """Types of actuators whose controls are inputs of a controller."""
 
 
@@ -177,7 +177,7 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
         controls, state = _controls(model, index), _activations(model, index)
         dynamics = int(model.actuator_dyntype[index])
-        if model.actuator_gaintype[index] in _WITH_INPUTS:
+        if int(model.actuator_gaintype[index]) in _WITH_INPUTS:
             if not int(model.actuator_ctrlspec[index]) & mujoco.mjtCtrlInput.mjINPUT_POS:
                 continue
             ctrl[controls.start] = target = _limit(model, controls.start, target)  # the position is the first input
