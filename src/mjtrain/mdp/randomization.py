@@ -97,7 +97,8 @@ def pseudo_inertia(
     changed = values.sum(-1, keepdim=True) - values
     _write(env, worlds, "body_mass", rows, _nominal(env, "body_mass")[rows] * factor)
     _write(env, worlds, "body_inertia", rows, changed.clamp(min=0.0))
-    _write(env, worlds, "body_ipos", rows, _nominal(env, "body_ipos")[rows] + rotations.rotate(frame.expand(*offset.shape[:-1], 4), offset))
+    moved = rotations.rotate(frame.expand(*offset.shape[:-1], 4), offset)
+    _write(env, worlds, "body_ipos", rows, _nominal(env, "body_ipos")[rows] + moved)
     _write(env, worlds, "body_iquat", rows, rotations.multiply(frame, rotations.from_matrix(axes)))
     _refresh(env, worlds, "body_inertia")
 
