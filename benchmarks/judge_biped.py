@@ -26,7 +26,7 @@ def judge_biped(env: Env, policy: Callable[[Any], torch.Tensor]) -> list[float]:
     standing = torch.ones(env.num_envs, dtype=torch.bool)
     planar, turning, duty, rates, torques, peaks, tilts = ([] for _ in range(7))
     peak, aloft_s = torch.zeros(env.num_envs, 2), torch.zeros(env.num_envs, 2)
-    scale = env.config.actions["joints"].scale
+    scale = torch.tensor([row["scale"] for row in env.action_table])
     for _ in range(env.max_episode_steps - 1):
         command = env.command("velocity").clone()
         wanted = env.drawn_command("velocity")[:, :2].clone()  # at once, although the robot is given time to get there

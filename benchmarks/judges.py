@@ -126,7 +126,7 @@ def judge_walk(env: Env, policy: Policy) -> list[float]:
     planar, turning, duty, rates, torques, peaks = ([] for _ in range(6))
     peak = torch.zeros(env.num_envs, 4)
     aloft_s = torch.zeros(env.num_envs, 4)
-    action_scale = env.config.actions["legs"].scale
+    action_scale = torch.tensor([row["scale"] for row in env.action_table])
     for _ in range(env.max_episode_steps - 1):
         command = env.command("velocity").clone()
         wanted = env.drawn_command("velocity")[:, :2].clone()  # at once, although the robot is given time to get there
