@@ -27,7 +27,7 @@ CASES = [
     ("Cartpole-Balance --gpu-ids -1", "-1 is negative"),
     ("Cartpole-Balance --gpu-ids 0 0", "0 is repeated"),
     ("Cartpole-Balance --gpu-ids", "--gpu-ids: no index given"),
-    ("Cartpole-Balance --gpu-ids two", "--gpu-ids: two: give indices such as 0 1, all, or None"),
+    ("Cartpole-Balance --gpu-ids two", "--gpu-ids two: give indices such as 0 1, all, or None"),
     ("Cartpole-Balance --gpu-ids None --num-workers 0", "--num-workers 0: must be at least 1"),
     ("Cartpole-Balance --gpu-ids 0 1 --num-workers 2", "--num-workers 2: is for CPU ranks"),
     ("Cartpole-Balance --gpu-ids None --num-envs 0", "--num-envs 0: must be at least 1"),
