@@ -92,6 +92,7 @@ class Env:
         self._stepping = False
         self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
+        self._watched: dict[str, torch.Tensor] = {}
         self.ground = Ground(engine.layout.height_field, self.device)
         """Heights of the ground."""
         self.cameras = Cameras(config.cameras, core)
@@ -355,12 +356,34 @@ class Env:
         """
         return self.state.qvel[:, self.engine.layout.qvel.select(joints)]
 
+    def qacc(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Accelerations of joints, named and ordered as for `qvel`, in m/s^2 or rad/s^2.
+
+        Like sensors, they describe the state before the last physics step's integration. Shape (num_envs, size).
+        """
+        return self._follow("qacc")[:, self.engine.layout.qvel.select(joints)]
+
+    def qfrc_actuator(self, joints: str | Sequence[str]) -> torch.Tensor:
+        """Forces and torques of the actuators on joints, named and ordered as for `qvel`, in N or N m; needs no sensor.
+
+        Like sensors, they describe the state before the last physics step's integration. Shape (num_envs, size).
+        """
+        return self._follow("qfrc_actuator")[:, self.engine.layout.qvel.select(joints)]
+
     def sensor(self, names: str | Sequence[str]) -> torch.Tensor:
         """Readings of one sensor by its name, or of several by regular expressions, in their own units and frames.
 
         Columns come in the order of the expressions, and within one in that of the model. Shape (num_envs, size).
         """
         return self.state.sensordata[:, self.engine.layout.sensors.select(names)]
+
+    def sensor_history(self, names: str | Sequence[str]) -> torch.Tensor:
+        """Readings of sensors, named and ordered as for `sensor`, in every physics step of the last env step.
+
+        The first physics step comes first. Where an episode begins, and before the first env step after the first call,
+        all have the present readings. Shape (num_envs, decimation, size).
+        """
+        return self._follow_sensors()[:, :, self.engine.layout.sensors.select(names)]
 
     @property
     def encoder_bias(self) -> torch.Tensor:
@@ -398,7 +421,7 @@ class Env:
         """
         return self._shared.get(name, size, keep)
 
-    def touches(self, sensors: Sequence[str], threshold: float = 1.0) -> torch.Tensor:
+    def touches(self, sensors: Sequence[str], threshold: float = 1.0, *, in_any_substep: bool = False) -> torch.Tensor:
         """Whether touch and contact sensors feel a contact.
 
         A touch sensor does where it reads more than the threshold. So does a contact sensor that reports force, by the
@@ -407,6 +430,7 @@ class Env:
         Args:
             sensors: Regular expressions over sensors of these types.
             threshold: Force in N.
+            in_any_substep: Whether a contact in any physics step of the env step counts, and not only in the last.
 
         Returns:
             One column for each sensor, in the order of the expressions. Boolean, shape (num_envs, num_sensors).
@@ -418,9 +442,18 @@ class Env:
         if key not in self._contact_readings:
             self._contact_readings[key] = find_contact_readings(key, self.engine.layout)
         readings = self._contact_readings[key]
+        if in_any_substep:
+            substeps = self._follow_sensors().unbind(dim=1)
+            touches = [self._touch(key, readings, values, threshold) for values in substeps]
+            return torch.stack(touches).any(dim=0)
+        return self._touch(key, readings, self.state.sensordata, threshold)
+
+    def _touch(
+        self, key: tuple[str, ...], readings: list[ContactReading] | None, sensordata: torch.Tensor, threshold: float
+    ) -> torch.Tensor:
         if readings is None:
-            return self.sensor(key) > threshold
-        return torch.stack([reading.touches(self.state.sensordata, threshold) for reading in readings], dim=1)
+            return sensordata[:, self.engine.layout.sensors.select(key)] > threshold
+        return torch.stack([reading.touches(sensordata, threshold) for reading in readings], dim=1)
 
     def contact_times(self, sensors: Sequence[str], threshold: float = 1.0) -> ContactTimes:
         """For how long touch and contact sensors have felt a contact, or not, as `touches` says.
@@ -533,6 +566,19 @@ class Env:
         self.cameras.update(everywhere, advance=False)
         self._observations.start(self)
         return self._observations.compute(self, everywhere)
+
+    def _follow(self, field: str) -> torch.Tensor:
+        return self._watch(f"env.{field}(...)", self.engine.follow(field))
+
+    def _follow_sensors(self) -> torch.Tensor:
+        return self._watch("env.sensor_history(...)", self.engine.follow_sensors(self.config.decimation))
+
+    def _watch(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that terms must not write, watched from its first use."""
+        if self._watched.get(name) is not tensor:
+            self._watched[name] = tensor
+            self._core.read_only.add({name: tensor})
+        return tensor
 
     def _check_drawn(self, command: str) -> None:
         """Raise a RequestError if a term reads a command before the first draw of all commands."""

@@ -99,14 +99,33 @@ def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[floa
     return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
 
 
+def joint_torques_squared(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Squared forces and torques of the actuators, summed over joints, in N^2 or (N m)^2. Shape (num_envs,).
+
+    Args:
+        joints: Regular expressions over slides and hinges. They need no sensors.
+    """
+    return env.qfrc_actuator(joints).square().sum(dim=1)
+
+
+def joint_accelerations_squared(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
+    """Squared accelerations, summed over joints, in (m/s^2)^2 or (rad/s^2)^2. Shape (num_envs,).
+
+    Args:
+        joints: Regular expressions over slides and hinges.
+    """
+    return env.qacc(joints).square().sum(dim=1)
+
+
 def mechanical_power(
-    env: Env, *, joints: tuple[str, ...], torque_sensors: Annotated[tuple[str, ...], EFFORT]
+    env: Env, *, joints: tuple[str, ...], torque_sensors: Annotated[tuple[str, ...], EFFORT] = ()
 ) -> torch.Tensor:
     """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
 
     Args:
         joints: Regular expressions over slides and hinges.
         torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in any order, in N or N m.
+            Without any, the actuators' own forces on the joints are taken.
 
     Returns:
         Shape (num_envs,).
@@ -114,11 +133,18 @@ def mechanical_power(
     Raises:
         RequestError: The sensors are not one for each joint.
     """
+    if not torque_sensors:
+        return (env.qfrc_actuator(joints) * env.qvel(joints)).abs().sum(dim=1)
     layout = env.engine.layout
     paired = layout.joints_of_sensors(torque_sensors, joints)
     return (env.sensor(torque_sensors) * env.state.qvel[:, paired]).abs().sum(dim=1)
 
 
-def undesired_contacts(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
-    """Number of touch or contact sensors that feel a contact. Shape (num_envs,)."""
-    return env.touches(sensors, 0.0).float().sum(dim=1)
+def undesired_contacts(env: Env, *, sensors: tuple[str, ...], in_any_substep: bool = False) -> torch.Tensor:
+    """Number of touch or contact sensors that feel a contact. Shape (num_envs,).
+
+    Args:
+        sensors: Regular expressions over these sensors.
+        in_any_substep: Whether a contact in any physics step of the env step counts, and not only in the last.
+    """
+    return env.touches(sensors, 0.0, in_any_substep=in_any_substep).float().sum(dim=1)

@@ -82,14 +82,17 @@ def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[fl
     return env.sensor(sensor)[:, 2].clamp(-1.0, 1.0).arccos() > limit
 
 
-def illegal_contact(env: Env, *, sensors: tuple[str, ...], threshold: float = 0.0) -> torch.Tensor:
+def illegal_contact(
+    env: Env, *, sensors: tuple[str, ...], threshold: float = 0.0, in_any_substep: bool = False
+) -> torch.Tensor:
     """A touch or contact sensor feels a contact, see `Env.touches`. Boolean, shape (num_envs,).
 
     Args:
         sensors: Regular expressions over sensors.
         threshold: Force in N above which it counts.
+        in_any_substep: Whether a contact in any physics step of the env step counts, and not only in the last.
     """
-    return env.touches(sensors, threshold).any(dim=1)
+    return env.touches(sensors, threshold, in_any_substep=in_any_substep).any(dim=1)
 
 
 def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT_LEAST_0]) -> torch.Tensor:

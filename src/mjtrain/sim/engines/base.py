@@ -13,6 +13,12 @@ from mjtrain.sim.robots.layout import Layout
 MAX_VALUE = 1e10
 """MuJoCo calls a position, velocity or acceleration bad if it is larger than this (mjMAXVAL), or NaN."""
 
+FOLLOWED = ("qfrc_actuator", "qacc")
+"""What `Engine.follow` shows."""
+
+_HISTORY = "sensor_history"
+"""Name in a state_dict of what `Engine.follow_sensors` shows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class State:
@@ -145,6 +151,31 @@ class Engine(Protocol):
         """
         ...
 
+    def follow(self, field: str) -> torch.Tensor:
+        """Show a field of `mujoco.MjData` that is not in `State`, from now on and in the states that are saved.
+
+        It describes the same moment as `sensordata`.
+
+        Args:
+            field: One of FOLLOWED.
+
+        Returns:
+            Live, as `state` is; only read it. Shape (num_envs, size).
+        """
+        ...
+
+    def follow_sensors(self, num_substeps: int) -> torch.Tensor:
+        """Keep the sensors of every physics step of a call of `step`, from now on and in the states that are saved.
+
+        Args:
+            num_substeps: Physics steps of every later call of `step`.
+
+        Returns:
+            Live; only read it. The first physics step comes first. After a reset, and until the next step, all have
+            the present readings. Shape (num_envs, num_substeps, nsensordata).
+        """
+        ...
+
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model.
 
@@ -210,3 +241,16 @@ def check_engine_state(
                 f"the state is of another model or number of worlds: {name} has shape {theirs.get(name)} in the state "
                 f"and {ours.get(name)} here"
             )
+
+
+def save_followed(followed: Mapping[str, torch.Tensor], history: torch.Tensor | None) -> dict[str, Any]:
+    """Return what a state_dict has of the fields and sensors that an engine follows; nothing if it follows none."""
+    tensors = {**followed, **({} if history is None else {_HISTORY: history})}
+    return {"followed": {name: tensor.clone() for name, tensor in tensors.items()}} if tensors else {}
+
+
+def load_followed(engine: Engine, state: Mapping[str, Any]) -> None:
+    """Follow what the engine of the state followed, and continue from its values."""
+    for name, values in state.get("followed", {}).items():
+        target = engine.follow_sensors(values.shape[1]) if name == _HISTORY else engine.follow(name)
+        target.copy_(values)

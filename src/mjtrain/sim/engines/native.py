@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
 
-from mjtrain.sim.engines.base import Buffer, State, check_engine_state
+from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout, make_start
@@ -88,6 +88,12 @@ class NativeEngine:
         begin = make_start(model)
         self._inputs = {name: np.array(getattr(begin, name), dtype=float) for name in _INPUTS}
         self._expanded: dict[str, torch.Tensor] = {}
+        self._bound = {
+            field: self._batch.bind(field) for field in FOLLOWED
+        }  # a step fills only what is bound before it
+        self._followed: dict[str, torch.Tensor] = {}
+        self._history: torch.Tensor | None = None
+        self._pin_memory = pin_memory
         widths = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
         self.state = State(
             **{name: torch.zeros(num_envs, size, dtype=dtype, pin_memory=pin_memory) for name, size in widths.items()},
@@ -107,15 +113,24 @@ class NativeEngine:
         self._batch.ctrl[:] = ctrl.numpy()
         failed = self.failed.numpy()
         failed[:] = False
+        if self._history is None:
+            self._advance(num_substeps, failed)
+        else:
+            history = self.follow_sensors(num_substeps).numpy()
+            for step in range(num_substeps):
+                self._advance(1, failed)
+                history[:, step] = self._batch.sensordata
+        if self._batch.warning.any():
+            failed |= self._note_warnings()[:, _BAD_QACC]
+        for mirror, original in self._mirrors:
+            mirror[:] = original
+
+    def _advance(self, num_substeps: int, failed: np.ndarray) -> None:
         try:
             self._batch.step(nstep=num_substeps)
         except SimulationError as error:  # the other worlds have moved
             failed[error.ids] = True
             self._note_failure(error)
-        if self._batch.warning.any():
-            failed |= self._note_warnings()[:, _BAD_QACC]
-        for mirror, original in self._mirrors:
-            mirror[:] = original
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds; see `Engine.reset`."""
@@ -136,6 +151,8 @@ class NativeEngine:
             self._note_warnings()
         for mirror, original in self._mirrors:
             mirror[worlds] = original[worlds]
+        if self._history is not None:
+            self._history.numpy()[worlds] = self._batch.sensordata[worlds, None]
 
     def _note_failure(self, error: SimulationError) -> None:
         self.failure = " ".join(self._batch.error(int(error.ids[0])).split())
@@ -157,6 +174,27 @@ class NativeEngine:
     def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
         """Apply a force and torque to a body; see `Engine.set_body_force`."""
         self._batch.xfrc_applied[:, body] = wrench.numpy()
+
+    def follow(self, field: str) -> torch.Tensor:
+        """Show a field of MuJoCo's data; see `Engine.follow`."""
+        if field not in self._followed:
+            original = self._bound[field]
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                mirror = torch.empty(original.shape, dtype=self.state.qpos.dtype, pin_memory=self._pin_memory)
+            mirror.numpy()[:] = original
+            self._mirrors.append((mirror.numpy(), original))
+            self._followed[field] = mirror
+        return self._followed[field]
+
+    def follow_sensors(self, num_substeps: int) -> torch.Tensor:
+        """Keep the sensors of every physics step; see `Engine.follow_sensors`."""
+        if self._history is None or self._history.shape[1] != num_substeps:
+            now = self.state.sensordata
+            shape = (self.num_envs, num_substeps, now.shape[1])
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                self._history = torch.empty(shape, dtype=now.dtype, pin_memory=self._pin_memory)
+            self._history.numpy()[:] = now.numpy()[:, None]
+        return self._history
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""
@@ -186,6 +224,7 @@ class NativeEngine:
             },
             "sensordata": self.state.sensordata.clone(),
             "model": {name: values.clone() for name, values in self._expanded.items()},
+            **save_followed(self._followed, self._history),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -203,6 +242,7 @@ class NativeEngine:
         for name, tensor in vars(self.state).items():
             if name == "sensordata" or name in rows:
                 tensor.copy_(state["sensordata"] if name == "sensordata" else state["rows"][name])
+        load_followed(self, state)
 
     def _rows(self) -> dict[str, np.ndarray]:
         """Return the parts of the worlds' state that this model has, live. Shape (num_envs, ...) each."""
@@ -211,4 +251,4 @@ class NativeEngine:
     def close(self) -> None:
         """Stop the threads and release the worlds."""
         self._expanded.clear()
-        del self._batch, self._mirrors
+        del self._batch, self._mirrors, self._bound

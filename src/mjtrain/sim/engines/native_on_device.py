@@ -6,7 +6,7 @@ from typing import Any
 import mujoco
 import torch
 
-from mjtrain.sim.engines.base import Buffer, State
+from mjtrain.sim.engines.base import Buffer, State, load_followed
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.read_layout import make_layout
@@ -51,6 +51,7 @@ class NativeOnDevice:
             "wrench": torch.empty(num_envs, 6, dtype=dtype, pin_memory=pin),
         }
         self._expanded: dict[str, _Expanded] = {}
+        self._followed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
     def failure(self) -> str:
@@ -80,6 +81,21 @@ class NativeOnDevice:
         """Apply a force and torque to a body; see `Engine.set_body_force`."""
         self._worlds.set_body_force(body, self._fetch(wrench=wrench)["wrench"])
 
+    def follow(self, field: str) -> torch.Tensor:
+        """Show a field of MuJoCo's data; see `Engine.follow`."""
+        return self._copy_followed(field, self._worlds.follow(field))
+
+    def follow_sensors(self, num_substeps: int) -> torch.Tensor:
+        """Keep the sensors of every physics step; see `Engine.follow_sensors`."""
+        return self._copy_followed("sensors", self._worlds.follow_sensors(num_substeps))
+
+    def _copy_followed(self, name: str, here: torch.Tensor) -> torch.Tensor:
+        """Return what the device has of a tensor of the worlds, which `_show` keeps up to date."""
+        if name not in self._followed or self._followed[name][0] is not here:
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                self._followed[name] = (here, here.to(self.device, copy=True))
+        return self._followed[name][1]
+
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""
         if field not in self._expanded:
@@ -101,6 +117,7 @@ class NativeOnDevice:
         """Continue from a state, also from one of worlds without a device; see `Engine.load_state_dict`."""
         self._fetch()
         self._worlds.load_state_dict(state)
+        load_followed(self, state)
         for name in state["model"]:
             self.expand(name)
         for field in self._expanded.values():
@@ -129,6 +146,9 @@ class NativeOnDevice:
         """Queue copies of the state, or of some of it, to the device."""
         for name in names or vars(self.state):
             getattr(self.state, name).copy_(getattr(self._worlds.state, name), non_blocking=True)
+        if not names:
+            for here, there in self._followed.values():
+                there.copy_(here, non_blocking=True)
 
 
 class _Expanded:

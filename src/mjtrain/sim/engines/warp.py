@@ -10,8 +10,16 @@ import torch
 import warp as wp
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.engines.base import MAX_VALUE, Buffer, State, check_engine_state
-from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers
+from mjtrain.sim.engines.base import (
+    FOLLOWED,
+    MAX_VALUE,
+    Buffer,
+    State,
+    check_engine_state,
+    load_followed,
+    save_followed,
+)
+from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers, note_readings
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
@@ -88,6 +96,8 @@ class WarpEngine:
             for name, tensor in [("act", self.state.act), *self._kept.items()]
         }
         self._expanded: dict[str, torch.Tensor] = {}
+        self._followed: dict[str, torch.Tensor] = {}
+        self._history: torch.Tensor | None = None
         buffers = WarpBuffers(self._data, num_envs, self.device)
         self.buffers: Mapping[str, Buffer] = buffers.by_name
         self._note_buffers = buffers.note
@@ -103,11 +113,14 @@ class WarpEngine:
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         self.state.ctrl.copy_(ctrl)
+        history = None if self._history is None else wp.from_torch(self.follow_sensors(num_substeps))
 
         def advance() -> None:
-            for _ in range(num_substeps):
+            for step in range(num_substeps):
                 mjw.step(self._model, self._data)
                 self._note_buffers()
+                if history is not None:
+                    note_readings(self._data.sensordata, step, history)
 
         self._calls.run(("step", num_substeps), advance)
         torch.logical_not((self._qacc.abs() <= MAX_VALUE).all(dim=1), out=self.failed)
@@ -128,11 +141,15 @@ class WarpEngine:
             tensor = state.act if name == "act" else self._kept[name]
             tensor.copy_(torch.where(mask.view(-1, *[1] * start.ndim), start, tensor))
         state.time.masked_fill_(mask, 0.0)
-        others = state.sensordata.clone()
+        shown = (state.sensordata, *self._followed.values())
+        others = [tensor.clone() for tensor in shown]
         self._calls.run(
             "forward", lambda: mjw.forward(self._model, self._data)
         )  # sensors of all worlds, of which only the masked ones are wanted
-        state.sensordata.copy_(torch.where(column, state.sensordata, others))
+        for tensor, other in zip(shown, others, strict=True):
+            tensor.copy_(torch.where(column, tensor, other))
+        if self._history is not None:
+            self._history.copy_(torch.where(column[..., None], state.sensordata[:, None], self._history))
 
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
         """Overwrite the velocities of the masked worlds; see `Engine.set_qvel`."""
@@ -142,6 +159,21 @@ class WarpEngine:
         """Apply a force and torque to a body; see `Engine.set_body_force`."""
         self._forces["xfrc_applied"][:, body].copy_(wrench)
         self._is_pushed = True
+
+    def follow(self, field: str) -> torch.Tensor:
+        """Show a field of MuJoCo's data; see `Engine.follow`."""
+        if field not in self._followed:
+            assert field in FOLLOWED, field
+            self._followed[field] = wp.to_torch(getattr(self._data, field))
+        return self._followed[field]
+
+    def follow_sensors(self, num_substeps: int) -> torch.Tensor:
+        """Keep the sensors of every physics step; see `Engine.follow_sensors`."""
+        if self._history is None or self._history.shape[1] != num_substeps:
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                self._history = self.state.sensordata[:, None].repeat(1, num_substeps, 1)
+            self._calls.clear()  # they do not fill it
+        return self._history
 
     def expand(self, field: str) -> torch.Tensor:
         """Let every world have its own values of a field of the model; see `Engine.expand`."""
@@ -173,6 +205,7 @@ class WarpEngine:
             "engine": "warp",
             "rows": {name: tensor.clone() for name, tensor in rows.items()},
             "model": {name: values.clone() for name, values in self._expanded.items() if name in MODEL_FIELDS},
+            **save_followed(self._followed, self._history),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -186,6 +219,7 @@ class WarpEngine:
         for name, tensor in self._rows().items():
             tensor.copy_(state["rows"][name] if name in rows else self._start.get(name, torch.zeros(())))
         self._is_pushed |= "xfrc_applied" in rows
+        load_followed(self, state)
 
     def _rows(self) -> dict[str, torch.Tensor]:
         """Return the worlds' state, live. Shape (num_envs, ...) each."""

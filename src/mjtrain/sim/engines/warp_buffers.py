@@ -48,6 +48,23 @@ def _note(
         most_contacts[0] = wp.max(most_contacts[0], wp.max(nacon[0], ncollision[0]))
 
 
+@wp.kernel
+def _note_readings(readings: wp.array2d[float], step: int, history: wp.array3d[float]):
+    world, column = wp.tid()
+    history[world, step, column] = readings[world, column]
+
+
+def note_readings(readings: wp.array, step: int, history: wp.array) -> None:
+    """Keep the sensors of one of several physics steps: launches one kernel.
+
+    Args:
+        readings: Shape (num_envs, nsensordata).
+        step: Which physics step.
+        history: To be written. Shape (num_envs, num_substeps, nsensordata).
+    """
+    wp.launch(_note_readings, dim=readings.shape, inputs=[readings, step], outputs=[history])
+
+
 class WarpBuffers:
     """Contacts and constraint rows: how many there were, and in which worlds some were left out."""
 
