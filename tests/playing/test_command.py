@@ -69,6 +69,27 @@ def test_the_quadruped_is_measured_by_its_command(log_root: Path, capsys: pytest
     assert noisy["noise"]
 
 
+def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
+    """A robot that does nothing misses a velocity by the velocity."""
+    args = ("Quadruped-Velocity-Flat", "--policy", "zero", "--episodes", "4", "--env.episode-length-s", "4")
+    still = report(capsys, *args, "--command", "velocity", "--values", "0", "0", "0")["errors"]["velocity/planar"]
+    ahead = report(capsys, *args, "--command", "velocity", "--values", "1", "0", "0")
+    assert still["mean"] < 0.2
+    assert ahead["errors"]["velocity/planar"]["min"] > 0.8
+    assert (ahead["command"], ahead["values"]) == ("velocity", [1.0, 0.0, 0.0])
+    for words, message in (
+        ("--command velocity", "--command velocity: give --values for ahead, left, turn"),
+        ("--command velocity --values 1 2", "--values 1 2: give --values for ahead, left, turn"),
+        ("--command walk --values 1", "--command walk: cannot be held by hand; there is velocity"),
+        ("--values 1 2 3", "--values 1 2 3: needs --command"),
+        ("--command velocity --values 1 0 0 --viewer web", "--command velocity: leave out --viewer"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*args, *words.split()])
+        assert stop.value.code == 2, words
+        assert capsys.readouterr().err.startswith(f"play: {message}"), words
+
+
 def test_what_cannot_be_played_is_one_line(
     log_root: Path, cartpole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

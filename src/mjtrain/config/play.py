@@ -93,6 +93,12 @@ class PlayConfig:
     record_format: RecordFormat = "npz"
     """npz: one NPZ file per episode; minari: a data set of Minari (needs mjtrain[minari])."""
 
+    command: str = ""
+    """Command term to hold at the --values of its controls, such as velocity. Default: commands are drawn."""
+
+    values: tuple[float, ...] = ()
+    """Values of the controls of --command, such as a velocity ahead, one to the left, and a turning rate."""
+
     noise: bool = False
     """Keep the noise of observations and actions."""
 
@@ -119,3 +125,8 @@ class PlayConfig:
 
     log_root: str = "logs"
     """Folder below which runs live."""
+
+    @property
+    def held(self) -> tuple[str, tuple[float, ...]] | None:
+        """The command to hold, and the values of its controls."""
+        return (self.command, self.values) if self.command else None

@@ -72,7 +72,17 @@ def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
     return _to_eval_run(run, config)
 
 
+def _check_held(config: PlayConfig) -> None:
+    if config.values and not config.command:
+        raise RequestError(f"--values {' '.join(map('{:g}'.format, config.values))}: needs --command")
+    if config.command and config.sim_to_sim is not None:
+        raise RequestError(f"--command {config.command}: leave out --sim-to-sim, which draws commands")
+    if config.command and (config.viewer != "none" or config.replay is not None):
+        raise RequestError(f"--command {config.command}: leave out --viewer, which has sliders for it, and --replay")
+
+
 def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
+    _check_held(config)
     if not isinstance(run.env, EnvConfig):
         if config.engine != "auto":
             raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
@@ -108,7 +118,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
     from mjtrain.evaluation.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
-    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)
     try:
         episodes = play_episodes(player, per_env)
     finally:
@@ -123,6 +133,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         "seed": config.seed,
         "engine": resolve_engine(config.engine, context.device) if isinstance(run.env, EnvConfig) else "its own",
         **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
+        **({"command": config.command, "values": list(config.values)} if config.command else {}),
         "step_dt_s": player.env.step_dt,
         **summarise(episodes, run.env, player.estimated_group).to_plain(),
     }

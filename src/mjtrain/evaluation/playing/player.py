@@ -31,6 +31,7 @@ class Player(PolicyPlayer):
         num_envs: int = 1,
         engine: EngineName = "auto",
         policy: PolicyName | str = "trained",
+        held: tuple[str, tuple[float, ...]] | None = None,
     ) -> None:
         """Build the environment and load the policy.
 
@@ -38,8 +39,14 @@ class Player(PolicyPlayer):
             run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
             policy: What acts: zero for zeros, random for random actions (uniform in [-1, 1]), else the network of the
                 run.
+            held: A command term, and the values of its controls; None leaves all commands to chance.
+
+        Raises:
+            RequestError: The command cannot be held, or the checkpoint does not fit.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
+        if held is not None:
+            _hold(self.env, *held)
         self.run = run
         self._policy_name = policy
         self._random = torch.Generator(self.env.device).manual_seed(context.seed)
@@ -96,3 +103,16 @@ def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: Engi
     from mjtrain.env.external.make import make_foreign_env
 
     return make_foreign_env(run.env, num_envs, context.device, context.seed)
+
+
+def _hold(env: TaskEnv, command: str, values: tuple[float, ...]) -> None:
+    commands = env.config.commands if isinstance(env, Env) else {}
+    controls = {name: term.controls for name, term in commands.items() if term.steer is not None}
+    if command not in controls:
+        raise RequestError(f"--command {command}: cannot be held by hand; there is {', '.join(controls) or 'none'}")
+    if len(values) != len(controls[command]):
+        given = " ".join(["--values", *map("{:g}".format, values)]) if values else f"--command {command}"
+        raise RequestError(f"{given}: give --values for {', '.join(controls[command])}")
+    assert isinstance(env, Env)
+    env.steer(command, list(values))
+    env.reset(torch.ones(env.num_envs, dtype=torch.bool, device=env.device))

@@ -55,7 +55,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
     assert config.record is not None
     out = Path(config.record).absolute()
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
-    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
+    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)
     entries: list[dict[str, Any]] = []
     arrays: dict[str, dict[str, Any]] = {}
     try:

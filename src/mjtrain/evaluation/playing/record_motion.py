@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
@@ -33,7 +32,7 @@ def record_motion(
     for flag, value, least in (("--settle-s", settle_s, 0.0), ("--length-s", length_s, 0.04)):
         if not (math.isfinite(value) and value >= least):
             raise RequestError(f"{flag} {value:g}: must be at least {least:g}")
-    player = Player(context, run, num_envs=1)
+    player = Player(context, run, num_envs=1, held=held)
     try:
         env = player.env
         assert isinstance(env, Env)
@@ -44,8 +43,6 @@ def record_motion(
                 f"--settle-s {settle_s:g} --length-s {length_s:g}: an episode lasts "
                 f"{env.max_episode_steps * env.step_dt:g} s"
             )
-        if held is not None:
-            _hold(env, *held)
         frames = []
         for step in range(settling + steps):
             if player.step().any():
@@ -55,14 +52,3 @@ def record_motion(
         return center(skeleton.from_qpos(np.stack(frames), 1 / env.step_dt))
     finally:
         player.close()
-
-
-def _hold(env: Env, command: str, values: tuple[float, ...]) -> None:
-    term = env.config.commands.get(command)
-    held = [name for name, found in env.config.commands.items() if found.steer is not None]
-    if term is None or term.steer is None:
-        raise RequestError(f"--command {command}: cannot be held by hand; there is {', '.join(held) or 'none'}")
-    if len(values) != len(term.controls):
-        raise RequestError(f"--values: give {len(term.controls)}, for {', '.join(term.controls)}")
-    env.steer(command, list(values))
-    env.reset(torch.ones(1, dtype=torch.bool, device=env.device))

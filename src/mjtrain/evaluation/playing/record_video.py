@@ -43,7 +43,7 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
 
     assert config.video is not None
     out = Path(config.video).absolute()
-    player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy)
+    player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy, held=config.held)
     recorder = make_recorder(player.env, config.video_length_s)
     recorder.begin(player.iteration or 0)
     while recorder.fullness < 1.0:
@@ -72,7 +72,7 @@ def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -
 
     assert config.video is not None
     os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
-    player = Player(context, run, num_envs=1, policy=config.policy)
+    player = Player(context, run, num_envs=1, policy=config.policy, held=config.held)
     try:
         fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
         pictures = []

@@ -44,7 +44,9 @@ def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Pat
     from mjtrain.evaluation.playing.player import Player
 
     assert config.html is not None
-    player = Player(context, run, num_envs=config.html_episodes, engine=config.engine, policy=config.policy)
+    player = Player(
+        context, run, num_envs=config.html_episodes, engine=config.engine, policy=config.policy, held=config.held
+    )
     try:
         max_steps = max(2, round(config.html_length_s / player.env.step_dt))
         episodes = sorted(
