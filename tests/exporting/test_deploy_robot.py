@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import socket
 import subprocess
@@ -92,6 +94,31 @@ def test_the_robot_damps_itself_where_the_controller_is_killed(lift: Path) -> No
         process.kill()
         process.wait()
     assert "damped by its watchdog" in lines
+
+
+def test_keys_of_a_terminal_steer_a_robot_and_stop_it(lift: Path, tmp_path: Path) -> None:
+    log = tmp_path / "ticks.jsonl"
+    flags = ["--command", "0.45", "0.0", "0.25", "--late-ticks", "100000", "--stale-s", "60", "--watchdog-s", "60"]
+    flags += ["--seconds", "600", "--standing-s", "0.2", "--damped-s", "0.1", "--drive", "keyboard", "--log", str(log)]
+    operator, terminal = pty.openpty()
+    command = [sys.executable, "-m", "mjtrain.cli.deploy", str(lift), *flags]
+    process = subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
+        os.write(operator, b"jj")
+        assert not select.select([process.stdout], [], [], 1.0)[0], "it acts until it is stopped"
+        os.write(operator, b"x")
+        out, err = process.communicate(timeout=patience(60))
+    finally:
+        process.kill()
+        os.close(operator)
+        os.close(terminal)
+    assert process.returncode == 0, err
+    assert "stopped by the operator" in out
+    commands = [row["commands"]["place"] for row in map(json.loads, log.read_text().splitlines()) if "commands" in row]
+    assert commands[0] == [0.45, 0.0, 0.25]
+    assert commands[-1] == pytest.approx([0.45, 0.08, 0.25])
 
 
 def test_a_killed_robot_stops_the_controller(lift: Path) -> None:

@@ -27,3 +27,28 @@ def test_commanded_places_and_orientations_are_poses(task: str, command: str) ->
         assert poses[command][2] > z + 1.5 * half_diagonal  # above the cube, which would hide it
         commanded = [x, y, float(poses[command][2]), *commanded]
     assert poses[command].tolist() == pytest.approx(commanded)
+
+
+def test_keys_and_sticks_steer_the_command_and_the_plots_show_it() -> None:
+    run = make_untrained_run("Quadruped-Velocity-Flat")
+    session = PolicySession(Player(mjtrain.RankContext(), run, policy="zero"))
+    session.press("i")
+    session.push((0.0, 1.0, 0.0))
+    session.press("w")  # means nothing
+    session.tick(0.0)
+    session.step()
+    assert session.player.env.drawn_command("velocity")[0, :3].tolist() == [0.0, 1.0, 0.0]
+    ahead, left, turn, planar, turning = session.tracked()
+    assert (ahead, left, turn) == ("velocity ahead", "velocity left", "velocity turn")
+    assert (planar, turning) == ("error of velocity, planar, m/s", "error of velocity, turn, rad/s")
+    row = session.history[-1][3]
+    assert row[:3] == pytest.approx(session.player.env.command("velocity")[0].tolist())
+    assert row[3] > 0.5, "it lies where it was"
+
+
+def test_a_task_without_a_command_is_not_steered() -> None:
+    session = PolicySession(Player(mjtrain.RankContext(), make_untrained_run("Cartpole-Balance"), policy="zero"))
+    session.press("i")
+    session.push((1.0, 1.0, 1.0))
+    session.step()
+    assert session.tracked() == []

@@ -16,7 +16,8 @@ from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run
-from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, wait_for
+from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, serve_viewer, wait_for
+from support.machine import patience
 from support.vision import make_vision_task, train_vision
 
 DRAW_IMAGE = """
@@ -86,6 +87,34 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         assert np.abs(session.qpos() - position).max() > 0.01
         wait_for(lambda: differing(before, look(page)) > 100)
         assert page.get_by_text("paused").count() == 1
+
+
+def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log_root: Path) -> None:
+    session = make_session("Quadruped-Velocity-Flat", log_root)
+
+    def wanted() -> list[float]:
+        return [round(value, 2) for value in session.player.env.drawn_command("velocity")[0, :3].tolist()]
+
+    with serve_viewer(session) as viewer:
+        address = f"{viewer}/drive"
+        page = browser.new_page(viewport={"width": 400, "height": 200})
+        page.set_default_timeout(1000 * patience(30.0))
+        assert page.request.get(f"{address}?key=i").status == 403, "another page could send this"
+        page.goto(address)
+        view = page.frame_locator("iframe")
+        view.get_by_role("button", name="Reset").wait_for()
+        page.locator("p").click()
+        page.keyboard.press("i")
+        wait_for(lambda: wanted() == [0.2, 0.0, 0.0])
+        view.locator("body").press("u")
+        wait_for(lambda: wanted() == [0.2, 0.0, 0.2])
+        page.evaluate("navigator.getGamepads = () => [null, {axes: [0, -1, 0.55, 0]}]")
+        wait_for(lambda: wanted() == [1.0, 0.0, -0.5])
+        page.get_by_text("+1.00 +0.00 -0.50").wait_for()
+        wait_for(lambda: view.get_by_role("slider").first.get_attribute("aria-valuenow") == "1")
+        refused = page.request.get(f"{address}?sticks=1,x,nan", headers={"X-Mjtrain-Drive": "1"})
+        assert (refused.status, wanted()) == (400, [1.0, 0.0, -0.5])
+        page.close()
 
 
 def test_cartpole_changes_its_checkpoint_and_follows_its_training(

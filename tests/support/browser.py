@@ -35,16 +35,27 @@ def open_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
-    """Serve a session and open its page."""
+def serve_viewer(session: ViewerSession) -> Iterator[str]:
+    """Serve a session; the value is the address of its page."""
     viewer = WebViewer(session, host="127.0.0.1", port=0)
     stop = threading.Event()
     server = threading.Thread(target=viewer.run, args=(stop.is_set,))
     server.start()
     try:
+        yield viewer.address
+    finally:
+        stop.set()
+        server.join(patience(30.0))
+    assert not server.is_alive()
+
+
+@contextmanager
+def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
+    """Serve a session and open its page."""
+    with serve_viewer(session) as address:
         page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(1000 * patience(30.0))
-        page.goto(viewer.address)
+        page.goto(address)
         page.get_by_role("button", name="Reset").wait_for()
         page.locator("canvas").first.wait_for()
         close = page.locator(".mantine-Notification-closeButton")  # viser says that drawing in software is slow
@@ -53,10 +64,6 @@ def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, h
         wait_for(lambda: close.count() == 0)
         yield page
         page.close()
-    finally:
-        stop.set()
-        server.join(patience(30.0))
-    assert not server.is_alive()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -38,6 +38,14 @@ class Options:
     """What the policy is commanded to do, in the order of the metadata: a velocity (m/s, m/s, rad/s), a place (m), a
     quaternion (w, x, y, z), or place and quaternion. Default: to stand, where the command is a velocity."""
 
+    drive: Literal["none", "keyboard", "gamepad"] = "none"
+    """Steer the command while the policy acts. keyboard: by keys of this terminal (i and k: ahead and back; j and l:
+    left and right; u and o: turn; m: stand; x: stop the robot); gamepad: by its sticks, and any button stops the
+    robot."""
+
+    gamepad: str = "/dev/input/js0"
+    """Device of --drive gamepad, by Linux's joystick interface."""
+
     seconds: float = 60.0
     """How long the policy acts."""
 
@@ -136,15 +144,22 @@ def _main(argv: list[str]) -> None:
 
 
 def _run(options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
+    from mjtrain.deployment.steering import open_operator
+
+    with open_operator(options.drive, options.gamepad) as operator:
+        _run_with(operator, options, policy, robot, log, process)
+
+
+def _run_with(operator: Any, options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
     from mjtrain.deployment.commands import Commands
-    from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
+    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases
     from mjtrain.deployment.limits import Limits
     from mjtrain.deployment.run_policy import report
 
     controller = Controller(
         policy,
         robot,
-        Commands(policy.metadata, options.command),
+        Commands(policy.metadata, options.command, operator),
         Phases(damped_s=options.damped_s, standing_s=options.standing_s, policy_s=options.seconds),
         Limits(
             torque=options.max_torque,
@@ -169,12 +184,12 @@ def _run(options: Options, policy: Any, robot: Any, log: Any, process: Any) -> N
             signal.signal(number, handler)
         log.write()
         robot.close()
-    if cause != COMPLETED and process is not None and (end := process.find_end()) is not None:
+    if cause not in (COMPLETED, STOPPED) and process is not None and (end := process.find_end()) is not None:
         cause = f"{end}; {cause}"
     _print(report(controller, robot, policy, cause), options.json)
     if stopped:
         sys.exit(128 + stopped[0])
-    if cause != COMPLETED:
+    if cause not in (COMPLETED, STOPPED):
         print(f"deploy: stopped: {cause}", file=sys.stderr)
         sys.exit(1)
 
@@ -217,7 +232,9 @@ def _check(options: Options) -> None:
         for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):
             raise RequestError(f"--{name.replace('_', '-')}: is for --robot mujoco")
         _split_address(options.address)
-    elif options.address != Options.address:
+    if options.drive != "gamepad" and options.gamepad != Options.gamepad:
+        raise RequestError(f"--gamepad {options.gamepad}: is for --drive gamepad")
+    if options.robot != "udp" and options.address != Options.address:
         raise RequestError(f"--address {options.address}: is for --robot udp")
 
 

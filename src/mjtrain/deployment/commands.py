@@ -6,21 +6,23 @@ from typing import Any
 import numpy as np
 
 from mjtrain.deployment.robot import Named
+from mjtrain.deployment.steering import KEYS, Operator, Steering
 from mjtrain.runtime.errors import RequestError
 
 
 class Commands:
     """The commands that a policy reads, and how they change from one control period to the next."""
 
-    def __init__(self, metadata: dict[str, Any], values: Sequence[float]) -> None:
+    def __init__(self, metadata: dict[str, Any], values: Sequence[float], operator: Operator | None = None) -> None:
         """Take the values of all commands that the observations read, one after the other.
 
         Args:
             metadata: Of the policy.
             values: As the metadata describes; none for zero where that means to stand or to stay.
+            operator: Who steers the command from then on; None for nobody.
 
         Raises:
-            RequestError: There are more or fewer values than the commands have.
+            RequestError: There are more or fewer values than the commands have, or an operator cannot steer them.
         """
         names = [term["params"]["command"] for term in metadata["observations"] if "command" in term.get("params", {})]
         described, at = metadata.get("commands", {}), 0
@@ -39,7 +41,31 @@ class Commands:
             at += size
         self.current: Named = {}
         """What the policy sees."""
+        self._operator = operator
+        if operator is not None:
+            self._steered, self._steering = self._find_steered()
         self.reset()
+
+    def _find_steered(self) -> tuple[str, Steering]:
+        for name, entry in self._described.items():
+            controls = entry.get("controls") or {}
+            if len(controls) == len(self._wanted[name]) <= len(KEYS):
+                steering = Steering(controls)
+                steering.values = self._wanted[name].tolist()
+                return name, steering
+        raise RequestError(
+            f"--drive: the policy reads no command that can be steered ({', '.join(self._wanted) or 'none'})"
+        )
+
+    def is_stopped(self) -> bool:
+        """Take what the operator has done since the last call, and return whether the robot shall stop."""
+        if self._operator is None:
+            return False
+        stops = self._operator.update(self._steering)
+        self._wanted[self._steered] = np.array(self._steering.values)
+        if not self._is_limited(self._steered):
+            self.current[self._steered] = self._wanted[self._steered]
+        return stops
 
     def reset(self) -> None:
         """Begin as an episode does: with zero where the training limits how fast a command changes."""

@@ -27,6 +27,9 @@ the watchdog of a robot need not know the period."""
 COMPLETED = "completed"
 """Cause of an end that nobody forced."""
 
+STOPPED = "stopped by the operator"
+"""Cause of an end by a key, by a button of the gamepad, or by its loss."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phases:
@@ -124,6 +127,8 @@ class Controller:
             due += (periods - 1) * self._period_s
             tick += periods
             readings, age_s = self._read(now)
+            if self._commands.is_stopped():
+                return STOPPED
             cause = self._stop or self._guard.find_exceeded(readings, age_s, missed)
             if cause is not None:
                 return cause

@@ -5,14 +5,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import mujoco
 import mujoco.viewer
 
-from mjtrain.evaluation.playing.viewer_session import SPEEDS, ViewerSession
+from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
 from mjtrain.runtime.errors import RequestError
 
-KEYS = "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world"
+KEYS = (
+    "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world; "
+    "keypad: 8 and 2 ahead and back, 4 and 6 left and right, 7 and 9 turn left and right, 5 stand"
+)
+
+_KEYPAD = {328: "i", 322: "k", 324: "j", 326: "l", 327: "u", 329: "o", 325: "m"}
+"""Keys that steer, by the keys of the keypad: MuJoCo's window uses all letters."""
 
 _SPACE, _RIGHT, _DOWN, _UP, _BACKSPACE, _PAGE_UP, _PAGE_DOWN = 32, 262, 264, 265, 259, 266, 267
 _FRAME_S = 1 / 60
@@ -52,6 +59,9 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
         _PAGE_UP: lambda: session.select((session.selected + 1) % num_worlds),
         _PAGE_DOWN: lambda: session.select((session.selected - 1) % num_worlds),
     }
+
+    if isinstance(session, PolicySession):
+        actions |= {key: partial(session.press, name) for key, name in _KEYPAD.items()}
 
     def on_key(key: int) -> None:
         if key in actions:

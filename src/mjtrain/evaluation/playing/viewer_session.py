@@ -3,13 +3,14 @@
 import queue
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from mjtrain.deployment.steering import Steering
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
@@ -133,8 +134,13 @@ class PolicySession:
         """Env steps since the session started."""
         env = player.env
         length = round(HISTORY_S / env.step_dt)
-        self.history: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=length)
-        """Time in s, reward terms per second, and contact forces in N, for the last env steps of the selected world."""
+        self.history: deque[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=length)
+        """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env
+        steps of the selected world."""
+        self._errors = [(name, error) for name, term in env.config.commands.items() for error in term.errors]
+        steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
+        self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
+        """The command that keys and gamepads steer, and the values that they have set; none if there is no such."""
         self._actions = Actions()
         self._clock = Clock(env.step_dt)
         self._returns = torch.zeros(env.num_envs, device=env.device)
@@ -169,7 +175,19 @@ class PolicySession:
         self._returns.masked_fill_(done, 0.0)
         rewards = (env.reward_terms[world] / env.step_dt).cpu().numpy()
         forces = env.state.sensordata[world, self._touch].cpu().numpy()
-        self.history.append((self.num_steps * env.step_dt, rewards, forces))
+        commands = [value for name in env.config.commands for value in env.command(name)[world].tolist()]
+        errors = [env.command_error(name, error)[world].item() for name, error in self._errors]
+        self.history.append((self.num_steps * env.step_dt, rewards, forces, np.array([*commands, *errors])))
+
+    def tracked(self) -> list[str]:
+        """Return what the last column of `history` has: the values of commands, and the distances from them."""
+        names = []
+        for name, term in self.player.env.config.commands.items():
+            size = self.player.env.command(name).shape[1]
+            parts = list(term.controls) if len(term.controls) == size else list(map(str, range(size)))
+            names += [f"{name} {part}" for part in parts]
+        units = {error: self.player.env.config.commands[name].errors[error].unit for name, error in self._errors}
+        return [*names, *(f"error of {name}, {error}, {units[error]}" for name, error in self._errors)]
 
     def reset(self) -> None:
         """Start new episodes in all worlds."""
@@ -183,6 +201,21 @@ class PolicySession:
         """Select another world."""
         self.selected = world
         self.history.clear()
+
+    def press(self, key: str) -> None:
+        """Steer the command by a key, see `deployment.steering`; any thread may call this."""
+        if self.steering is not None and self.steering.press(key):
+            self.post(self._steer)
+
+    def push(self, sticks: Sequence[float]) -> None:
+        """Steer the command by the sticks of a gamepad, see `Steering.push`; any thread may call this."""
+        if self.steering is not None:
+            self.steering.push(sticks)
+            self.post(self._steer)
+
+    def _steer(self) -> None:
+        assert self.steering is not None
+        self.player.env.steer(self.steered, list(self.steering.values))
 
     def load(self, checkpoint: Path) -> None:
         """Load other weights; if that fails, set `problem` and keep the current ones."""

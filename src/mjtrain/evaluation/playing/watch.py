@@ -98,10 +98,12 @@ def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
         _say(f"viewer: {KEYS}")
         run_native_viewer(session)
         return
+    from mjtrain.evaluation.playing.drive_page import PATH
     from mjtrain.evaluation.playing.web_viewer import WebViewer
 
     viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
-    _say(f"viewer: {viewer.address} (Ctrl-C ends)")
+    drive = f"; {viewer.address}{PATH} steers by keys or a gamepad" if viewer.steers else ""
+    _say(f"viewer: {viewer.address} (Ctrl-C ends){drive}")
     viewer.run()
 
 

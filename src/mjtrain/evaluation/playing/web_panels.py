@@ -129,6 +129,8 @@ class Panels:
             values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
             if all(map(np.isfinite, values)):
                 env.steer(name, values if manual.value else None)
+                if name == session.steered and session.steering is not None:
+                    session.steering.values = values
 
         def moved(_: Any) -> None:
             if not manual.value:
@@ -138,6 +140,17 @@ class Panels:
         manual.on_update(lambda _: session.post(steer))
         for slider, _ in sliders:
             slider.on_update(moved)
+        shown = [slider.value for slider, _ in sliders]
+
+        def update() -> None:
+            """Show what keys and gamepads have set."""
+            nonlocal shown
+            if name == session.steered and session.steering is not None and session.steering.values != shown:
+                shown = list(session.steering.values)
+                for (slider, _), value in zip(sliders, shown, strict=True):
+                    slider.value = value
+
+        self._updates.append(update)
 
     def _add_checkpoints(self, session: PolicySession) -> None:
         if not session.checkpoints():
@@ -171,6 +184,9 @@ class Panels:
 
     def _add_plots(self, session: PolicySession) -> None:
         rewards, sensors = list(session.player.env.config.rewards), list(session.kinematics.touch_sensors)
+        if tracked := session.tracked():
+            with self._gui.add_folder("Commands and errors"):
+                self._add_plot(session, tracked, column=3)
         with self._gui.add_folder("Rewards per second"):
             self._add_plot(session, rewards, column=1)
         if sensors:

@@ -16,6 +16,7 @@ import viser
 import websockets.asyncio.server
 from mjviser import ViserMujocoScene
 
+from mjtrain.evaluation.playing.drive_page import Driver, make_driver
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.launcher.ipc.network import names_this_machine
@@ -36,7 +37,10 @@ class WebViewer:
             port: Where to listen; the next free one if it is taken.
         """
         self._session = session
-        self._server = serve_page(host, port)
+        driver = make_driver(session)
+        self.steers = driver is not None
+        """Whether there is a page that steers the robot."""
+        self._server = serve_page(host, port, driver)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
         self.address = f"http://{socket.gethostname() if host == '0.0.0.0' else host}:{self._server.get_port()}"
@@ -104,14 +108,18 @@ class WebViewer:
         self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=session.qvel(), ctrl=session.ctrl())
 
 
-def serve_page(host: str, port: int) -> viser.ViserServer:
-    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser."""
-    with _checking_requests(host):
+def serve_page(host: str, port: int, driver: Driver | None = None) -> viser.ViserServer:
+    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser.
+
+    Args:
+        driver: Answers requests of the page that steers; None for no such page.
+    """
+    with _checking_requests(host, driver):
         return viser.ViserServer(host=host, port=port, verbose=False)
 
 
 @contextlib.contextmanager
-def _checking_requests(host: str) -> Iterator[None]:
+def _checking_requests(host: str, driver: Driver | None) -> Iterator[None]:
     """Have the server that viser starts in a with block check every request; viser itself takes no such option."""
     serve = websockets.asyncio.server.serve
 
@@ -119,6 +127,8 @@ def _checking_requests(host: str) -> Iterator[None]:
         def check(connection: Any, request: Any) -> Any:
             if find_stranger(host, request.headers.get_all("Host"), request.headers.get_all("Origin")):
                 return connection.respond(http.HTTPStatus.FORBIDDEN, "open the viewer by its own address\n")
+            if driver is not None and (answer := driver(connection, request)) is not None:
+                return answer
             return None if process_request is None else process_request(connection, request)
 
         return serve(*args, process_request=check, **options)

@@ -1,0 +1,164 @@
+"""An operator who steers a command by keys or by a gamepad."""
+
+import contextlib
+import os
+import select
+import struct
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from mjtrain.runtime.errors import RequestError
+
+KEYS = ("ik", "jl", "uo")
+"""Keys that raise and lower the first three controls. Viewers use others already for the camera and the picture."""
+
+REST_KEY = "m"
+STOP_KEY = "x"
+
+HELP = "i and k: ahead and back; j and l: left and right; u and o: turn left and right; m: stand"
+
+_STEP = 0.1
+"""What a key changes, as a fraction of the range."""
+_DEAD_ZONE = 0.1
+_STICK_AXES = (1, 0, 3)
+"""Axes of Linux's joystick interface for the first three controls: left stick up, left stick left, right stick left."""
+_EVENT = struct.Struct("<IhBB")
+_BUTTON, _AXIS = 1, 2
+
+
+class Steering:
+    """Values of the controls of a command, as an operator sets them."""
+
+    def __init__(self, bounds: Mapping[str, Sequence[float]]) -> None:
+        """Begin at rest.
+
+        Args:
+            bounds: Least and largest value by control, such as ahead, left, turn.
+        """
+        self._bounds = [(low, high) for low, high in bounds.values()]
+        self.values = self._rest()
+        """One for each control."""
+
+    def press(self, key: str) -> bool:
+        """Take a key; return whether it means anything."""
+        if key == REST_KEY:
+            self.values = self._rest()
+            return True
+        for place, pair in enumerate(KEYS[: len(self._bounds)]):
+            if key and key in pair:
+                low, high = self._bounds[place]
+                change = _STEP * (high - low)
+                value = self.values[place] + (change if key == pair[0] else -change)
+                self.values[place] = min(max(round(value, 6), low), high)
+                return True
+        return False
+
+    def push(self, sticks: Sequence[float]) -> None:
+        """Take the positions of sticks, one for each control: -1 for the least value, 0 for rest, 1 for the largest."""
+        for place, (rest, stick, (low, high)) in enumerate(zip(self._rest(), sticks, self._bounds, strict=False)):
+            amount = max(abs(stick) - _DEAD_ZONE, 0.0) / (1 - _DEAD_ZONE)
+            end = high if stick > 0 else low
+            self.values[place] = rest + min(amount, 1.0) * (end - rest)
+
+    def _rest(self) -> list[float]:
+        return [min(max(0.0, low), high) for low, high in self._bounds]
+
+
+class Operator(Protocol):
+    """Where an operator's keys and sticks come from."""
+
+    def update(self, steering: Steering) -> bool:
+        """Take what has arrived since the last call, without waiting; return whether the robot shall stop."""
+        ...
+
+
+class Keyboard:
+    """The keys of the terminal that the command was started from."""
+
+    def update(self, steering: Steering) -> bool:
+        """Take the keys that were pressed; see `Operator.update`."""
+        stops = False
+        while select.select([sys.stdin], [], [], 0)[0] and (typed := os.read(sys.stdin.fileno(), 64)):
+            for key in typed.decode(errors="replace"):
+                stops |= key == STOP_KEY
+                steering.press(key)
+        return stops
+
+
+class Gamepad:
+    """A gamepad by Linux's joystick interface. Any of its buttons stops the robot, and so does its loss."""
+
+    def __init__(self, path: str) -> None:
+        """Open it.
+
+        Raises:
+            RequestError: It cannot be opened.
+        """
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            raise RequestError(f"--gamepad {path}: {error.strerror}; give the device of a gamepad") from error
+        self._sticks = [0.0] * len(_STICK_AXES)
+
+    def update(self, steering: Steering) -> bool:
+        """Take the events that have arrived; see `Operator.update`."""
+        while True:
+            try:
+                events = os.read(self._file, 64 * _EVENT.size)
+            except BlockingIOError:
+                return False
+            except OSError:  # it was unplugged
+                return True
+            if not events:
+                return True
+            for _, value, kind, number in _EVENT.iter_unpack(events):
+                if kind == _BUTTON and value:
+                    return True
+                if kind & _AXIS and number in _STICK_AXES:  # at first the driver tells where the sticks are
+                    self._sticks[_STICK_AXES.index(number)] = -value / 32767
+                    steering.push(self._sticks)
+
+    def close(self) -> None:
+        """Close the device."""
+        os.close(self._file)
+
+
+@contextlib.contextmanager
+def open_operator(drive: str, gamepad: str) -> Iterator[Operator | None]:
+    """Open what an operator steers by, and give it back in the end.
+
+    Args:
+        drive: keyboard, gamepad or none.
+        gamepad: Device of the gamepad.
+
+    Raises:
+        RequestError: There is no terminal or no such device.
+    """
+    if drive == "gamepad":
+        pad = Gamepad(gamepad)
+        try:
+            yield pad
+        finally:
+            pad.close()
+    elif drive == "keyboard":
+        with _reading_keys():
+            yield Keyboard()
+    else:
+        yield None
+
+
+@contextlib.contextmanager
+def _reading_keys() -> Iterator[None]:
+    """Let the terminal pass each key on at once, without showing it."""
+    if not sys.stdin.isatty():
+        raise RequestError("--drive keyboard: needs a terminal, and the input is none")
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
