@@ -24,7 +24,13 @@ from typing import Any
 
 ITERATIONS = 20
 GONE_WITHIN_S = 10.0
-MODULES = ("cli.sweep", "cli.train", "launcher.job.reaper", "launcher.job.spawner", "sweep.start_trial")
+MODULES = (
+    "mjtrain.cli.sweep",
+    "mjtrain.cli.train",
+    "mjtrain.launcher.job.reaper",
+    "mjtrain.launcher.job.spawner",
+    "mjtrain.tools.sweep.start_trial",
+)
 
 
 def list_processes(marker: str) -> list[int]:
@@ -47,7 +53,7 @@ def name_process(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:
         return "gone"
-    return next((module for module in MODULES if f"mjtrain.{module}" in words), "other")
+    return next((module for module in MODULES if module in words), "other")
 
 
 def wait_until_gone(marker: str) -> list[int]:
@@ -113,7 +119,7 @@ class Sweep:
     def kill(self, source: random.Random) -> str:
         """Kill one of the commands, one time in four, or any process; return what it was, or nothing."""
         living = list_processes(self._marker)
-        if "cli.train" not in map(name_process, living):
+        if "mjtrain.cli.train" not in map(name_process, living):
             return ""
         commands = [process.pid for process in self._running]
         victim = source.choice(commands if source.random() < 0.25 else living)

@@ -30,3 +30,23 @@ def test_the_task_of_the_readme_passes_the_dry_step(
     monkeypatch.chdir(ROOT)  # the robot's path is relative to the clone
     train.main([str(tmp_path / "balance.py"), "--gpu-ids", "None", "--dry-run"])
     assert "256 envs x 24 steps" in capfd.readouterr().out
+
+
+def test_names_of_modules_are_those_of_the_tree() -> None:
+    """Also in strings, which no type checker sees."""
+    packages = {
+        path.name: path for part in ("", "tasks", "learners", "policies") for path in (ROOT / part / "src").iterdir()
+    }
+    pattern = rf"(?<![\w./])(?:{'|'.join(packages)})(?:\.[a-z]\w*)+"
+    for path in (
+        path for folder in ("benchmarks", "examples", "deploy", "docs") for path in (ROOT / folder).rglob("*.*")
+    ):
+        for name in {*re.findall(pattern, path.read_text(errors="replace"))} - {"mjtrain.tasks", "mjtrain.learners"}:
+            first, *parts = name.split(".")
+            place = packages[first]
+            while parts and (place / parts[0]).is_dir():
+                place /= parts.pop(0)
+            known = not parts or (place / f"{parts[0]}.py").exists() or parts[0] in (place / "__init__.py").read_text()
+            assert known, f"{path.relative_to(ROOT)}: {name}"
+    files = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
+    assert set(re.findall(r"`(?:\w+/)*(\w+\.py)`", (ROOT / "docs/architecture.md").read_text())) <= files

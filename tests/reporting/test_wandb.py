@@ -103,8 +103,10 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True, check=True)
     names = ["--wandb-project", "carts", "--wandb-entity", "lab", "--wandb-group", "night", "--wandb-name", "first"]
     flags = [*names, "--wandb-tags", "small", "new", "--wandb-mode"]
-    first, seen = train(tmp_path, *flags, "offline", "--max-iterations", "2", WANDB_API_KEY=KEY)
+    nowhere = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
+    first, seen = train(tmp_path, *flags, "offline", "--max-iterations", "2", WANDB_API_KEY=KEY, **nowhere)
     assert first.returncode == 0, first.stderr
+    assert "INFO" not in first.stderr + first.stdout  # the log of W&B's process
     assert any(b"wandb-core" in arguments for arguments in seen)
     assert not any(KEY.encode() in arguments for arguments in seen)
     more = ["--wandb-upload-checkpoints", "--max-iterations", "4", "--resume"]

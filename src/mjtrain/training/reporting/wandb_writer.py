@@ -9,6 +9,7 @@ from typing import Any
 from mjtrain.config import RunConfig
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.writer import Writer, WriterError, scalars
 
@@ -37,6 +38,7 @@ class WandbWriter(Writer):
         self._failed = False
         self._step = 0
         self._uploads_checkpoints = config.wandb_upload_checkpoints
+        _choose_cache(run_dir)
         mode = resolve_mode(config.wandb_mode, os.environ, _has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
             warn("--wandb-mode online: there is no W&B API key (WANDB_API_KEY or wandb login); recording offline")
@@ -97,6 +99,14 @@ def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) 
     if mode in ("disabled", "offline", "dryrun"):
         return "offline" if mode == "dryrun" else mode
     return "online" if has_credentials() else "offline"
+
+
+def _choose_cache(run_dir: Path) -> None:
+    """Have W&B's process log below the run directory where the user has no cache; else it logs to the console."""
+    home, cache = os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME")
+    usual = cache or (home and f"{home}/.cache")
+    if "WANDB_CACHE_DIR" not in os.environ and not (usual and is_writable(Path(usual))):
+        os.environ["WANDB_CACHE_DIR"] = str(run_dir.absolute() / "wandb" / "cache")
 
 
 def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
