@@ -92,7 +92,7 @@ def make_flat_for_robot() -> TaskConfig:
 def make_rough() -> TaskConfig:
     """Walk on two legs over slopes, stairs, bumps and blocks, which get harder as the robot improves.
 
-    Trains in: about 42 minutes by its first 1,314 iterations, on two CPU cores.
+    Trains in: about 42 minutes at the rate of its first 1,314 iterations, on two CPU cores.
     """
     env = on_rough_ground(make_env(), ahead=(-0.4, 0.8, 9), height_m=STANDING_HEIGHT_M)
     return TaskConfig(env=env, agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=2000)
