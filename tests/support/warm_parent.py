@@ -48,10 +48,13 @@ PRELOAD = (
     "mjtrain.runtime.worker",
     "mjtrain.launcher.job.reaper",
     "mjtrain.launcher.job.spawner",
+    "mjtrain.launcher.job.torchrunx_adapter",
     "mjtrain.launcher.rank.spawned",
+    "mjtrain.launcher.spawn",
     "mjtrain.cli.train",
     "mjtrain.cli.play",
     "torchrunx",
+    "typeguard",  # tyro does so when it first reads a config
     "support.entry_points",
     "support.warm_reaper",
 )
