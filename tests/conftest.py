@@ -1,7 +1,9 @@
+import gc
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +103,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Most tests start processes and wait for them, so there is one worker more than cores; not in the quick loop."""
     return len(os.sched_getaffinity(0)) + (config.option.markexpr != "not process")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while everything is imported, nor later among what was, which stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -146,6 +146,7 @@ def test_history_and_delay_are_described(tmp_path: Path) -> None:
     assert metadata["observations"][2]["columns"] == [4, 5]
 
 
+@pytest.mark.process
 def test_a_file_with_other_actions_is_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

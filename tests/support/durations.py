@@ -14,7 +14,7 @@ FILE = Path(__file__).parents[1] / "durations.json"
 
 LONG_S = 2.0
 
-OUTCOMES = ("passed", "failed", "error", "skipped", "")
+OUTCOMES = ("passed", "failed", "error", "")
 """What pytest sorts its reports by; those of set-ups and tear-downs that passed have no name."""
 
 
@@ -47,12 +47,20 @@ def _group(item: pytest.Item) -> str:
 
 
 def write_durations(reporter: pytest.TerminalReporter) -> None:
-    """With WRITE_DURATIONS=1, write what each test took."""
+    """With WRITE_DURATIONS=1, write what each test took; of tests that did not run, what is known stays."""
     if os.environ.get("WRITE_DURATIONS") != "1":
         return
+    skipped = {strip_group(report.nodeid) for report in reporter.getreports("skipped")}
     totals: defaultdict[str, float] = defaultdict(float)
     for report in [report for outcome in OUTCOMES for report in reporter.getreports(outcome)]:
         totals[strip_group(report.nodeid)] += report.duration
-    known = _read_known() | {name: round(total, 1) for name, total in totals.items()}
-    rows = {name: total for name, total in sorted(known.items()) if total >= LONG_S}
+    known = _read_known() | {name: round(total, 1) for name, total in totals.items() if name not in skipped}
+    rows = {name: total for name, total in sorted(known.items()) if total >= LONG_S and _exists(name)}
     FILE.write_text(json.dumps(rows, indent=0, ensure_ascii=False) + "\n")
+
+
+def _exists(name: str) -> bool:
+    """Whether there is still a function with the name of a test."""
+    file, _, test = name.partition("::")
+    path = FILE.parents[1] / file
+    return path.exists() and f"def {test.partition('[')[0]}(" in path.read_text()

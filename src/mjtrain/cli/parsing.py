@@ -8,6 +8,7 @@ import shutil
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import docstring_parser
@@ -213,12 +214,7 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     if info.type not in FLAT_CONFIGS:
         return None
     default = info.default if isinstance(info.default, info.type) else info.type()
-    words = {
-        param.arg_name: param.description or ""
-        for base in reversed(info.type.__mro__[:-1])  # the docstring of a class has no fields of its bases
-        for param in docstring_parser.parse_from_object(base).params
-    }
-    types = get_type_hints(info.type, include_extras=True)
+    words, types = _describe(info.type)
     return tyro.constructors.StructConstructorSpec(
         instantiate=info.type,
         fields=tuple(
@@ -232,6 +228,17 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
             if not (_hides_rare and field.metadata.get("rare"))
         ),
     )
+
+
+@cache
+def _describe(config_type: type) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the docstrings and the types of a dataclass's fields; tyro asks for them several times per parser."""
+    words = {
+        param.arg_name: param.description or ""
+        for base in reversed(config_type.__mro__[:-1])  # the docstring of a class has no fields of its bases
+        for param in docstring_parser.parse_from_object(base).params
+    }
+    return words, get_type_hints(config_type, include_extras=True)
 
 
 def _without_empty_default(kind: Any, default: Any, text: str) -> Any:

@@ -67,7 +67,8 @@ class ReadOnly:
             if not torch.equal(tensor.nan_to_num(), value.nan_to_num()):
                 tensor.copy_(value)
                 written = written or _describe(name)
-        self.mark()
+        if written is not None:
+            self.mark()
         return written
 
 

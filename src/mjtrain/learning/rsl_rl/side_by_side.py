@@ -41,7 +41,7 @@ class SideBySide:
         leaf = values.detach().requires_grad_()
 
         def go_back(gradient: torch.Tensor) -> None:
-            self._backward = self._worker.submit(values.backward, gradient)
+            self._backward = self._worker.submit(_go_back, values, gradient)
 
         leaf.register_hook(go_back)
         return leaf
@@ -55,6 +55,11 @@ class SideBySide:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._critic, name)
+
+
+def _go_back(values: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Do what `values.backward(gradient)` does, for which torch would import sympy first."""
+    (values * gradient).sum().backward()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What terms return while worlds move at random, as at the start of a training; at rest they may all fit."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
@@ -30,25 +31,22 @@ class Extremes:
     """Smallest and largest numbers that each term has returned in any world, by column."""
 
     def __init__(self) -> None:
-        self._low: dict[str, torch.Tensor] = {}
-        self._high: dict[str, torch.Tensor] = {}
+        self._values: defaultdict[str, list[torch.Tensor]] = defaultdict(list)
 
     def add(self, name: str, value: torch.Tensor) -> None:
         """Take in what a term returned. Shape (num_envs, ...)."""
-        low, high = value.amin(dim=0), value.amax(dim=0)
-        if name in self._low:
-            low, high = torch.minimum(low, self._low[name]), torch.maximum(high, self._high[name])
-        self._low[name], self._high[name] = low, high
+        self._values[name].append(value.clone())
 
     def find_doubts(self, config: EnvConfig) -> Iterator[str]:
         """Yield a line for each observation that never changed, and for each reward that was huge."""
+        ranges = {name: torch.cat(values).aminmax(dim=0) for name, values in self._values.items()}
         for group, terms in config.observations.items():
             for name, term in terms.items():
                 place = f"observations.{group}.{name}"
-                low, high = self._low.get(place), self._high.get(place)
                 # Commands and levels may be the same on purpose, and a foot may never touch the ground.
-                if low is None or high is None or {"command", "curriculum"} & set(term.params) or not low.any():
+                if place not in ranges or {"command", "curriculum"} & set(term.params) or not ranges[place].min.any():
                     continue
+                low, high = ranges[place]
                 if low.ndim == 1 and bool((low == high).all()):
                     shown = " ".join(f"{number:g}" for number in low.tolist()[:3])
                     yield (
@@ -57,8 +55,8 @@ class Extremes:
                     )
         for name, term in config.rewards.items():
             place = f"rewards.{name}"
-            if place in self._low:
-                most = abs(term.weight) * max(abs(float(self._low[place])), abs(float(self._high[place])))
+            if place in ranges:
+                most = abs(term.weight) * max(abs(float(bound)) for bound in ranges[place])
                 if most > _HUGE_REWARD:
                     yield f"--env.{place}: was {most:.3g} per second in a trial with random actions; bound it"
 

@@ -1,6 +1,7 @@
 """Guards around term functions, which note what is wrong with each result and return something that fits instead."""
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -75,8 +76,8 @@ class TermGuards:
                 env.read_only.restore(before)
                 self._problems.setdefault(name, _describe_error(func, error, env, params, args))
                 return _substitute(kind, env, args)
-            # Before anything is undone: the function may have returned a view.
-            value = value.clone() if isinstance(value, torch.Tensor) else value
+            if before and isinstance(value, torch.Tensor):  # it may be a view of what is undone
+                value = value.clone()
             problem = (
                 env.read_only.restore(before)
                 or _undo_replaced(env, attributes, self._added)
@@ -137,7 +138,7 @@ class TermGuards:
         return call
 
     def _note_attributes(self, name: str, func: Callable[..., Any], env: Env, before: dict[str, Any]) -> None:
-        if new := sorted(set(vars(env)) - set(before)):
+        if len(vars(env)) != len(before) and (new := sorted(set(vars(env)) - set(before))):
             self._added.update(new)
             kept = " and ".join(f"env.{attribute}" for attribute in new)
             self._kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
@@ -148,6 +149,8 @@ def _undo_replaced(env: Env, before: dict[str, Any], added: set[str]) -> str | N
 
     What functions have added themselves does not count.
     """
+    if all(map(operator.is_, before.values(), vars(env).values())):
+        return None
     for name, value in before.items():
         if name not in added and not name.startswith("_") and getattr(env, name) is not value:
             setattr(env, name, value)
