@@ -104,6 +104,7 @@ def test_keys_of_a_terminal_steer_a_robot_and_stop_it(lift: Path, tmp_path: Path
     command = [sys.executable, "-m", "mjtrain.cli.deploy", str(lift), *flags]
     process = subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
         assert process.stderr is not None
         assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
         os.write(operator, b"jj")
