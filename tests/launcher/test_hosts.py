@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from mjtrain.launcher.ipc.network import connect_to
 from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.handshake import receive
+from mjtrain.launcher.multinode.node_agent import find_free_port
 from mjtrain.launcher.multinode.probe import select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
@@ -154,3 +156,11 @@ def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatc
         client.run(request)
     client.close()
     client.close()
+
+
+def test_the_port_of_rank_0_is_none_that_connections_get() -> None:
+    """Some seconds pass until rank 0 listens there."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = {find_free_port() for _ in range(5)}
+    assert len(ports) > 1
+    assert all(1024 <= port < first for port in ports)

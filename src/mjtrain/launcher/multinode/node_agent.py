@@ -6,9 +6,11 @@ launcher sends `start` with a job; then the agent sends `output`, in the end the
 the job is left. When the connection breaks, the job ends.
 """
 
+import contextlib
 import os
 import pickle
 import platform
+import random
 import select
 import signal
 import socket
@@ -26,6 +28,8 @@ from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
 
 _FLUSH_S = 5.0
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_NUM_PORTS, _NUM_TRIES = 2000, 20
 
 
 def main() -> None:
@@ -79,10 +83,24 @@ def describe_host(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_free_port() -> int:
-    """Find a port at which nothing listens now; rank 0 will."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+    """Find a port at which nothing listens now; rank 0 will, some seconds later.
+
+    It is below the range from which the kernel takes ports for connections, so that none of them takes it meanwhile.
+    """
+    first = _first_port_of_connections()
+    below = range(max(1024, first - _NUM_PORTS), first)
+    for port in [*random.SystemRandom().sample(below, min(_NUM_TRIES, len(below))), 0]:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return probe.getsockname()[1]
+    raise ConnectionError("no port of this host is free")
+
+
+def _first_port_of_connections() -> int:
+    try:
+        return int(_PORT_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # not Linux
+        return 0
 
 
 def _resolve(name: str) -> str | None:
