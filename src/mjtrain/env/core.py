@@ -1,24 +1,11 @@
 """What every part of the environment needs: the worlds, the clock and the random generator."""
 
-import numpy as np
 import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.memory import Memory
 from mjtrain.env.read_only import ReadOnly
 from mjtrain.sim.engines.base import Engine, State
-
-_WORLDS = 3
-"""What a seed is used for: the draws of worlds. Part of what a seed means, so it does not change."""
-
-
-def derive_worlds_seed(seed: int) -> int:
-    """Return the seed of an environment's generator, by that of the rank, at least 0.
-
-    torch's global generator, which draws the policy's noise, has the rank's seed itself: with the same seed the worlds
-    would draw the same numbers. A generator of torch on the CPU reads 32 bits.
-    """
-    return int(np.random.SeedSequence(seed, spawn_key=(_WORLDS,)).generate_state(1)[0])
 
 
 class EnvCore:
@@ -35,7 +22,7 @@ class EnvCore:
         """Env step, in seconds."""
         self.max_episode_steps = max(1, round(config.episode_length_s / self.step_dt))
         """Longest episode, in env steps."""
-        self.rng = torch.Generator(self.device).manual_seed(derive_worlds_seed(seed))
+        self.rng = torch.Generator(self.device).manual_seed(seed)
         """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         """Env steps since the episode began. Shape (num_envs,)."""
