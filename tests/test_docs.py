@@ -38,9 +38,8 @@ def test_names_of_modules_are_those_of_the_tree() -> None:
         path.name: path for part in ("", "tasks", "learners", "policies") for path in (ROOT / part / "src").iterdir()
     }
     pattern = rf"(?<![\w./])(?:{'|'.join(packages)})(?:\.[a-z]\w*)+"
-    for path in (
-        path for folder in ("benchmarks", "examples", "deploy", "docs") for path in (ROOT / folder).rglob("*.*")
-    ):
+    found = [path for folder in ("benchmarks", "examples", "deploy", "docs") for path in (ROOT / folder).rglob("*.*")]
+    for path in (path for path in found if "__pycache__" not in path.parts):
         for name in {*re.findall(pattern, path.read_text(errors="replace"))} - {"mjtrain.tasks", "mjtrain.learners"}:
             first, *parts = name.split(".")
             place = packages[first]

@@ -66,7 +66,7 @@ def test_a_helper_makes_the_term_that_one_could_write_by_hand() -> None:
 
 def test_defaults_that_a_task_leaves_out_are_parameters() -> None:
     fallen = mdp.termination(terminations.illegal_contact, sensors=FEET)
-    assert fallen.params == {"sensors": FEET, "threshold": 0.0}
+    assert fallen.params == {"sensors": FEET, "threshold": 0.0, "in_any_substep": False}
     drawn = mdp.command(velocity.velocity_command, turn=0.5, speed=1.0)
     assert list(drawn.params) == [
         "speed",
