@@ -69,7 +69,8 @@ def test_resume_from_anywhere_is_bit_for_bit(stored: str, tmp_path: Path, capfd:
     assert "changed since" not in said
     assert find_stored_iteration(stored) == 8
     events = read_events(resumed.run_dir)
-    assert [(row["event"], row["iteration"]) for row in events] == [("uploaded", 4), ("uploaded", 8)]
+    uploads = [(row["event"], row["iteration"]) for row in events]
+    assert uploads in ([("uploaded", 4), ("uploaded", 8)], [("uploaded", 8)])  # one that waits gives way to a newer one
 
 
 def test_auto_goes_on_with_whatever_is_newest(stored: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
