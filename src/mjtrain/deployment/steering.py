@@ -133,7 +133,7 @@ def open_operator(drive: str, gamepad: str) -> Iterator[Operator | None]:
         gamepad: Device of the gamepad.
 
     Raises:
-        RequestError: There is no terminal or no such device.
+        RequestError: Standard input is not a terminal, or the device cannot be opened.
     """
     if drive == "gamepad":
         pad = Gamepad(gamepad)
@@ -152,7 +152,7 @@ def open_operator(drive: str, gamepad: str) -> Iterator[Operator | None]:
 def _reading_keys() -> Iterator[None]:
     """Let the terminal pass each key on at once, without showing it."""
     if not sys.stdin.isatty():
-        raise RequestError("--drive keyboard: needs a terminal, and the input is none")
+        raise RequestError("--drive keyboard: standard input is not a terminal; start the command in one")
     import termios
     import tty
 

@@ -140,7 +140,7 @@ class PolicySession:
         self._errors = [(name, error) for name, term in env.config.commands.items() for error in term.errors]
         steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
         self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
-        """The command that keys and gamepads steer, and the values that they have set; none if there is no such."""
+        """The command that keys and gamepads steer, and the values that they have set; "" and None without one."""
         self._actions = Actions()
         self._clock = Clock(env.step_dt)
         self._returns = torch.zeros(env.num_envs, device=env.device)
