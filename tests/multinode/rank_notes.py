@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 NUMBERS = ("RANK", "SLURM_PROCID", "JAX_RANK")
@@ -17,7 +18,7 @@ def note(env: Any) -> None:
     if not dist.is_initialized():
         return
     number = next(value for name in NUMBERS if (value := os.environ.get(name)))
-    content: dict[str, Any] = {"RANK": int(number), "seed": env.rng.initial_seed(), "host": socket.gethostname()}
+    content: dict[str, Any] = {"RANK": int(number), "seed": torch.initial_seed(), "host": socket.gethostname()}
     content["cores"] = len(os.sched_getaffinity(0))
     content["secret"] = os.environ.get("WANDB_API_KEY")
     Path(os.environ["MJTRAIN_TEST_NOTES"], f"{socket.gethostname()}_{os.getpid()}.json").write_text(json.dumps(content))

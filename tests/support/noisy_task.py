@@ -46,7 +46,7 @@ def make() -> TaskConfig:
     task = load_task("Cartpole-Balance")
     env = replace(
         task.env,
-        episode_length_s=1.0,
+        episode_length_s=0.3,  # short enough for complete episodes within a training of 32 env steps
         rewards={**task.env.rewards, "drawn": RewardTerm(func=drawn, weight=1.0)},
         events={**task.env.events, "push": EventTerm(func=push, mode="interval", interval_s=(0.1, 0.2))},
         successes={"upright": SuccessTerm(func=upright)},

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from enum import IntEnum
 
 import numpy as np
 import torch
@@ -11,6 +12,31 @@ import torch.distributed as dist
 
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.warp_start import warp_on
+
+
+class Stream(IntEnum):
+    """What a stream of random numbers is for, beside torch's, whose seed is the rank's.
+
+    The numbers are part of what a seed means, and do not change.
+    """
+
+    NUMPY = 1
+    PYTHON = 2
+    WORLDS = 3
+    RANDOM_ACTIONS = 4
+
+
+def derive_seed(seed: int, stream: Stream) -> int:
+    """Return the seed of one stream of a rank, at least 0 and below 2 ** 32.
+
+    Generators of torch and NumPy's global one are the same algorithm: with the rank's seed itself, the worlds would
+    draw the numbers of the policy's noise. Generators of torch on the CPU read 32 bits of a seed.
+
+    Args:
+        seed: Seed of the rank, at least 0.
+        stream: What the numbers are for.
+    """
+    return int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0])
 
 
 @contextmanager
@@ -99,6 +125,6 @@ def leave_group() -> None:
 
 
 def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+    random.seed(derive_seed(seed, Stream.PYTHON))
+    np.random.seed(derive_seed(seed, Stream.NUMPY))
     torch.manual_seed(seed)  # every CUDA device included

@@ -29,6 +29,7 @@ from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.sim.engines import make_engine, resolve_engine
 from mjtrain.training.hooks import HOOKS, HookContext
 from mjtrain.training.preflight.run_size import fit_to_ranks
@@ -140,7 +141,7 @@ def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
     from mjtrain.env.external.make import make_foreign_env
     from mjtrain.training.preflight.external import check_agent
 
-    env = make_foreign_env(config.env, config.num_envs, context.device, context.seed)
+    env = make_foreign_env(config.env, config.num_envs, context.device, derive_seed(context.seed, Stream.WORLDS))
     check_agent(env, config.agent, config.num_envs)
     return env
 
@@ -157,7 +158,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
         )
     name = resolve_engine(config.run.engine, context.device)
     engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
-    return Env(config.env, engine, context.seed)
+    return Env(config.env, engine, derive_seed(context.seed, Stream.WORLDS))
 
 
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:

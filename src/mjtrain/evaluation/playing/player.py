@@ -17,6 +17,7 @@ from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
 from mjtrain.runs.weights import read_weights
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.sim.engines import make_engine, resolve_engine
 
 
@@ -49,7 +50,7 @@ class Player(PolicyPlayer):
             _hold(self.env, *held)
         self.run = run
         self._policy_name = policy
-        self._random = torch.Generator(self.env.device).manual_seed(context.seed)
+        self._random = torch.Generator(self.env.device).manual_seed(derive_seed(context.seed, Stream.RANDOM_ACTIONS))
         self.checkpoint: Path | None = None
         """File of the current weights; None without a trained policy."""
         if policy not in UNTRAINED:

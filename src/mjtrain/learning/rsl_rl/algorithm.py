@@ -42,7 +42,7 @@ class RslRlAlgorithm:
         self._alg = alg
         self._context = context
         self._packed: tuple[Observations | None, TensorDict | None] = (None, None)
-        if context.is_distributed and isinstance(alg, Ppo | Distillation):
+        if isinstance(alg, Ppo | Distillation):
             learning = [network for name, network in self.networks.items() if name != "teacher"]
             synchronise_normalisers(learning, self.collectives)
 
