@@ -32,7 +32,7 @@ def test_a_resumed_training_is_bit_exact(tmp_path: Path) -> None:
 def _train(context: RankContext, config: TrainConfig) -> tuple[list[float], float]:
     """Return the losses of the symmetry, and how far the policy is from its mirror image."""
     runner = make_runner(context, config)
-    losses = [result.metrics["loss/symmetry"] for result in runner.iterate(12)]
+    losses = [result.metrics["loss/symmetry"] for result in runner.iterate(20)]
     observed = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
     actor = runner.networks["actor"]
     with torch.no_grad():
