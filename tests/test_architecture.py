@@ -112,6 +112,7 @@ WALLS = {
     "av": {"sim/drawing/encode.py", "sim/drawing/render_worker.py"},
     "PIL": {"sim/drawing/render_worker.py"},
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
+    "unitree_sdk2py": {"deployment/unitree.py"},
     "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/draw.py"},
     "optuna": {"tools/sweep/journal.py", "tools/sweep/samplers.py", "tools/sweep/study.py"},
     "obstore": {"runs/storage/store.py"},

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from mjtrain.cli.deploy import main
 from mjtrain.deployment.actuation import Actuation
@@ -24,13 +23,14 @@ from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
 from mjtrain.deployment.limits import Limits
 from mjtrain.deployment.packets import PacketError, decode_targets, encode_readings
-from mjtrain.deployment.policy import KEY, DeployedPolicy
+from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.tick_log import TickLog
 from mjtrain.deployment.udp import UdpRobot
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.robot import save_model
+from support.constant_policy import make_constant_policy
 from support.machine import patience, wait_until
 from support.metadata import describe_task
 
@@ -138,19 +138,7 @@ def test_a_killed_robot_stops_the_controller(lift: Path) -> None:
 
 def make_policy(file: Path, value: float = 0.25) -> DeployedPolicy:
     """Write a policy of one hinge, which answers its observation with a constant, and load it."""
-    weights = helper.make_tensor("w", TensorProto.FLOAT, [2, 1], [0.0, 0.0])
-    constant = helper.make_tensor("b", TensorProto.FLOAT, [1], [value])
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", ["observations", "w", "b"], ["actions"])],
-        "policy",
-        [helper.make_tensor_value_info("observations", TensorProto.FLOAT, ["batch", 2])],
-        [helper.make_tensor_value_info("actions", TensorProto.FLOAT, ["batch", 1])],
-        [weights, constant],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    model.metadata_props.add(key=KEY, value=json.dumps(METADATA))
-    onnx.save(model, file)
-    return DeployedPolicy(file)
+    return make_constant_policy(file, METADATA, [value])
 
 
 def _term(name: str, column: int, params: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from mjtrain.runtime.errors import RequestError
 DESCRIPTION = (
     "Run an exported policy on a robot at the policy's rate: damped, standing up, policy, damped again. POLICY is "
     "policy.onnx, the folder of an export, a run directory that was exported, or a shared policy: the folder or .zip "
-    "file that mjtrain push wrote, its URL, or pretrained:TASK. Without --robot udp the robot is simulated by plain "
+    "file that mjtrain push wrote, its URL, or pretrained:TASK. Without --robot the robot is simulated by plain "
     "MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot."
 )
 
@@ -27,11 +27,13 @@ DESCRIPTION = (
 class Options:
     """A policy on a robot."""
 
-    robot: Literal["mujoco", "udp"] = "mujoco"
-    """mujoco: a simulated robot in a separate process, in real time; udp: what answers at --address."""
+    robot: Literal["mujoco", "udp", "unitree-go2", "unitree-g1"] = "mujoco"
+    """mujoco: a simulated robot in a separate process, in real time; udp: what answers at --address; unitree-go2 and
+    unitree-g1: through the vendor's SDK. The last two were never run on a robot: see the guide."""
 
     address: str = "127.0.0.1:9870"
-    """Host and port of --robot udp. Nothing authenticates the packets: name another machine only in a network that you
+    """Host and port of --robot udp. For Unitree's robots the network interface, such as eth0, with the DDS domain after
+    a colon where it is not 0. Nothing authenticates the packets: name another machine only in a network that you
     trust."""
 
     command: tuple[float, ...] = ()
@@ -92,7 +94,7 @@ class Options:
     """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts."""
 
     watchdog_s: float = 0.08
-    """--robot mujoco: time without targets after which the robot damps itself, in seconds."""
+    """Time without targets after which the motors only brake, in seconds. With --robot udp the robot decides."""
 
     seed: int = 0
     """--robot mujoco: seed of noise and losses."""
@@ -124,15 +126,19 @@ def _main(argv: list[str]) -> None:
     from mjtrain.deployment.run_policy import SimulatedProcess
     from mjtrain.deployment.tick_log import TickLog
     from mjtrain.deployment.udp import UdpRobot
+    from mjtrain.deployment.unitree import UnitreeRobot
     from mjtrain.runs.bundle_places import is_place, open_bundle
 
     policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
     if options.realtime:
         _ask_for_realtime()
     log = TickLog(options.log)
-    if options.robot == "udp":
-        host, port = _split_address(options.address)
-        _run(options, policy, UdpRobot(host, port), log, None)
+    if options.robot != "mujoco":
+        if options.robot == "udp":
+            robot = UdpRobot(*_split_address(options.address))
+        else:
+            robot = UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
+        _run(options, policy, robot, log, None)
         return
     with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
         model = options.model or str(_find_model(policy.file.parent, Path(folder)))
@@ -211,7 +217,7 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
                 f"  {word}: mean {found[key]['mean']:.2f}, p99 {found[key]['p99']:.2f}, max {found[key]['max']:.2f} ms"
             )
     print(f"  at the torque limit: {100 * found['at_torque_limit']:.1f} % of ticks")
-    print("  readings: {received} received, {lost} lost, {invalid} invalid".format(**found["readings"]))
+    print(f"  readings: {', '.join(f'{count} {word}' for word, count in found['readings'].items())}")
 
 
 def _check(options: Options) -> None:
@@ -227,14 +233,18 @@ def _check(options: Options) -> None:
             raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
     if not 0 <= options.loss < 1:
         raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
-    if options.robot == "udp":
-        changed = ("model", "delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+    if options.robot != "mujoco":
+        changed = ["model", "delay_s", "noise", "loss", "mass", "friction", "held", "seed"]
+        changed += ["watchdog_s"] if options.robot == "udp" else []
         for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):
             raise RequestError(f"--{name.replace('_', '-')}: is for --robot mujoco")
+    if options.robot == "udp":
         _split_address(options.address)
+    elif options.robot != "mujoco" and options.address == Options.address:
+        raise RequestError(f"--robot {options.robot}: give the network interface by --address, such as --address eth0")
     if options.drive != "gamepad" and options.gamepad != Options.gamepad:
         raise RequestError(f"--gamepad {options.gamepad}: is for --drive gamepad")
-    if options.robot != "udp" and options.address != Options.address:
+    if options.robot == "mujoco" and options.address != Options.address:
         raise RequestError(f"--address {options.address}: is for --robot udp")
 
 

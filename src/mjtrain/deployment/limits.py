@@ -38,7 +38,7 @@ class Guard:
         joints = metadata.get("joints", {})
         self._ranges = {name: entry["range"] for name, entry in joints.items() if entry.get("range") is not None}
         self._up = _find_up(metadata)
-        self._base = None if self._up else _find_base(metadata)
+        self._base = None if self._up else find_base(metadata)
         driven = {row["joint"] for row in metadata["actions"]}
         self._ranges = {name: bounds for name, bounds in self._ranges.items() if name in driven}
 
@@ -86,7 +86,7 @@ def _find_up(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def _find_base(metadata: dict[str, Any]) -> str | None:
+def find_base(metadata: dict[str, Any]) -> str | None:
     """Return the free joint of the robot: one that a term of the root of a robot reads."""
     for term in metadata["observations"]:
         if term.get("func", "").startswith("mjtrain.mdp.root:") and "joint" in term["params"]:

@@ -79,9 +79,12 @@ def find_missing(observer: Observer, readings: Readings, commands: Named) -> str
         step=0,
     )
     try:
-        observer.observe(scene)
+        observation = observer.observe(scene)
     except RequestError as error:
         return str(error)
     finally:
         observer.reset()
+    for term in observer.metadata["observations"]:
+        if not np.isfinite(observation[slice(*term["columns"])]).all():
+            return f"the robot does not measure all that the observation {term['name']} reads"
     return None

@@ -9,8 +9,8 @@ from typing import Any
 
 from mjtrain.deployment.control_loop import Controller
 from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.robot import Robot
 from mjtrain.deployment.tick_log import spread
-from mjtrain.deployment.udp import UdpRobot
 from mjtrain.runtime.errors import RequestError
 
 MODULE = "mjtrain.deployment.simulated_robot"
@@ -61,7 +61,7 @@ class SimulatedProcess:
         self._process.wait()
 
 
-def report(controller: Controller, robot: UdpRobot, policy: DeployedPolicy, cause: str) -> dict[str, Any]:
+def report(controller: Controller, robot: Robot, policy: DeployedPolicy, cause: str) -> dict[str, Any]:
     """Return what a deployment amounts to: how it ended, errors of commands, timing, packets."""
     rows = controller.rows
     acted = [row for row in rows if row["state"] == "policy"]
@@ -83,5 +83,5 @@ def report(controller: Controller, robot: UdpRobot, policy: DeployedPolicy, caus
         "network_ms": spread([row["network_ms"] for row in acted]),
         "age_ms": spread([row["age_ms"] for row in rows]),
         "at_torque_limit": round(sum(bool(row["at_torque_limit"]) for row in acted) / len(acted), 4) if acted else 0.0,
-        "readings": {"received": robot.received, "lost": robot.lost, "invalid": robot.invalid},
+        "readings": {name: getattr(robot, name) for name in ("received", "lost", "invalid") if hasattr(robot, name)},
     }

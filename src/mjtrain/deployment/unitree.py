@@ -1,0 +1,143 @@
+"""Go2 and G1 of Unitree through the vendor's SDK, at the level of their motors.
+
+It follows the interface that unitree_sdk2_python documents. Tests run it with the SDK over DDS, against a process that
+plays the robot. It has never run on a robot.
+"""
+
+import contextlib
+import importlib
+import sys
+import threading
+import time
+from typing import Any
+
+from mjtrain.deployment.robot import Readings, Targets
+from mjtrain.deployment.unitree_motors import Motors
+from mjtrain.runtime.errors import RequestError, require
+
+SEND_S = 0.002
+"""Time between two commands, as in the vendor's examples."""
+
+FIRST_STATE_S = 5.0
+"""Longest wait for the first state, and for an answer of the robot's services, in seconds."""
+
+RELEASES = 10
+"""How often the built-in controller is asked to release the motors, once a second."""
+
+
+class UnitreeRobot:
+    """Repeats the last command up to 500 times a second, and takes the newest state when it is asked for readings."""
+
+    def __init__(self, robot: str, address: str, metadata: dict[str, Any], watchdog_s: float) -> None:
+        """Connect, and take the motors from the robot's built-in controller.
+
+        Args:
+            robot: A key of `unitree_motors.MOTORS`.
+            address: Network interface, with the DDS domain after a colon where it is not 0.
+            metadata: Of the policy.
+            watchdog_s: Time without targets after which all motors only brake.
+
+        Raises:
+            RequestError: The SDK is missing, the robot does not answer, or it has no motor for a joint of the policy.
+        """
+        self._motors = Motors(robot, metadata)
+        require(f"--robot {robot}", "unitree", "unitree_sdk2py")
+        self._flags = f"--robot {robot} --address {address}"
+        self._messages = "hg" if robot == "unitree-g1" else "go"
+        self._watchdog_s, self._written_s, self._driven, self._damped_by = watchdog_s, 0.0, False, ""
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self.received = 0
+        """States that were read."""
+        with contextlib.redirect_stdout(sys.stderr):  # where the SDK writes its messages
+            self._open(*address.partition(":")[::2])
+        self._message = self._pack(Targets(state="damped"))
+        self._sender = threading.Thread(target=self._send, daemon=True)
+        self._sender.start()
+
+    def _open(self, interface: str, domain: str) -> None:
+        from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient
+        from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber
+        from unitree_sdk2py.idl import default
+        from unitree_sdk2py.utils.crc import CRC
+
+        try:
+            ChannelFactoryInitialize(int(domain or 0), interface)
+        except Exception as error:  # the SDK raises no other class
+            raise RequestError(f"{self._flags}: DDS cannot use this network interface ({error})") from error
+        types = importlib.import_module(f"unitree_sdk2py.idl.unitree_{self._messages}.msg.dds_")
+        self._crc, self._make_message = CRC(), getattr(default, f"unitree_{self._messages}_msg_dds__LowCmd_")
+        self._subscriber: Any = ChannelSubscriber("rt/lowstate", types.LowState_)
+        self._subscriber.Init()
+        state = self._subscriber.Read(FIRST_STATE_S)
+        if state is None:
+            raise RequestError(f"{self._flags}: no message on rt/lowstate within {FIRST_STATE_S:g} s")
+        self._take(state)
+        switcher = MotionSwitcherClient()
+        switcher.SetTimeout(FIRST_STATE_S)
+        switcher.Init()
+        self._release(switcher)
+        self._publisher = ChannelPublisher("rt/lowcmd", types.LowCmd_)
+        self._publisher.Init()
+
+    def _release(self, switcher: Any) -> None:
+        """Ask the built-in controller for the motors: two controllers would work against each other."""
+        mode = None
+        for _ in range(RELEASES):
+            code, mode = switcher.CheckMode()
+            if code:
+                raise RequestError(f"{self._flags}: the robot's motion switcher does not answer (code {code})")
+            if not mode["name"]:
+                return
+            switcher.ReleaseMode()
+            time.sleep(1.0)
+        raise RequestError(f"{self._flags}: the built-in controller does not release the motors (mode {mode})")
+
+    def read(self) -> Readings | None:
+        """Return the newest readings. It waits for at most 1 ms."""
+        with contextlib.redirect_stdout(sys.stderr):
+            state = self._subscriber.Read(0.001)
+        if state is not None:
+            self._take(state)
+        return self._motors.read(self._state, self.received, self._read_s, self._damped_by)
+
+    def _take(self, state: Any) -> None:
+        self._state, self._read_s = state, time.monotonic()
+        self.received += 1
+
+    def write(self, targets: Targets) -> None:
+        """Set what is sent from now on."""
+        is_damped = targets.state in ("damped", "stop")
+        with self._lock:
+            self._written_s, self._damped_by = time.monotonic(), "" if is_damped else self._damped_by
+            if not self._damped_by:  # else the motors brake until the controller has been damped, too
+                self._driven, self._message = not is_damped, self._pack(targets)
+
+    def _pack(self, targets: Targets) -> Any:
+        message = self._make_message()
+        if self._messages == "hg":  # pitch and roll of ankles and waist instead of the motors A and B
+            message.mode_pr, message.mode_machine = 0, self._state.mode_machine
+        else:
+            message.head, message.level_flag = [0xFE, 0xEF], 0xFF
+        for motor, command in zip(message.motor_cmd, self._motors.command(targets, self._state), strict=False):
+            motor.mode, motor.dq = 1, 0.0
+            motor.q, motor.kp, motor.kd, motor.tau = command.position, command.kp, command.kd, command.torque
+        message.crc = self._crc.Crc(message)
+        return message
+
+    def _send(self) -> None:
+        while not self._closed.wait(SEND_S):
+            with self._lock:
+                if self._driven and time.monotonic() - self._written_s > self._watchdog_s:
+                    self._damped_by, self._driven = f"no targets for {self._watchdog_s:g} s", False
+                    self._message = self._pack(Targets(state="damped"))
+                message = self._message
+            self._publisher.Write(message)
+
+    def close(self) -> None:
+        """Let all motors brake, and end the connection."""
+        self.write(Targets(state="stop"))
+        time.sleep(10 * SEND_S)  # several commands, because one may be lost
+        self._closed.set()
+        self._sender.join()
+        self._publisher.Close()
+        self._subscriber.Close()

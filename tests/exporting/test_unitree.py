@@ -1,0 +1,280 @@
+"""Unitree's robots through the vendor's SDK: over DDS with a process that plays the robot, and what needs no SDK."""
+
+import contextlib
+import copy
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mjtrain.cli.deploy import main
+from mjtrain.deployment.control_loop import COMPLETED
+from mjtrain.deployment.robot import Drive, Targets
+from mjtrain.deployment.unitree import UnitreeRobot
+from mjtrain.deployment.unitree_motors import DAMPING, MOTORS, Motors
+from mjtrain.runtime.errors import RequestError
+from support.constant_policy import make_constant_policy
+from support.machine import patience, wait_until
+from support.metadata import describe_task
+
+TESTS = Path(__file__).parents[1]
+TASKS = {"unitree-go2": "Go2-Velocity-Flat", "unitree-g1": "Humanoid-Velocity-Flat"}
+KINDS = {"unitree-go2": "go", "unitree-g1": "hg"}
+DOMAIN = str(1 + os.getpid() % 200)
+"""DDS domain of this worker: processes of another one do not hear each other."""
+
+needs_sdk = pytest.mark.skipif(
+    importlib.util.find_spec("unitree_sdk2py") is None, reason="needs unitree_sdk2py: pip install 'mjtrain[unitree]'"
+)
+
+
+@functools.cache
+def describe_once(task: str) -> dict[str, Any]:
+    return describe_task(task)[1]
+
+
+def describe(robot: str, *, seen: bool = True) -> dict[str, Any]:
+    """Return the metadata of a task; not seen: without what observes the velocity of the base."""
+    metadata = copy.deepcopy(describe_once(TASKS[robot]))
+    if not seen:
+        begin, terms = 0, []
+        for term in metadata["observations"]:
+            if "base_velocity" not in term.get("sensors", ()):
+                end = begin + term["columns"][1] - term["columns"][0]
+                terms.append({**term, "columns": [begin, end]})
+                begin = end
+        gravity = {"name": "gravity", "func": "mjtrain.mdp.root:projected_gravity", "params": {"joint": "base"}}
+        terms.append({**terms[0], **gravity, "columns": [begin, begin + 3], "scale": 1.0})
+        metadata["observations"] = terms
+    return metadata
+
+
+@dataclass
+class Motor:
+    q: float = 0.0
+    dq: float = 0.0
+
+
+@dataclass
+class Imu:
+    quaternion: tuple[float, ...] = (0.9689124, 0.0, 0.2474040, 0.0)
+    gyroscope: tuple[float, ...] = (0.1, -0.2, 0.3)
+    accelerometer: tuple[float, ...] = (0.0, 0.0, 9.81)
+
+
+@dataclass
+class State:
+    motor_state: list[Motor] = field(default_factory=lambda: [Motor() for _ in range(35)])
+    imu_state: Imu = field(default_factory=Imu)
+
+
+@pytest.mark.parametrize("robot", TASKS)
+def test_motors_are_found_by_the_names_of_their_joints(robot: str) -> None:
+    metadata, state = describe(robot), State()
+    for index, motor in enumerate(state.motor_state):
+        motor.q, motor.dq = 0.01 * index, -0.1 * index
+    motors = Motors(robot, metadata)
+    readings = motors.read(state, 3, 1.5, "")
+    rows = metadata["actions"]
+    drives = {row["actuator"]: Drive(kp=1.0, kd=0.1, position=float(place)) for place, row in enumerate(rows)}
+    commands = motors.command(Targets(state="policy", drives=drives), state)
+    assert len(commands) == len(MOTORS[robot])
+    for place, row in enumerate(rows):
+        index = MOTORS[robot].index(row["joint"].removesuffix("_joint"))
+        assert commands[index].position == place
+        assert readings.positions[row["joint"]] == pytest.approx([0.01 * index])
+        assert readings.velocities[row["joint"]] == pytest.approx([-0.1 * index])
+    others = [drive for drive in commands if drive.kp == 0.0]
+    assert others == [Drive(kp=0.0, kd=DAMPING)] * (len(commands) - len(rows))
+    assert (readings.sequence, readings.time_s) == (3, 1.5)
+
+
+def test_the_vendors_order() -> None:
+    go2, g1 = MOTORS["unitree-go2"], MOTORS["unitree-g1"]
+    assert [go2.index(name) for name in ("FR_hip", "FR_calf", "FL_hip", "RR_hip", "RL_hip", "RL_calf")] == [
+        *(0, 2, 3, 6, 9, 11)
+    ]
+    assert (len(g1), g1.index("left_knee"), g1.index("right_hip_pitch"), g1.index("waist_pitch")) == (29, 3, 6, 14)
+    assert [g1.index(f"{side}_wrist_yaw") for side in ("left", "right")] == [21, 28]
+
+
+def test_every_motor_brakes_without_drives() -> None:
+    metadata = describe("unitree-g1")
+    commands = Motors("unitree-g1", metadata).command(Targets(state="damped"), State())
+    damping = {row["joint"].removesuffix("_joint"): row["kd"] for row in metadata["actions"]}
+    assert commands == [Drive(kp=0.0, kd=damping.get(name, DAMPING)) for name in MOTORS["unitree-g1"]]
+
+
+@pytest.mark.parametrize("target", [-2.0, 0.1, 2.0])
+def test_the_torque_is_within_its_bound(target: float) -> None:
+    state, drive = State(), Drive(kp=50.0, kd=2.0, position=target, max_torque=23.7)
+    state.motor_state[3] = Motor(q=0.05, dq=1.5)
+    (command,) = [
+        each
+        for each in Motors("unitree-go2", describe("unitree-go2")).command(
+            Targets(state="policy", drives={"FL_hip": drive}), state
+        )
+        if each.kp
+    ]
+    wanted = 50.0 * (target - 0.05) - 2.0 * 1.5
+    sent = command.kp * (command.position - 0.05) - command.kd * 1.5 + command.torque
+    assert sent == pytest.approx(np.clip(wanted, -23.7, 23.7))
+    assert (command.kp, command.kd) == (50.0, 2.0)
+
+
+def test_the_imu_gives_what_it_measures_of_the_base() -> None:
+    metadata = describe("unitree-go2")
+    readings = Motors("unitree-go2", metadata).read(State(), 1, 0.0, "hot")
+    assert readings.sensors["up"] == pytest.approx([-np.sin(0.5), 0.0, np.cos(0.5)], abs=1e-6)
+    assert readings.sensors["base_angular_velocity"].tolist() == [0.1, -0.2, 0.3]
+    assert set(readings.sensors) == {"up", "base_angular_velocity"}, "no sensor measures the velocity of the base"
+    assert readings.damped_by == "hot"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"joint": "tail"}, "no motor for joint tail; it has FR_hip, FR_thigh"),
+        ({"formula": "none", "why": "it is a muscle"}, "actuator FL_hip has no gains to send, because it is a muscle"),
+        ({"joint": "FR_hip"}, "several actuators drive joint FR_hip"),
+    ],
+)
+def test_what_motors_cannot_do_is_refused(changes: dict[str, str], said: str) -> None:
+    metadata = describe("unitree-go2")
+    metadata["actions"][0] |= changes
+    with pytest.raises(RequestError, match=said):
+        Motors("unitree-go2", metadata)
+
+
+def test_without_the_sdk_the_error_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "unitree_sdk2py", None)
+    metadata = describe("unitree-go2")
+    with pytest.raises(RequestError, match=r"unitree-go2 needs unitree_sdk2py; pip install 'mjtrain\[unitree\]'"):
+        UnitreeRobot("unitree-go2", "lo", metadata, 0.08)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--robot", "unitree-go2"], "give the network interface by --address"),
+        (["--robot", "unitree-g1", "--address", "lo", "--mass", "2"], "--mass: is for --robot mujoco"),
+    ],
+)
+def test_a_wrong_request_is_one_line(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["nowhere", *flags])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def played(robot: str, *flags: str) -> Generator[Iterator[dict[str, Any]]]:
+    """Play a robot in another process, and give the rows that it writes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "support.played_unitree", KINDS[robot], DOMAIN, *flags],
+        cwd=TESTS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        rows = (json.loads(line) for line in process.stdout)
+        assert next(rows)["is"] == "free"
+        yield rows
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_deploy(folder: Path, robot: str, metadata: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
+    make_constant_policy(folder / "policy.onnx", metadata, np.linspace(-0.3, 0.3, len(metadata["actions"])).tolist())
+    generous = ["--late-ticks", "100000", "--stale-s", "60", "--watchdog-s", "60", "--json"]  # the machine may be busy
+    command = [sys.executable, "-m", "mjtrain.cli.deploy", str(folder), "--robot", robot, "--address", f"lo:{DOMAIN}"]
+    return subprocess.run(
+        [*command, *generous, *flags], capture_output=True, text=True, timeout=patience(60), check=False
+    )
+
+
+@needs_sdk
+@pytest.mark.process
+@pytest.mark.parametrize("robot", TASKS)
+def test_a_policy_drives_the_motors_over_dds(robot: str, tmp_path: Path) -> None:
+    metadata, log = describe(robot, seen=False), tmp_path / "ticks.jsonl"
+    with played(robot) as rows:
+        done = run_deploy(tmp_path, robot, metadata, "--seconds", "3", "--standing-s", "0.5", "--log", str(log))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["ended"] == COMPLETED
+        damped, driven, end = next(rows), next(rows), next(rows)
+    assert [row["is"] for row in (damped, driven, end)] == ["damped", "driven", "damped"]
+    assert damped["mode"] == [1] * len(MOTORS[robot]) + [0] * (len(damped["mode"]) - len(MOTORS[robot]))
+    for action, row in zip(np.linspace(-0.3, 0.3, len(metadata["actions"])), metadata["actions"], strict=True):
+        index = MOTORS[robot].index(row["joint"].removesuffix("_joint"))
+        assert driven["kp"][index] == pytest.approx(row["kp"])
+        assert driven["kd"][index] == pytest.approx(row["kd"])
+        assert end["q"][index] == pytest.approx(row["offset"] + row["scale"] * action, abs=0.02), row["joint"]
+    last = json.loads(log.read_text().splitlines()[-1])
+    seen = {term["name"]: np.array(last["observation"][slice(*term["columns"])]) for term in metadata["observations"]}
+    assert seen["gravity"] == pytest.approx([np.sin(0.5), 0.0, -np.cos(0.5)], abs=1e-5)
+    assert seen["turning"] == pytest.approx([0.05, -0.1, 0.15])
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_policy_that_reads_more_than_the_robot_measures_is_refused(tmp_path: Path) -> None:
+    with played("unitree-go2"):
+        done = run_deploy(tmp_path, "unitree-go2", describe("unitree-go2"))
+    assert done.returncode == 2
+    assert "the robot does not report the sensor base_velocity" in done.stderr
+    height = describe("unitree-go2", seen=False)
+    height["observations"][-1] |= {"name": "height", "func": "mjtrain.mdp.root:base_height"}
+    height["observations"][-1]["columns"][1] -= 2
+    with played("unitree-go2"):
+        done = run_deploy(tmp_path, "unitree-go2", height)
+    assert done.returncode == 2
+    assert "the robot does not measure all that the observation height reads" in done.stderr
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_robot_that_does_not_answer_is_refused(tmp_path: Path) -> None:
+    metadata = describe("unitree-go2", seen=False)
+    done = run_deploy(tmp_path, "unitree-go2", metadata)
+    assert (done.returncode, "no message on rt/lowstate" in done.stderr) == (2, True), done.stderr
+    with played("unitree-go2", "--deaf"):
+        done = run_deploy(tmp_path, "unitree-go2", metadata)
+    assert (done.returncode, "motion switcher does not answer" in done.stderr) == (2, True), done.stderr
+
+
+@needs_sdk
+@pytest.mark.process
+def test_motors_brake_where_the_controller_says_nothing() -> None:
+    metadata = describe("unitree-go2", seen=False)
+    driven = Targets(state="policy", drives={"FL_hip": Drive(kp=50.0, kd=1.5, position=0.2)})
+    with played("unitree-go2") as rows:
+        robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", metadata, watchdog_s=0.5)
+        try:
+            assert next(rows)["is"] == "damped"
+            robot.write(driven)
+            assert next(rows)["is"] == "driven"
+            assert next(rows)["is"] == "damped"
+            wait_until(lambda: (readings := robot.read()) and readings.damped_by == "no targets for 0.5 s", "the cause")
+            robot.write(driven)
+            readings = robot.read()
+            assert readings is not None
+            assert readings.damped_by, "it obeys again after the controller has been damped"
+            robot.write(Targets(state="damped"))
+            robot.write(driven)
+            assert next(rows)["is"] == "driven"
+        finally:
+            robot.close()
+        assert next(rows)["is"] == "damped"
