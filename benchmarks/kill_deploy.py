@@ -1,10 +1,11 @@
 """How long after the death of its controller, or of its own process, is a robot told to brake?
 
-    uv run benchmarks/kill_deploy.py [pretrained:Quadruped-Velocity-Flat ...] [--kills 10] [--seed 0] [-- flags of deploy]
+    uv run benchmarks/kill_deploy.py [pretrained:Quadruped-Velocity-Flat ...] [--kills 10] [--seed 0] [-- --realtime]
 
-`mjtrain deploy` walks a simulated robot, and one of the two processes gets SIGKILL at a random moment. Times begin there.
-Without its controller the robot damps itself: the time ends with its line about it. Without the robot's process its
-controller stops: the time ends with the first packet of the state stop, which is read at the port of the dead robot.
+`mjtrain deploy` walks a simulated robot, and one of the two processes gets SIGKILL at a random moment, where the time
+begins. Without its controller the robot damps itself: the time ends with its line about it. Without the robot's process
+its controller stops: the time ends with the first packet of the state stop, at the port of the dead robot. What comes
+after -- are flags of deploy. With --realtime this process, too, runs before all others, so that it is not what is late.
 Ends with status 1 if one takes longer than 100 ms.
 """
 
@@ -45,7 +46,7 @@ def start(policy: str, model: Path, flags: list[str]) -> subprocess.Popen[str]:
 def find_robot(controller: int) -> tuple[int, int]:
     """Return the process of the simulated robot and its port."""
     (pid,) = map(int, Path(f"/proc/{controller}/task/{controller}/children").read_text().split())
-    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     inodes = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
     (port,) = [int(row[1].rpartition(":")[2], 16) for row in rows if row[9] in inodes]
@@ -115,6 +116,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments.split())
+    if "--realtime" in flags:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))
     source, worst_s = random.Random(options.seed), 0.0
     with tempfile.TemporaryDirectory() as folder:
         for index, policy in enumerate(options.policies):

@@ -66,7 +66,7 @@ class Options:
     position_margin: float = 0.1
     """How far a joint may be outside its range, in rad or m, before the robot is stopped."""
 
-    stale_s: float = 0.1
+    stale_s: float = 0.07
     """Age of the newest readings at which the robot is stopped, in seconds."""
 
     late_ticks: int = 5

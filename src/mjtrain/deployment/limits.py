@@ -23,7 +23,7 @@ class Limits:
     tilt: float = 1.0
     """Largest angle between the up of the base and the world's, in rad, where the readings show it."""
 
-    stale_s: float = 0.1
+    stale_s: float = 0.07
     """Largest age of the newest readings, in seconds."""
 
     late_ticks: int = 5
