@@ -1,5 +1,6 @@
 """A controller that knows only the exported metadata gives MuJoCo's torques, or is told that it cannot."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from mjtrain.config import ActionTerm, EnvConfig, KeyframeConfig, RobotConfig
+from mjtrain.config import ActionTerm, ActuatorConfig, EnvConfig, KeyframeConfig, RobotConfig
+from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.simulated_drives import SimulatedDrives
 from mjtrain.evaluation.export.metadata import describe_actions
 from mjtrain.sim.robots.robot import describe_actuators
 from support.envs import make_env
@@ -30,6 +34,17 @@ LINEAR = {
     "adds damping": '<position kp="20" kv="2" damping="3" armature=".1"/>',
     "in the parent": '<motor gear="7" jointinparent="j"/>',
 }
+LIMITED = {
+    "dcmotor with position": '<dcmotor motorconst=".5 .8" resistance=".1" controller="20 0 2 0 0 3" input="pos"/>',
+    "dcmotor with gear": '<dcmotor motorconst="2" resistance="9" controller="20 0 2 0 0 9" input="pos" gear="-3"/>',
+    "dcmotor with range": '<dcmotor motorconst="1" resistance="1" controller="20 0 2 0 0 9" input="pos" '
+    'ctrlrange="0 .2"/>',
+    "dcmotor with velocity": '<dcmotor motorconst="1" resistance="2" controller="0 0 4 0 0 3" input="vel" gear="2"/>',
+    "dcmotor with torque": '<dcmotor motorconst="1" resistance="2" controller="0 0 0 0 0 1" input="ff" gear="7"/>',
+    "dcmotor with three inputs": '<dcmotor motorconst="1" resistance="1" controller="5 0 1 0 0 2" input="pos vel ff"/>',
+}
+"""Of these the torque is linear up to a limit that falls with the speed."""
+
 OTHERS = {
     "damper": ('<damper kv="3" ctrlrange="0 1"/>', "its gain depends on position or velocity"),
     "general with gain": ('<general gaintype="affine" gainprm="2 3 4"/>', "its gain depends on position or velocity"),
@@ -40,6 +55,22 @@ OTHERS = {
     "pid with integral": ('<pid kp="5" kv="1" ki="2"/>', "it has an integral or a limit of slew"),
     "pid with slew": ('<pid kp="5" kv="1" slewmax="2"/>', "it has an integral or a limit of slew"),
     "dcmotor": ('<dcmotor motorconst="0.1" resistance="1"/>', "it is a DC motor"),
+    "dcmotor with integral": (
+        '<dcmotor motorconst="1" resistance="1" controller="5 1 1 0 0 2" input="pos"/>',
+        "it is a DC motor",
+    ),
+    "dcmotor with slew": (
+        '<dcmotor motorconst="1" resistance="1" controller="5 0 1 0 2 2" input="pos"/>',
+        "it is a DC motor",
+    ),
+    "dcmotor without limit": (
+        '<dcmotor motorconst="1" resistance="1" controller="5 0 1 0 0 0" input="pos"/>',
+        "it is a DC motor",
+    ),
+    "dcmotor with inductance": (
+        '<dcmotor motorconst="1" resistance="1" inductance=".1" controller="5 0 1 0 0 2" input="pos"/>',
+        "it is a DC motor",
+    ),
     "fixed tendon": ('<position tendon="fixed" kp="20"/>', "it drives a tendon, not a joint"),
     "spatial tendon": ('<motor tendon="spatial"/>', "it drives a tendon, not a joint"),
     "site": ('<motor site="tip" gear="0 0 1 0 0 0"/>', "it drives a site, not a joint"),
@@ -96,9 +127,12 @@ def torque_of(rows: dict[str, dict[str, Any]], ctrl: dict[str, float], position:
     for actuator in dict.fromkeys(name.partition(":")[0] for name in rows):
         own = {name: row for name, row in rows.items() if name.partition(":")[0] == actuator}
         row = next(iter(own.values()))
-        assert row["formula"] == "linear"
+        assert row["formula"] in ("linear", "limited")
         driven = sum(each["gain"] * limit(ctrl[name], each["control_range"]) for name, each in own.items())
         torque = driven + row["bias"] - row["kp"] * position - row["kd"] * velocity
+        if row["formula"] == "limited":
+            slowed, speed = row["stall_torque"], velocity / row["no_load_speed"]
+            torque = limit(torque, [-slowed * (1 + speed), slowed * (1 - speed)])
         total += limit(torque, row["torque_range"])
         limits = row["joint_torque_range"]
     return limit(total, limits)
@@ -125,13 +159,44 @@ def assert_same_torque(path: Path) -> None:
         assert said == pytest.approx(torque_in_mujoco(path, ctrl.tolist(), position, velocity), abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", LINEAR)
+@pytest.mark.parametrize("kind", LINEAR | LIMITED)
 def test_where_the_formula_applies_it_gives_the_torque(kind: str, tmp_path: Path) -> None:
-    assert_same_torque(model_file(tmp_path, LINEAR[kind]))
+    path = model_file(tmp_path, (LINEAR | LIMITED)[kind])
+    assert_same_torque(path)
+    rows = describe_actuators(task(RobotConfig(file=str(path))))
+    assert {row["formula"] for row in rows.values()} == {"linear" if kind in LINEAR else "limited"}
 
 
 def test_torques_of_several_actuators_add_up_within_the_range_of_the_joint(tmp_path: Path) -> None:
-    assert_same_torque(model_file(tmp_path, LINEAR["position with gear"], LINEAR["motor"], LINEAR["pid"]))
+    kinds = LINEAR["position with gear"], LINEAR["motor"], LINEAR["pid"], LIMITED["dcmotor with gear"]
+    assert_same_torque(model_file(tmp_path, *kinds))
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind in LINEAR if "range" not in kind), *LIMITED])
+def test_the_simulated_robot_gives_the_same_torque(kind: str, tmp_path: Path) -> None:
+    """Its motors are told gains and positions instead of controls. They brake, too."""
+    path = model_file(tmp_path, (LINEAR | LIMITED)[kind])
+    config = task(RobotConfig(file=str(path)))
+    env = make_env(config, num_envs=1)
+    rows = describe_actions(config, env)
+    actuation = Actuation({"actions": rows, "default_pose": {}})
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, rng = mujoco.MjData(model), np.random.default_rng(0)
+    drives = SimulatedDrives(model, data, {"actions": rows})
+    for _ in range(20):
+        ctrl, (position, velocity) = rng.uniform(-1, 1, len(rows)), rng.uniform(-1, 1, 2)
+        data.joint("j").qpos[0], data.joint("j").qvel[0] = position, velocity
+        actuation.controls = ctrl
+        drives.obey(actuation.drives())
+        mujoco.mj_forward(model, data)
+        wanted = torque_in_mujoco(path, ctrl.tolist(), position, velocity)
+        assert data.qfrc_actuator[model.joint("j").dofadr[0]] == pytest.approx(wanted, abs=1e-9)
+        braked = {row["ctrl_index"]: {**row, "kp": 0.0, "bias": 0.0} for row in rows}
+        drives.damp()
+        mujoco.mj_forward(model, data)
+        named = {f"a0:{index}": row for index, row in braked.items()}
+        wanted = torque_of(named, dict.fromkeys(named, 0.0), position, velocity)
+        assert data.qfrc_actuator[model.joint("j").dofadr[0]] == pytest.approx(wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -152,3 +217,36 @@ def test_a_control_that_no_action_drives_is_in_the_bias(tmp_path: Path) -> None:
     assert [(row["actuator"], row["input"]) for row in rows] == [("a0", "pos"), ("a0", "vel")]
     said = torque_of({f"a0:{row['input']}": row for row in rows}, {"a0:pos": 0.3, "a0:vel": 0.2}, 0.1, 0.4)
     assert said == pytest.approx(torque_in_mujoco(path, [0.3, 0.2, 0.5], 0.1, 0.4))
+
+
+@pytest.mark.parametrize("type_", ["position", "velocity", "motor"])
+def test_a_motor_of_a_config_with_a_stall_torque_has_gains_to_send(type_: str, tmp_path: Path) -> None:
+    """At most 9 N m, and 12 N m at standstill; the gains of one robot differ, as an event draws them."""
+    gains = {"position": {"kp": 30.0, "kv": 2.0}, "velocity": {"kv": 4.0}, "motor": {}}[type_]
+    curve = {"stall_torque": 12.0, "no_load_speed": 1.5, "force_range": (-9.0, 9.0), "gear": -2.0}
+    servo = ActuatorConfig(joints=("j",), type=type_, **gains, **curve)  # pyright: ignore[reportArgumentType]
+    config = task(RobotConfig(file=str(model_file(tmp_path)), actuators={"servo": servo}))
+    env = make_env(config, num_envs=1)
+    (row,) = rows = describe_actions(config, env)
+    assert (row["formula"], row["stall_torque"], row["no_load_speed"]) == ("limited", 24.0, 0.75)
+    assert row["torque_range"] == [-18.0, 18.0]
+    actuation = Actuation({"actions": rows, "default_pose": {"j": [0.0]}})
+    assert actuation.stand(Readings(positions={"j": np.array([0.3])}), 0.0)["j"].kp == row["kp"]
+    told, drawn = (copy.copy(env.engine.model) for _ in range(2))  # pyright: ignore[reportAttributeAccessIssue]
+    drawn.actuator_gainprm[0, [4, 6]] *= 0.7, 1.5
+    drives = SimulatedDrives(told, of_told := mujoco.MjData(told), {"actions": rows})
+    drives.weaken(drawn.actuator_gainprm, drawn.actuator_biasprm)
+    of_drawn, rng, unlimited = mujoco.MjData(drawn), np.random.default_rng(0), []
+    for _ in range(30):
+        actuation.controls = rng.uniform(-4, 4, 1)
+        of_drawn.ctrl[:] = actuation.controls
+        for data in (of_told, of_drawn):
+            data.joint("j").qpos[0], data.joint("j").qvel[0] = rng.uniform(-1, 1), rng.uniform(-0.6, 0.6)
+        of_told.qpos[:], of_told.qvel[:] = of_drawn.qpos, of_drawn.qvel
+        drives.obey(actuation.drives())
+        mujoco.mj_forward(told, of_told)
+        mujoco.mj_forward(drawn, of_drawn)
+        column = told.joint("j").dofadr[0]
+        assert of_told.qfrc_actuator[column] == pytest.approx(of_drawn.qfrc_actuator[column], abs=1e-9)
+        unlimited.append(abs(of_told.qfrc_actuator[column]) < 17.9)
+    assert any(unlimited)

@@ -27,6 +27,9 @@ LINEAR = {
     "pid": '<pid {on} kp="{p}" kv="{v}" {force}/>',
     "pid with inputs": '<pid {on} kp="{p}" kv="{v}" input="{inputs}" {force}/>',
 }
+LINEAR |= {  # up to a limit that falls with the speed
+    "dcmotor with driver": '<dcmotor {on} motorconst="{r}" resistance="{v}" controller="{p} 0 {v} 0 0 {p}" {input}/>',
+}
 OTHERS = {
     "damper": '<damper {on} kv="{v}" ctrlrange="0 1"/>',
     "general with gain": '<general {on} gaintype="affine" gainprm="{p} {n} {m}"/>',
@@ -73,7 +76,7 @@ def draw_numbers(rng: np.random.Generator, name: str, kind: str) -> dict[str, An
         **{"p": p, "v": v, "r": r, "n": -rng.uniform(1, 200), "m": -rng.uniform(0.1, 20), "gear": gear},
         **{"named": f'name="{name}"', "on": f'name="{name}" {target}="{joint}" gear="{gear}"', "force": force},
         **{"ranges": force + (f' ctrlrange="{low} {high}"' if rng.random() < 0.5 else "")},
-        **{"inputs": " ".join(inputs)},
+        **{"inputs": " ".join(inputs), "input": f'input="{" ".join(inputs)}"'},
     }
 
 
@@ -91,11 +94,14 @@ def compute_torques(
         own = [row for row in rows if row["actuator"] == actuator]
         row = own[0]
         joint = row["joint"]
-        if row["formula"] != "linear":
+        if row["formula"] == "none":
             of_joint[joint] = None
             continue
         torque = sum(each["gain"] * clip(float(ctrl[each["ctrl_index"]]), each["control_range"]) for each in own)
         torque += row["bias"] - row["kp"] * positions[joint] - row["kd"] * velocities[joint]
+        if row["formula"] == "limited":
+            stall, speed = row["stall_torque"], velocities[joint] / row["no_load_speed"]
+            torque = clip(torque, [-stall * (1 + speed), stall * (1 - speed)])
         of_actuator[actuator] = clip(torque, row["torque_range"])
         before = of_joint.get(joint, 0.0)
         of_joint[joint] = None if before is None else before + of_actuator[actuator]
@@ -121,7 +127,7 @@ def test_a_controller_written_from_the_metadata_gives_the_torques(seed: int, tmp
     terms: dict[str, Any] = {"observations": {}, "rewards": {}, "terminations": {}, "actions": {"all": ActionTerm()}}
     config = EnvConfig(robot=RobotConfig(file=str(file)), decimation=1, episode_length_s=1.0, **terms)
     rows = json.loads(json.dumps(describe_actions(config, make_env(config, num_envs=1)), allow_nan=False))
-    assert {row["actuator"] for row in rows if row["formula"] == "linear"} == {
+    assert {row["actuator"] for row in rows if row["formula"] != "none"} == {
         name for name, kind in kinds.items() if kind in LINEAR
     }
     model = mujoco.MjModel.from_xml_string(xml)

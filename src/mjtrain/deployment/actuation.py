@@ -55,7 +55,7 @@ class Actuation:
     def _drive(self, indices: list[int]) -> Drive:
         """Return the drive of an actuator from the outputs for it: see "The torque on a joint" in the guide."""
         row, controls = self._rows[indices[0]], np.clip(self.controls, *self._bounds)
-        if row["formula"] != "linear":
+        if row["formula"] == "none":
             return Drive(kp=0.0, kd=0.0, controls=tuple(float(controls[index]) for index in indices))
         constant = sum(self._rows[index]["gain"] * controls[index] for index in indices) + row["bias"]
         kp, limit = row["kp"], self.max_torque(row)
@@ -85,7 +85,7 @@ class Actuation:
         drives = self.drives()
         for row in self._rows:
             name, joint = row["actuator"], row["joint"]
-            if row["formula"] != "linear":
+            if row["formula"] == "none":
                 continue
             if not row["kp"]:
                 drives[name] = Drive(kp=0.0, kd=row["kd"], max_torque=drives[name].max_torque)
@@ -96,7 +96,7 @@ class Actuation:
         return drives
 
     def torques(self, readings: Readings) -> dict[str, tuple[float, float | None]]:
-        """Return the torque that each linear actuator would give without a bound, and the bound, by joint."""
+        """Return the torque that each actuator with gains would give without a bound, and the bound, by joint."""
         found: dict[str, tuple[float, float | None]] = {}
         for name, drive in self.drives().items():
             joint = next(row["joint"] for row in self._rows if row["actuator"] == name)

@@ -55,7 +55,7 @@ class Drive:
     """In N m or N."""
 
     max_torque: float | None = None
-    """Bound of the sum, in N m or N; None: that of the motor."""
+    """Bound of the sum, in N m or N; None: that of the motor. A motor may have a lower one at high speeds."""
 
     controls: tuple[float, ...] | None = None
     """Where no linear formula gives the torque: the controls of the actuator, in its own units. The rest is unused."""

@@ -7,6 +7,9 @@ import numpy as np
 
 from mjtrain.deployment.robot import Drive
 
+_KP, _KD = 4, 6
+"""Columns of the gains in the parameters of MuJoCo's DC motor."""
+
 
 class SimulatedDrives:
     """Sets gains and controls of a model's actuators.
@@ -23,10 +26,14 @@ class SimulatedDrives:
         self._strength, self._damping = np.ones(model.nactuator), np.ones(model.nactuator)
         self._force_range = model.actuator_forcerange.copy()
         self._is_limited = model.actuator_forcelimited.astype(bool)
-        for name in self._rows:
-            if self._rows[name]["formula"] == "linear":
-                index = model.actuator(name).id
+        self._servos: list[int] = []
+        for name, row in self._rows.items():
+            index = model.actuator(name).id
+            if row["formula"] == "limited":
+                self._servos.append(index)
+            elif row["formula"] == "linear":
                 model.actuator_biastype[index] = mujoco.mjtBias.mjBIAS_AFFINE
+            if row["formula"] != "none":
                 model.actuator_ctrllimited[self._columns(index)] = 0  # the controller keeps to it
         self.damp()
 
@@ -39,6 +46,8 @@ class SimulatedDrives:
         """
         self._strength = _divide(gainprm[:, 0], self._gain[:, 0], np.ones(len(gainprm)))
         self._damping = _divide(biasprm[:, 2], self.bias[:, 2], self._strength)
+        ratios = _divide(gainprm[self._servos], self._gain[self._servos], np.ones_like(gainprm[self._servos]))
+        self._strength[self._servos], self._damping[self._servos] = ratios[:, _KP], ratios[:, _KD]
 
     def limit(self, force_range: np.ndarray) -> None:
         """Let motors have other force ranges. Shape (num_actuators, 2)."""
@@ -49,7 +58,7 @@ class SimulatedDrives:
         for name, row in self._rows.items():
             index = self._model.actuator(name).id
             self._data.ctrl[self._columns(index)] = 0.0
-            if row["formula"] == "linear":
+            if row["formula"] != "none":
                 self._set(index, row["gear"], Drive(kp=0.0, kd=row["kd"]))
             else:
                 self._model.actuator_gainprm[index] = 0.0
@@ -72,11 +81,17 @@ class SimulatedDrives:
 
     def _set(self, index: int, gear: float, drive: Drive) -> None:
         model, strength, damping = self._model, self._strength[index], self._damping[index]
-        model.actuator_gainprm[index] = 0.0
-        model.actuator_gainprm[index, 0] = strength
-        model.actuator_biasprm[index] = 0.0
-        model.actuator_biasprm[index, 1:3] = (-strength * drive.kp / gear**2, -damping * drive.kd / gear**2)
-        self._data.ctrl[self._columns(index)] = (drive.kp * drive.position + drive.torque) / gear
+        kp, kd, force = drive.kp / gear**2, drive.kd / gear**2, (drive.kp * drive.position + drive.torque) / gear
+        if index in self._servos:  # MuJoCo keeps its gains elsewhere, and its limit at each speed beside them
+            model.actuator_gainprm[index, [_KP, _KD]] = strength * kp, damping * kd
+        else:
+            model.actuator_gainprm[index] = 0.0
+            model.actuator_gainprm[index, 0] = strength
+            model.actuator_biasprm[index] = 0.0
+            model.actuator_biasprm[index, 1:3] = (-strength * kp, -damping * kd)
+        has_inputs = index in self._servos or model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_PID
+        spec = int(model.actuator_ctrlspec[index])
+        self._data.ctrl[self._columns(index)] = _share(spec, kp, kd, force) if has_inputs else force
         if drive.max_torque is not None:
             limit = drive.max_torque / abs(gear)
             own = self._force_range[index] if self._is_limited[index] else (-np.inf, np.inf)
@@ -86,6 +101,15 @@ class SimulatedDrives:
     def _columns(self, index: int) -> slice:
         begin = int(self._model.actuator_ctrladr[index])
         return slice(begin, begin + int(self._model.actuator_ctrlnum[index]))
+
+
+def _share(spec: int, kp: float, kd: float, force: float) -> list[float]:
+    """Return the controls that ask for a force where the joint is at rest at 0: one of them is not 0."""
+    inputs = mujoco.mjtCtrlInput
+    gains = [(inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0)]
+    gains = [gain for bit, gain in gains if spec & int(bit)]
+    first = next((place for place, gain in enumerate(gains) if gain), None)
+    return [force / gain if place == first else 0.0 for place, gain in enumerate(gains)]
 
 
 def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -104,9 +104,9 @@ def _clip_before(clip: Sequence[float] | None, scale: float) -> Pair:
 
 
 def _why_not_gains(actions: list[dict[str, Any]], joints: list[str]) -> str | None:
-    """Say why kp and kd of each joint do not describe the actuators; None if they do."""
+    """Say why kp and kd of each joint do not describe the actuators, up to their limits; None if they do."""
     for row in actions:
-        if row["formula"] != "linear":
+        if row["formula"] == "none":
             return f"actuator {row['actuator']} follows no linear formula: {row['why']}"
     if sorted(row["joint"] for row in actions) != sorted(joints):
         return "the actions do not drive each joint once"

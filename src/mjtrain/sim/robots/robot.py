@@ -20,6 +20,7 @@ _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_USER: "its dynamics are those of a callback",
 }
 _FIXED, _AFFINE, _PID = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtGain.mjGAIN_AFFINE, mujoco.mjtGain.mjGAIN_PID
+_DCMOTOR = mujoco.mjtGain.mjGAIN_DCMOTOR
 _ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
 _SCALAR = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
@@ -32,13 +33,18 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
         clip(gain * ctrl + bias - kp * position - kd * velocity, *torque_range)
 
     with ctrl within control_range; the torques of all actuators of a joint add up, and are then clipped to
-    joint_torque_range. Where `formula` is "none", `why` says why, and gain, bias, kp and kd are None.
+    joint_torque_range. Where `formula` is "limited", the torque is clipped before that to
+
+        -stall_torque * (1 + velocity / no_load_speed), stall_torque * (1 - velocity / no_load_speed)
+
+    Where `formula` is "none", `why` says why, and gain, bias, kp and kd are None.
 
     Returns:
         For each control, under its name in `Layout.controls`: ctrl_index, its column in MuJoCo's ctrl; the joint (None
         where it drives none); formula and why; gain in N m per unit of the control, bias in N m, kp in N m/rad, kd in
         N m s/rad (for a slide N, N/m and N s/m); gear, control_range and force_range of the model, torque_range and
-        joint_torque_range in N m or N, each None where there is none; delay_s, the actuator's own delay. An actuator
+        joint_torque_range in N m or N, each None where there is none; stall_torque in N m or N and no_load_speed in
+        rad/s or m/s of the joint, where the formula is "limited"; delay_s, the actuator's own delay. An actuator
         with several controls has an entry for each one, in which only ctrl_index, gain and control_range differ: gain *
         ctrl is the sum over these.
     """
@@ -60,16 +66,17 @@ def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
     joint = int(model.actuator_trnid[index, 0]) if on_joint else None
     why = _why_not_linear(model, index)
     gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
-    affine = model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE
-    bias, stiffness, damping = (float(value) if affine else 0.0 for value in model.actuator_biasprm[index, :3])
+    bias, kp, kd = _coefficients(model, index)
+    is_servo = why is None and _is_dc_servo(model, index)
     force_range = _range(model.actuator_forcelimited[index], model.actuator_forcerange[index])
     return {
         "joint": None if joint is None else model.joint(joint).name,
-        "formula": "linear" if why is None else "none",
+        "formula": "none" if why else "limited" if is_servo else "linear",
         **({} if why is None else {"why": why}),
+        **(_describe_curve(model, index, abs(gear)) if is_servo else {}),
         "bias": None if why else gear * bias + 0.0,
-        "kp": None if why else -(gear**2) * stiffness + 0.0,
-        "kd": None if why else -(gear**2) * damping + 0.0,
+        "kp": None if why else gear**2 * kp + 0.0,
+        "kd": None if why else gear**2 * kd + 0.0,
         "gear": gear,
         "force_range": force_range,
         "torque_range": None if why or force_range is None else sorted(gear * bound for bound in force_range),
@@ -78,6 +85,34 @@ def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
         else _range(model.jnt_actfrclimited[joint], model.jnt_actfrcrange[joint]),
         "delay_s": float(model.actuator_delay[index]),
     }
+
+
+def _coefficients(model: mujoco.MjModel, index: int) -> tuple[float, float, float]:
+    """Return bias, kp and kd of an actuator's own force."""
+    if model.actuator_gaintype[index] == _DCMOTOR:
+        return 0.0, float(model.actuator_gainprm[index, 4]), float(model.actuator_gainprm[index, 6])
+    if model.actuator_biastype[index] != mujoco.mjtBias.mjBIAS_AFFINE:
+        return 0.0, 0.0, 0.0
+    bias, stiffness, damping = map(float, model.actuator_biasprm[index, :3])
+    return bias, -stiffness, -damping
+
+
+def _describe_curve(model: mujoco.MjModel, index: int, gear: float) -> dict[str, float]:
+    """Return the limit that falls with the speed, of a joint behind a gear."""
+    resistance, constant, voltage = (float(model.actuator_gainprm[index, column]) for column in (0, 1, 7))
+    return {"stall_torque": gear * constant * voltage / resistance, "no_load_speed": voltage / constant / gear}
+
+
+def _is_dc_servo(model: mujoco.MjModel, index: int) -> bool:
+    """Whether an actuator is a DC motor without states whose driver gives what kp and kd ask for, up to a voltage."""
+    gain, inputs = model.actuator_gainprm[index], int(model.actuator_ctrlspec[index])
+    others = gain[[2, 3, 5, 8, 9]], model.actuator_biasprm[index], model.actuator_dynprm[index]
+    return (
+        model.actuator_gaintype[index] == _DCMOTOR
+        and inputs in range(1, int(mujoco.mjtCtrlInput.mjINPUT_VOLTAGE))
+        and gain[7] > 0
+        and not any(values.any() for values in others)
+    )
 
 
 def _why_not_linear(model: mujoco.MjModel, index: int) -> str | None:
@@ -93,12 +128,19 @@ def _why_not_linear(model: mujoco.MjModel, index: int) -> str | None:
         return f"it drives a {joint_type.name.removeprefix('mjJNT_').lower()} joint"
     if model.actuator_plugin[index] >= 0:
         return "it is a plugin"
+    if _is_dc_servo(model, index):
+        return _why_not_here(model, index, joint)
     if model.actuator_dyntype[index] != mujoco.mjtDyn.mjDYN_NONE:
         return _DYNAMICS[mujoco.mjtDyn(model.actuator_dyntype[index])]
     if gain not in (_FIXED, _PID) and (gain != _AFFINE or model.actuator_gainprm[index, 1:3].any()):
         return "its gain depends on position or velocity" if gain == _AFFINE else "its gain is not a number"
     if bias not in (mujoco.mjtBias.mjBIAS_NONE, mujoco.mjtBias.mjBIAS_AFFINE):
         return "its bias is not linear"
+    return _why_not_here(model, index, joint)
+
+
+def _why_not_here(model: mujoco.MjModel, index: int, joint: int) -> str | None:
+    """Say why the model, and not the actuator, keeps a linear formula from giving the torque; None if it does not."""
     if _is_disabled(model, index):
         return "the model disables it"
     if model.jnt_actgravcomp[joint] and model.body_gravcomp.any():
@@ -111,12 +153,12 @@ def _gains(model: mujoco.MjModel, index: int) -> list[float] | None:
     if _why_not_linear(model, index) is not None:
         return None
     gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
-    if model.actuator_gaintype[index] != _PID:
+    if mujoco.mjtGain(model.actuator_gaintype[index]) not in (_PID, _DCMOTOR):
         return [gear * float(model.actuator_gainprm[index, 0])]
     inputs, spec = mujoco.mjtCtrlInput, int(model.actuator_ctrlspec[index])
-    _, stiffness, damping = model.actuator_biasprm[index, :3]
-    by_input = ((inputs.mjINPUT_POS, -stiffness), (inputs.mjINPUT_VEL, -damping), (inputs.mjINPUT_FF, 1.0))
-    return [gear * float(gain) for bit, gain in by_input if spec & int(bit)]
+    _, kp, kd = _coefficients(model, index)
+    by_input = ((inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0))
+    return [gear * gain for bit, gain in by_input if spec & int(bit)]
 
 
 def _is_disabled(model: mujoco.MjModel, index: int) -> bool:
