@@ -7,21 +7,23 @@ drives: "free" before any command, "driven", "damped". It ends when its standard
 
 import importlib
 import json
+import os
 import sys
 import threading
 import time
+import traceback
 from typing import Any
 
-from unitree_sdk2py.comm.motion_switcher.motion_switcher_api import (
+from unitree_sdk2py.comm.motion_switcher.motion_switcher_api import (  # pyright: ignore[reportMissingImports]
     MOTION_SWITCHER_API_ID_CHECK_MODE,
     MOTION_SWITCHER_API_ID_RELEASE_MODE,
     MOTION_SWITCHER_API_VERSION,
     MOTION_SWITCHER_SERVICE_NAME,
 )
-from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber
-from unitree_sdk2py.idl import default
-from unitree_sdk2py.rpc.server import Server
-from unitree_sdk2py.utils.crc import CRC
+from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber  # pyright: ignore[reportMissingImports]
+from unitree_sdk2py.idl import default  # pyright: ignore[reportMissingImports]
+from unitree_sdk2py.rpc.server import Server  # pyright: ignore[reportMissingImports]
+from unitree_sdk2py.utils.crc import CRC  # pyright: ignore[reportMissingImports]
 
 STEP_S = 0.005
 INERTIA = 0.1
@@ -68,17 +70,24 @@ class PlayedRobot:
         self.switcher: Any = None
 
     def obey(self, command: Any) -> None:
+        try:
+            self.check(command)
+        except AssertionError:  # in a thread of the SDK, which nobody would miss
+            traceback.print_exc()
+            os._exit(1)
+        self._command = command
+        now = "driven" if any(motor.kp for motor in command.motor_cmd) else "damped"
+        if now != self._is:
+            self._is = now
+            self.say()
+
+    def check(self, command: Any) -> None:
         assert command.crc == CRC().Crc(command), "the check sum is wrong"
         assert self.switcher.mode == "", "the built-in controller still drives"
         if self._kind == "hg":
             assert (command.mode_pr, command.mode_machine) == (0, MODE_MACHINE)
         else:
             assert (list(command.head), command.level_flag) == ([0xFE, 0xEF], 0xFF)
-        self._command = command
-        now = "driven" if any(motor.kp for motor in command.motor_cmd) else "damped"
-        if now != self._is:
-            self._is = now
-            self.say()
 
     def say(self) -> None:
         motors = [] if self._command is None else self._command.motor_cmd

@@ -55,10 +55,10 @@ class UnitreeRobot:
         self._sender.start()
 
     def _open(self, interface: str, domain: str) -> None:
-        from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient
-        from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber
-        from unitree_sdk2py.idl import default
-        from unitree_sdk2py.utils.crc import CRC
+        from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
+        from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber  # pyright: ignore[reportMissingImports]
+        from unitree_sdk2py.idl import default  # pyright: ignore[reportMissingImports]
+        from unitree_sdk2py.utils.crc import CRC  # pyright: ignore[reportMissingImports]
 
         try:
             ChannelFactoryInitialize(int(domain or 0), interface)
