@@ -33,6 +33,10 @@ class DeployedPolicy:
             self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a separate class for each cause
             raise RequestError(f"{file}: is not an ONNX file ({str(error).splitlines()[0]})") from error
+        if any(entry.name == "time_step" for entry in self._session.get_inputs()):
+            raise RequestError(
+                f"{file}: is for controllers of BeyondMimic; deploy policy.onnx, which export writes, too"
+            )
         found = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if found is None:
             raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")

@@ -156,7 +156,7 @@ def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) 
             "relative": term.relative,
             "clip": term.clip,
             "delay": term.delay,
-            **({} if term.base is None else {"base": term.base.__name__}),
+            **({} if term.base is None else {"base": term.base.__name__, "base_params": term.base_params}),
         }
         for column, scale in zip(columns, _find_scales(name, term, layout, columns), strict=True)
     ]

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import EnvConfig
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
@@ -10,7 +11,13 @@ from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext
 
+if TYPE_CHECKING:
+    import torch
+
+    from mjtrain.evaluation.playing.player import Player
+
 ONNX, TORCHSCRIPT, METADATA, MODEL = "policy.onnx", "policy.pt", "policy.json", "model.mjb"
+WITH_MOTION = "policy_with_motion.onnx"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +31,12 @@ class ExportedPolicy:
     """Where the files are."""
 
     files: dict[str, Path]
-    """They, by name: policy.onnx, policy.pt (TorchScript), policy.json (inputs and outputs), model.mjb (the robot)."""
+    """They, by name: policy.onnx, policy.pt (TorchScript), policy.json (inputs and outputs), model.mjb (the robot);
+    policy_with_motion.onnx if it tracks one."""
 
     differences: dict[str, float]
-    """Largest difference of an action from the policy's, by name of the network's file, on recorded observations."""
+    """Largest difference of an action from the policy's, by name of the network's file, on recorded observations;
+    with a motion, also of its frames."""
 
 
 def find_run_to_export(place: str, checkpoint: str | None, log_root: str, *, trust: bool = False) -> TrainedRun:
@@ -75,12 +84,15 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
             ONNX: verify.onnx_difference(partial / ONNX, observations, actions),
             TORCHSCRIPT: verify.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
         }
-        tolerance = verify.find_tolerance(player.policy)
+        if "motion" in metadata:
+            differences[WITH_MOTION] = _write_motion(player, metadata, partial / WITH_MOTION, observations, actions)
         for name, difference in differences.items():
+            tolerance = verify.MOTION_TOLERANCE if name == WITH_MOTION else verify.find_tolerance(player.policy)
             if not difference <= tolerance:
+                or_frames = ", or other frames than the motion" if name == WITH_MOTION else ""
                 raise RuntimeError(
-                    f"{name} gives other actions than the policy: on {num_observations} observations they differ by up "
-                    f"to {difference:g}, more than {tolerance:g}; nothing was written"
+                    f"{name} gives other actions than the policy{or_frames}: on {num_observations} observations they "
+                    f"differ by up to {difference:g}, more than {tolerance:g}; nothing was written"
                 )
         out.mkdir(exist_ok=True)
         names = sorted(file.name for file in partial.iterdir())
@@ -95,3 +107,19 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     return ExportedPolicy(
         checkpoint=player.checkpoint, folder=out, files={name: out / name for name in names}, differences=differences
     )
+
+
+def _write_motion(
+    player: "Player", metadata: dict[str, Any], path: Path, inputs: dict[str, "torch.Tensor"], actions: "torch.Tensor"
+) -> float:
+    """Write the policy with the motion that it tracks, and return the largest difference from both."""
+    from mjtrain.env.env import Env
+    from mjtrain.evaluation.export.field_keys import view_with_motion
+    from mjtrain.evaluation.export.networks import read_reference, write_onnx_with_motion
+    from mjtrain.evaluation.export.verify import motion_difference
+
+    assert isinstance(player.env, Env)
+    assert player.policy is not None
+    view, reference = view_with_motion(metadata), read_reference(player.env, metadata["motion"])
+    write_onnx_with_motion(player.policy, view, reference, path, metadata)
+    return motion_difference(path, view, inputs, actions, reference)

@@ -6,6 +6,7 @@ Each value is text: items divided by commas, and the numbers of an item by semic
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Pair = tuple[float, float]
@@ -20,6 +21,73 @@ _BY_FUNCTION = {
     "mjtrain.mdp.root:projected_gravity": "projected_gravity",
 }
 _BY_SENSOR = {"velocimeter": "base_lin_vel", "gyro": "base_ang_vel"}
+_OF_MOTION = {
+    "mjtrain.mdp.tracking:motion_joint_targets": "command",
+    "mjtrain.mdp.tracking:motion_anchor_pos_b": "motion_anchor_pos_b",
+    "mjtrain.mdp.tracking:motion_anchor_ori_b": "motion_anchor_ori_b",
+}
+_ROW_BY_ROW = (0, 2, 4, 1, 3, 5)
+"""Where they have each number of two axes of a rotation matrix: they write it row by row, mjtrain axis by axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldView:
+    """A policy that tracks a motion, as controllers for BeyondMimic see it: values as they compute them, unscaled.
+
+    Each column of the policy's input is clip(scale * (obs[column] - zero), low, high); what they get is action + shift.
+    """
+
+    described: dict[str, Any]
+    """Its metadata, for `make_field_keys`."""
+
+    inputs: list[tuple[int, float, float, float, float]]
+    """Column, scale, zero, low and high, for each column of the policy's input."""
+
+    shifts: list[float]
+    """For each action."""
+
+
+def view_with_motion(described: dict[str, Any]) -> FieldView:
+    """Return how controllers for BeyondMimic see a policy.
+
+    Args:
+        described: Its metadata, with `motion`.
+    """
+    joints, pose, motion = _joint_names(described), described["default_pose"], described["motion"]
+    actions, shifts = _shift(described["actions"], joints, pose)
+    terms, inputs = [], []
+    for term in described["observations"]:
+        name, sign = _name(term, described, joints)
+        if term["params"].get("command") == motion["command"] and term["params"].get("ahead", 1) in (1, [1], (1,)):
+            name = _OF_MOTION.get(term["func"], name)
+        begin, end = term["columns"]
+        width = (end - begin) // term["history"]
+        order = _ROW_BY_ROW if name == "motion_anchor_ori_b" else range(width)
+        home = [pose[joint][0] for joint in joints] + [0.0] * len(joints)
+        zeros = {"command": home, "actions": shifts}.get(name, [0.0] * width)
+        low, high = term["clip"] or (-math.inf, math.inf)
+        for first in range(begin, end, width):
+            inputs += [
+                (first + place, sign * term["scale"], zero, low, high) for place, zero in zip(order, zeros, strict=True)
+            ]
+        terms.append({"name": name, "func": "", "params": {}, "scale": 1.0, "clip": None, "history": term["history"]})
+    commands = ["motion" if name == motion["command"] else name for name in described["commands"]]
+    seen = {**described, "observations": terms, "actions": actions, "commands": commands}
+    return FieldView(described=seen, inputs=inputs, shifts=shifts)
+
+
+def _shift(
+    actions: list[dict[str, Any]], joints: list[str], pose: dict[str, list[float]]
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Return actions of which 0 is the default pose, and what to add to the policy's; unchanged if that is not all."""
+    rows, shifts = [], []
+    for row in actions:
+        home = pose.get(row["joint"], [0.0])[0]
+        shifts.append((row["offset"] - home) / (row["scale"] or 1.0))
+        rows.append({**row, "offset": home, "clip": [bound + shifts[-1] for bound in row["clip"]]})
+    if _why_not_gains(rows, joints) or _why_not_scale(rows, joints, pose):
+        return actions, [0.0] * len(actions)
+    return rows, shifts
 
 
 def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -31,7 +99,7 @@ def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str
     Returns:
         The keys with their values; and for each key that is left out, why it would be false.
     """
-    joints = [name for name, entry in described["joints"].items() if entry["type"] in ("hinge", "slide")]
+    joints = _joint_names(described)
     keys = {
         "run_path": str(described["run"] or described["task"]),
         "joint_names": join(joints),
@@ -39,6 +107,11 @@ def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str
         "command_names": join(list(described["commands"])),
         **_describe_observations(described, joints),
     }
+    if "motion" in described:
+        keys |= {
+            "anchor_body_name": described["motion"]["anchor_body"],
+            "body_names": join(described["motion"]["bodies"]),
+        }
     left_out = {}
     why = _why_not_gains(described["actions"], joints)
     if why is None:
@@ -59,6 +132,10 @@ def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str
 def join(values: Sequence[Any]) -> str:
     """Write a list as controllers read it, without rounding."""
     return ",".join(";".join(map(str, value)) if isinstance(value, list | tuple) else str(value) for value in values)
+
+
+def _joint_names(described: dict[str, Any]) -> list[str]:
+    return [name for name, entry in described["joints"].items() if entry["type"] in ("hinge", "slide")]
 
 
 def _describe_observations(described: dict[str, Any], joints: list[str]) -> dict[str, str]:
@@ -121,6 +198,8 @@ def _why_not_scale(actions: list[dict[str, Any]], joints: list[str], pose: dict[
         name = row["actuator"]
         if row["relative"]:
             return f"actions add to the last control of actuator {name}"
+        if "base" in row:
+            return f"actions of actuator {name} are added to {row['base']}"
         if not row["kp"] or not math.isclose(row["gain"], row["kp"], rel_tol=1e-6) or row["bias"]:
             return f"the control of actuator {name} is not the position of its joint"
         if not math.isclose(row["offset"], pose[row["joint"]][0], abs_tol=1e-6):

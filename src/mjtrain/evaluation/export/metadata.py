@@ -7,10 +7,11 @@ from typing import Any
 from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm, to_plain
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
-from mjtrain.evaluation.export.field_keys import make_field_keys
+from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
 from mjtrain.evaluation.export.inputs import list_image_inputs
 from mjtrain.evaluation.export.sources import describe_commands, describe_robot, describe_source, keep_used
 from mjtrain.learning.learner import Policy
+from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.robot import describe_actuators
 
@@ -37,6 +38,8 @@ def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, 
         return described | _describe_foreign(env, policy)
     described |= _describe_worlds(run, env, policy)
     images = list_image_inputs(policy)
+    if not images:
+        described |= _describe_motion(described, env)
     described["keys_left_out"] = make_field_keys(described)[1]
     return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
 
@@ -67,6 +70,23 @@ def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any
     }
 
 
+def _describe_motion(described: dict[str, Any], env: Env) -> dict[str, Any]:
+    """Describe the motion that a policy tracks, if it does."""
+    for name, command in described["commands"].items():
+        if command["func"] == "mjtrain.mdp.tracking:motion_command":
+            reference, anchor = reference_of(env, name), command["params"]["anchor_body"]
+            motion = {
+                "command": name,
+                "anchor_body": anchor,
+                "bodies": list(dict.fromkeys((*reference.body_names, anchor))),
+                "frames": len(reference.qpos),
+                "first_frames": reference.firsts.tolist(),
+            }
+            view = view_with_motion({**described, "motion": motion})
+            return {"motion": {**motion, "keys_left_out": make_field_keys(view.described)[1]}}
+    return {}
+
+
 def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
     """Describe the actions and their actuators, as docs/deploy-a-policy.md says.
 
@@ -85,6 +105,9 @@ def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
         entry = described[columns[row["actuator"], row.get("input")]]
         bias = None if entry["bias"] is None else entry["bias"] + constant[row["actuator"]]
         rows.append({**to_plain(row), **entry, "bias": bias})
+        if row.get("base") == "motion_controls" and row["base_params"].get("share") == 0:  # the default pose always
+            del rows[-1]["base"], rows[-1]["base_params"]
+            rows[-1]["offset"] = layout.default_ctrl[entry["ctrl_index"]].item()
     return rows
 
 

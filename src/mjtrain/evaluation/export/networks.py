@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mjtrain.evaluation.export.field_keys import make_field_keys
+from mjtrain.env.env import Env
+from mjtrain.evaluation.export.field_keys import FieldView, make_field_keys
 from mjtrain.evaluation.export.inputs import list_image_inputs, make_examples
 from mjtrain.evaluation.export.metadata import KEY, to_text
 from mjtrain.learning.learner import Policy
+from mjtrain.mdp.reference import reference_of
 
 if TYPE_CHECKING:
     import onnx
@@ -27,10 +29,83 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     Args:
         metadata: Stored in the file as JSON under `KEY`, and beside it in the keys that other controllers read.
     """
+    examples = make_examples(policy)
+    batches = tuple({0: torch.export.Dim("batch")} for _ in examples)
+    shapes = (batches,) if list_image_inputs(policy) else batches  # one argument, *inputs
+    keys = make_field_keys(metadata)[0] if "actions" in metadata else {}
+    _write(policy.to_onnx_module(), examples, [OUTPUT], shapes, path, {KEY: to_text(metadata), **keys})
+
+
+def write_onnx_with_motion(
+    policy: Policy, view: FieldView, reference: dict[str, torch.Tensor], path: Path, metadata: dict[str, Any]
+) -> None:
+    """Write a policy with the motion that it tracks, as mjlab and BeyondMimic do.
+
+    The inputs are `obs`, shape (1, size), and `time_step`, shape (1, 1), both float32; the outputs are `OUTPUT` and the
+    reference of frame `time_step`, or of the last one if that is smaller.
+
+    Args:
+        view: What the controllers give and get.
+        reference: What `read_reference` returns.
+        metadata: Of the policy, stored as `write_onnx` does.
+    """
+    module = _WithMotion(policy.to_onnx_module(), view, list(reference.values()))
+    examples = {"obs": torch.zeros(1, len(view.inputs)), "time_step": torch.zeros(1, 1)}
+    properties = {KEY: to_text(metadata), **make_field_keys(view.described)[0]}
+    _write(module, examples, [OUTPUT, *reference], None, path, properties)
+
+
+def read_reference(env: Env, motion: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the frames of a motion by the names that mjlab gives them, float32, shape (num_frames, …) each.
+
+    Args:
+        motion: Its description in the metadata.
+    """
+    reference = reference_of(env, motion["command"])
+    bodies = {
+        "body_pos_w": "positions",
+        "body_quat_w": "quaternions",
+        "body_lin_vel_w": "linear_velocities",
+        "body_ang_vel_w": "angular_velocities",
+    }
+    values = {"joint_pos": reference.joint_positions, "joint_vel": reference.joint_velocities}
+    for name, field in bodies.items():
+        values[name] = getattr(reference.bodies, field)
+        if motion["anchor_body"] not in reference.body_names:  # controllers look for it among the bodies
+            values[name] = torch.cat([values[name], getattr(reference.anchor, field)[:, None]], dim=1)
+    return {name: value.cpu().clone() for name, value in values.items()}
+
+
+class _WithMotion(torch.nn.Module):
+    """A policy that takes and gives what controllers for BeyondMimic do, and the reference."""
+
+    def __init__(self, policy: torch.nn.Module, view: FieldView, reference: list[torch.Tensor]) -> None:
+        super().__init__()
+        columns, *numbers = zip(*view.inputs, strict=True)
+        self.policy = policy
+        self.columns = torch.nn.Buffer(torch.tensor(columns))
+        self.numbers = torch.nn.Buffer(torch.tensor(numbers))
+        self.shifts = torch.nn.Buffer(torch.tensor(view.shifts))
+        self.reference = torch.nn.ParameterList(torch.nn.Parameter(value, requires_grad=False) for value in reference)
+
+    def forward(self, obs: torch.Tensor, time_step: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the actions and the reference of a frame, shape (1, …) each."""
+        scale, zero, low, high = self.numbers
+        observations = (scale * (obs.index_select(1, self.columns) - zero)).clamp(low, high)
+        frame = time_step.long().squeeze(-1).clamp(0, len(self.reference[0]) - 1)
+        return self.policy(observations) + self.shifts, *(value.index_select(0, frame) for value in self.reference)
+
+
+def _write(
+    module: torch.nn.Module,
+    examples: dict[str, torch.Tensor],
+    outputs: list[str],
+    dynamic_shapes: Any,
+    path: Path,
+    properties: dict[str, str],
+) -> None:
     import onnx
 
-    module, examples = policy.to_onnx_module(), make_examples(policy)
-    batches = tuple({0: torch.export.Dim("batch")} for _ in examples)
     for name in ("torch.onnx", "onnxscript"):
         logging.getLogger(name).setLevel(logging.ERROR)  # they log about operators of other packages
     with warnings.catch_warnings():
@@ -40,8 +115,8 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
             tuple(examples.values()),
             str(path),
             input_names=list(examples),
-            output_names=[OUTPUT],
-            dynamic_shapes=(batches,) if list_image_inputs(policy) else batches,  # one argument, *inputs
+            output_names=outputs,
+            dynamic_shapes=dynamic_shapes,
             opset_version=OPSET,
             dynamo=True,
             external_data=False,
@@ -49,8 +124,7 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
         )
     model = onnx.load(path)
     _remove_traces(model.graph)
-    model.metadata_props.add(key=KEY, value=to_text(metadata))
-    for key, value in (make_field_keys(metadata)[0] if "actions" in metadata else {}).items():
+    for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)
     onnx.save(model, path)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mjtrain.evaluation.export.inputs import arrange_inputs, list_image_inputs
+from mjtrain.evaluation.export.field_keys import FieldView
+from mjtrain.evaluation.export.inputs import FLAT, arrange_inputs, list_image_inputs
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.learning.learner import Policy
 
@@ -20,6 +21,9 @@ TOLERANCE = 1e-5
 IMAGE_TOLERANCE = 1e-4
 """The same for a policy that sees: libraries sum the pixels of an image in another order, and where an image has little
 contrast, its normalisation enlarges what that changes (1e-5 was seen)."""
+
+MOTION_TOLERANCE = 1e-4
+"""The same for a policy with its motion, whose observations are computed back from recorded ones, with rounding."""
 
 
 def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -76,6 +80,35 @@ def onnx_difference(path: Path, inputs: dict[str, torch.Tensor], actions: torch.
         return np.asarray(session.run(None, {name: x.numpy() for name, x in zip(names, batch, strict=True)})[0])
 
     return _difference(run, inputs, actions)
+
+
+def motion_difference(
+    path: Path,
+    view: FieldView,
+    inputs: dict[str, torch.Tensor],
+    actions: torch.Tensor,
+    reference: dict[str, torch.Tensor],
+) -> float:
+    """Return the largest difference of an ONNX file with a motion, in actions and in all frames of the reference.
+
+    The frames after the last one must be the last one.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    columns, scale, zero, _, _ = np.array(view.inputs).T
+    obs = np.zeros(inputs[FLAT].shape, dtype=np.float32)
+    recorded = inputs[FLAT].double().numpy()
+    obs[:, columns.astype(int)] = np.divide(recorded, scale, out=np.zeros_like(recorded), where=scale != 0) + zero
+    expected = (actions.double() + torch.tensor(view.shifts, dtype=torch.float64)).numpy()
+    frames, worst = len(reference["joint_pos"]), 0.0
+    for step in range(max(len(obs), frames + 2)):
+        row, frame = step % len(obs), min(step, frames - 1)
+        given = session.run(None, {"obs": obs[row, None], "time_step": np.array([[step]], dtype=np.float32)})
+        wanted = [expected[row], *(value[frame].numpy() for value in reference.values())]
+        errors = [np.abs(np.asarray(one)[0] - other).max() for one, other in zip(given, wanted, strict=True)]
+        worst = float(np.maximum(worst, np.max(errors)))
+    return worst
 
 
 def torchscript_difference(path: Path, inputs: dict[str, torch.Tensor], actions: torch.Tensor) -> float:

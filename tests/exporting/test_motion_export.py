@@ -1,0 +1,223 @@
+"""A policy with its motion in the file does for a controller of BeyondMimic's what it does in its environment."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from mjtrain.config import EnvConfig
+from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.env.env import Env
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.export import verify
+from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
+from mjtrain.evaluation.export.metadata import describe_policy
+from mjtrain.evaluation.export.networks import read_reference, write_onnx_with_motion
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
+from mjtrain.mdp.reference import reference_of
+from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import load_model
+from mjtrain_tasks.quadruped_track import make_agent
+from mjtrain_tasks.quadruped_track import make_env as make_task_env
+from support.envs import actions_for, make_env
+
+NOISELESS = dict.fromkeys(("xy", "z", "tilt", "yaw", "linear_velocity", "angular_velocity", "position"), (0.0, 0.0))
+OUTPUTS = ["actions", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"]
+
+
+def make_config(*, share: float = 0.0, bodies: tuple[str, ...] = (), **terms: Any) -> EnvConfig:
+    """The task without noise; `terms` are fields of all observations of the actor."""
+    config = to_eval_config(make_task_env())
+    start, motion, legs = config.events["start"], config.commands["motion"], config.actions["legs"]
+    actor = {name: term.replace(**terms) for name, term in config.observations["actor"].items()}
+    tracked = {"bodies": bodies} if bodies else {}
+    return replace(
+        config,
+        events={"start": start.replace(params={**start.params, **NOISELESS})},
+        commands={"motion": motion.replace(params={**motion.params, **tracked})},
+        actions={"legs": replace(legs, base_params={**legs.base_params, "share": share})},
+        observations={**config.observations, "actor": actor},
+        rewards={},
+        terminations={"time_out": config.terminations["time_out"]},
+    )
+
+
+def export(config: EnvConfig, file: Path) -> tuple[Env, ActorPolicy, dict[str, Any]]:
+    """Write the file of an untrained policy."""
+    env, agent = make_env(config, num_envs=1, seed=3), make_agent()
+    torch.manual_seed(5)
+    policy = ActorPolicy(agent, env.observe(), env.num_actions)
+    metadata = describe_policy(TrainedRun(task="Quadruped-Track", env=config, agent=agent), env, policy)
+    reference = read_reference(env, metadata["motion"])
+    write_onnx_with_motion(policy, view_with_motion(metadata), reference, file, metadata)
+    return env, policy, metadata
+
+
+class BeyondMimicController:
+    """It knows the names of BeyondMimic's inputs, outputs, keys and observations, and nothing of mjtrain."""
+
+    def __init__(self, file: Path) -> None:
+        self.session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        assert [(entry.name, entry.type) for entry in self.session.get_inputs()] == [
+            ("obs", "tensor(float)"),
+            ("time_step", "tensor(float)"),
+        ]
+        assert [entry.name for entry in self.session.get_outputs()] == OUTPUTS
+        self.size = self.session.get_inputs()[0].shape[1]
+        keys = self.session.get_modelmeta().custom_metadata_map
+        assert keys["command_names"] == "motion"
+        self.names, self.joints, self.bodies = (
+            keys[key].split(",") for key in ("observation_names", "joint_names", "body_names")
+        )
+        self.anchor = keys["anchor_body_name"]
+        self.lengths = [max(1, int(item)) for item in keys["observation_terms_history_length"].split(",")]
+        self.home, self.scale = (
+            np.array([float(item) for item in keys[key].split(",")]) for key in ("default_joint_pos", "action_scale")
+        )
+        self.low, self.high = np.array(
+            [[float(bound) for bound in item.split(";")] for item in keys["action_clip"].split(",")]
+        ).T
+        for key in ("joint_stiffness", "joint_damping"):
+            assert len(keys[key].split(",")) == len(self.joints)
+        self.actions = np.zeros(len(self.joints))
+        self.past: dict[str, list[np.ndarray]] = {}
+
+    def forward(self, observation: np.ndarray, time_step: float) -> dict[str, np.ndarray]:
+        given = {"obs": observation[None].astype(np.float32), "time_step": np.array([[time_step]], dtype=np.float32)}
+        self.reference = {
+            name: np.asarray(value)[0] for name, value in zip(OUTPUTS, self.session.run(None, given), strict=True)
+        }
+        return self.reference
+
+    def observe(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+        """Compute the observation from the robot and the reference of the last call."""
+        turned, velocity, anchor = data.site("imu").xmat.reshape(3, 3), np.empty(6), data.body(self.anchor)
+        mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, model.site("imu").id, velocity, 1)
+        robot, wanted = anchor.xmat.reshape(3, 3), np.empty(9)
+        row = self.bodies.index(self.anchor)
+        mujoco.mju_quat2Mat(wanted, self.reference["body_quat_w"][row].astype(float))
+        known = {
+            "command": np.concatenate([self.reference["joint_pos"], self.reference["joint_vel"]]),
+            "motion_anchor_pos_b": robot.T @ (self.reference["body_pos_w"][row] - anchor.xpos),
+            "motion_anchor_ori_b": (robot.T @ wanted.reshape(3, 3))[:, :2].ravel(),
+            "base_lin_vel": velocity[3:],
+            "base_ang_vel": velocity[:3],
+            "projected_gravity": turned.T @ np.array([0.0, 0.0, -1.0]),
+            "joint_pos": np.array([data.joint(name).qpos[0] for name in self.joints]) - self.home,
+            "joint_vel": np.array([data.joint(name).qvel[0] for name in self.joints]),
+            "actions": self.actions,
+        }
+        parts = []
+        for name, length in zip(self.names, self.lengths, strict=True):
+            past = self.past.get(name) or [known[name]] * length
+            self.past[name] = [*past[1:], known[name]]
+            parts += self.past[name]
+        return np.concatenate(parts)
+
+    def target(self) -> np.ndarray:
+        """Return the positions that the joints should have."""
+        self.actions = self.reference["actions"].astype(float)
+        return self.home + self.scale * np.clip(self.actions, self.low, self.high)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"history": 3, "clip": (-1.2, 1.2), "bodies": (".*_foot",)}],
+    ids=["as it is", "history, clip and an anchor that is not tracked"],
+)
+def test_a_controller_of_beyondmimic_moves_the_robot_as_its_environment_does(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = make_config(**changes)
+    env, policy, metadata = export(config, tmp_path / "file.onnx")
+    assert metadata["motion"]["keys_left_out"] == {}
+    controller = BeyondMimicController(tmp_path / "file.onnx")
+    assert controller.anchor == "trunk"
+    assert sorted(controller.bodies) == sorted(metadata["motion"]["bodies"])
+    assert ("trunk" in reference_of(env, "motion").body_names) == (not changes)
+    model, _ = load_model(config)
+    data = mujoco.MjData(model)
+    frame = int(env.command("motion")[0, 0])
+    controller.forward(np.zeros(controller.size), frame + 1)
+    for step, noise in enumerate(actions_for(env, 20, seed=1)):
+        data.qpos[:], data.qvel[:] = env.state.qpos[0].numpy(), env.state.qvel[0].numpy()
+        mujoco.mj_forward(model, data)
+        assert int(env.command("motion")[0, 0]) == frame + step
+        action = policy(env.observe())
+        controller.forward(controller.observe(model, data), frame + step + 2)
+        # a policy that has learned nothing acts little: what it did is made larger for both
+        controller.reference["actions"] += noise[0].numpy()
+        env.step(action + noise)
+        np.testing.assert_allclose(controller.target(), env.state.ctrl[0].numpy(), atol=2e-5, err_msg=f"step {step}")
+
+
+def test_the_reference_is_that_of_the_environment_and_ends_with_the_last_frame(tmp_path: Path) -> None:
+    config = make_config()
+    env, _, metadata = export(config, tmp_path / "file.onnx")
+    controller = BeyondMimicController(tmp_path / "file.onnx")
+    reference, model = reference_of(env, "motion"), load_model(config)[0]
+    data, frames = mujoco.MjData(model), len(reference_of(env, "motion").qpos)
+    assert metadata["motion"]["frames"] == frames
+    assert metadata["motion"]["first_frames"] == [0]
+    nothing = np.zeros(controller.size)
+    for frame in (0, 1, frames // 2, frames - 1):
+        given = controller.forward(nothing, frame)
+        data.qpos[:], data.qvel[:] = reference.qpos[frame].numpy(), reference.qvel[frame].numpy()
+        mujoco.mj_forward(model, data)
+        np.testing.assert_allclose(given["joint_pos"], [data.joint(name).qpos[0] for name in controller.joints])
+        np.testing.assert_allclose(given["joint_vel"], [data.joint(name).qvel[0] for name in controller.joints])
+        for row, name in enumerate(controller.bodies):
+            velocity, place = np.empty(6), data.body(name)
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_XBODY, model.body(name).id, velocity, 0)
+            np.testing.assert_allclose(given["body_pos_w"][row], place.xpos, atol=1e-5)
+            assert abs(given["body_quat_w"][row] @ place.xquat) == pytest.approx(1, abs=1e-5)
+            np.testing.assert_allclose(given["body_ang_vel_w"][row], velocity[:3], atol=1e-4)
+            np.testing.assert_allclose(given["body_lin_vel_w"][row], velocity[3:], atol=1e-4)
+    last = controller.forward(nothing, frames - 1)
+    for beyond in (frames, frames + 1000, 1e9):
+        for name, value in controller.forward(nothing, beyond).items():
+            np.testing.assert_array_equal(value, last[name])
+    first = controller.forward(nothing, 0)
+    assert np.abs(first["joint_pos"] - last["joint_pos"]).max() > 0.01
+
+
+def test_a_file_with_other_frames_or_actions_is_noticed(tmp_path: Path) -> None:
+    env, policy, metadata = export(make_config(), tmp_path / "file.onnx")
+    observed = env.observe()
+    inputs, actions = {"observations": observed["actor"]}, policy(observed)
+    reference, view = read_reference(env, metadata["motion"]), view_with_motion(metadata)
+
+    def compare(actions: torch.Tensor, reference: dict[str, torch.Tensor]) -> float:
+        return verify.motion_difference(tmp_path / "file.onnx", view, inputs, actions, reference)
+
+    assert compare(actions, reference) < 1e-5
+    assert compare(actions + 0.01, reference) > verify.MOTION_TOLERANCE
+    for name, value in reference.items():
+        assert compare(actions, {**reference, name: value.roll(1, dims=0)}) > verify.MOTION_TOLERANCE, name
+        shorter = {key: frames[:-1] for key, frames in reference.items()}
+        assert compare(actions, shorter) > verify.MOTION_TOLERANCE, "it does not end with this frame"
+
+
+def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the_default_pose(tmp_path: Path) -> None:
+    _, _, residual = export(make_config(share=0.5), tmp_path / "file.onnx")
+    keys = onnxruntime.InferenceSession(tmp_path / "file.onnx").get_modelmeta().custom_metadata_map
+    assert "action_scale" not in keys
+    assert "motion_controls" in residual["motion"]["keys_left_out"]["action_scale"]
+    assert residual["actions"][0]["base_params"]["share"] == 0.5
+    env, _, plain = export(make_config(), tmp_path / "file.onnx")
+    assert "base" not in plain["actions"][0]
+    home = env.engine.layout.default_ctrl.tolist()
+    assert [row["offset"] for row in plain["actions"]] == pytest.approx(home)
+    assert "action_scale" in make_field_keys(plain)[0]
+
+
+def test_deploy_says_which_file_it_takes(tmp_path: Path) -> None:
+    export(make_config(), tmp_path / "file.onnx")
+    with pytest.raises(RequestError, match=r"file\.onnx: is for controllers of BeyondMimic; deploy policy\.onnx"):
+        DeployedPolicy(tmp_path / "file.onnx")
