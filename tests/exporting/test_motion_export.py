@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mjtrain.config import EnvConfig
-from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.export import verify
@@ -28,7 +28,16 @@ from mjtrain_tasks.quadruped_track import make_env as make_task_env
 from support.envs import actions_for, make_env
 
 NOISELESS = dict.fromkeys(("xy", "z", "tilt", "yaw", "linear_velocity", "angular_velocity", "position"), (0.0, 0.0))
+SENSORS = {"base_lin_vel": "base_velocity", "base_ang_vel": "base_angular_velocity", "projected_gravity": "up"}
 OUTPUTS = ["actions", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"]
+
+
+class Exported(NamedTuple):
+    file: Path
+    config: EnvConfig
+    env: Env
+    policy: ActorPolicy
+    metadata: dict[str, Any]
 
 
 def make_config(*, share: float = 0.0, bodies: tuple[str, ...] = (), **terms: Any) -> EnvConfig:
@@ -48,15 +57,25 @@ def make_config(*, share: float = 0.0, bodies: tuple[str, ...] = (), **terms: An
     )
 
 
-def export(config: EnvConfig, file: Path) -> tuple[Env, ActorPolicy, dict[str, Any]]:
-    """Write the file of an untrained policy."""
+def describe(config: EnvConfig) -> tuple[Env, ActorPolicy, dict[str, Any]]:
+    """Return a world, an untrained policy, and its metadata."""
     env, agent = make_env(config, num_envs=1, seed=3), make_agent()
     torch.manual_seed(5)
     policy = ActorPolicy(agent, env.observe(), env.num_actions)
-    metadata = describe_policy(TrainedRun(task="Quadruped-Track", env=config, agent=agent), env, policy)
+    return env, policy, describe_policy(TrainedRun(task="Quadruped-Track", env=config, agent=agent), env, policy)
+
+
+def export(config: EnvConfig, file: Path) -> Exported:
+    env, policy, metadata = describe(config)
     reference = read_reference(env, metadata["motion"])
     write_onnx_with_motion(policy, view_with_motion(metadata), reference, file, metadata)
-    return env, policy, metadata
+    return Exported(file, config, env, policy, metadata)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Written once, because torch takes its time."""
+    return export(make_config(), tmp_path_factory.mktemp("export") / "file.onnx")
 
 
 class BeyondMimicController:
@@ -95,20 +114,17 @@ class BeyondMimicController:
         }
         return self.reference
 
-    def observe(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    def observe(self, data: mujoco.MjData, imu: dict[str, np.ndarray]) -> np.ndarray:
         """Compute the observation from the robot and the reference of the last call."""
-        turned, velocity, anchor = data.site("imu").xmat.reshape(3, 3), np.empty(6), data.body(self.anchor)
-        mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, model.site("imu").id, velocity, 1)
-        robot, wanted = anchor.xmat.reshape(3, 3), np.empty(9)
+        anchor, wanted = data.body(self.anchor), np.empty(9)
+        robot = anchor.xmat.reshape(3, 3)
         row = self.bodies.index(self.anchor)
         mujoco.mju_quat2Mat(wanted, self.reference["body_quat_w"][row].astype(float))
         known = {
             "command": np.concatenate([self.reference["joint_pos"], self.reference["joint_vel"]]),
             "motion_anchor_pos_b": robot.T @ (self.reference["body_pos_w"][row] - anchor.xpos),
             "motion_anchor_ori_b": (robot.T @ wanted.reshape(3, 3))[:, :2].ravel(),
-            "base_lin_vel": velocity[3:],
-            "base_ang_vel": velocity[:3],
-            "projected_gravity": turned.T @ np.array([0.0, 0.0, -1.0]),
+            **imu,
             "joint_pos": np.array([data.joint(name).qpos[0] for name in self.joints]) - self.home,
             "joint_vel": np.array([data.joint(name).qvel[0] for name in self.joints]),
             "actions": self.actions,
@@ -126,21 +142,25 @@ class BeyondMimicController:
         return self.home + self.scale * np.clip(self.actions, self.low, self.high)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"history": 3, "clip": (-1.2, 1.2), "bodies": (".*_foot",)}],
-    ids=["as it is", "history, clip and an anchor that is not tracked"],
-)
-def test_a_controller_of_beyondmimic_moves_the_robot_as_its_environment_does(
-    changes: dict[str, Any], tmp_path: Path
-) -> None:
-    config = make_config(**changes)
-    env, policy, metadata = export(config, tmp_path / "file.onnx")
+def test_a_controller_of_beyondmimic_moves_the_robot_as_its_environment_does(exported: Exported) -> None:
+    assert "trunk" in reference_of(exported.env, "motion").body_names
+    follow(exported)
+
+
+def test_it_does_with_history_clips_and_an_anchor_that_is_not_tracked(tmp_path: Path) -> None:
+    exported = export(make_config(history=3, clip=(-1.2, 1.2), bodies=(".*_foot",)), tmp_path / "file.onnx")
+    assert "trunk" not in reference_of(exported.env, "motion").body_names
+    assert (exported.env.observe()["actor"].abs() == 1.2).any()
+    follow(exported)
+
+
+def follow(exported: Exported) -> None:
+    """Compare what a controller and the environment send to the motors, for 20 env steps."""
+    file, config, env, policy, metadata = exported
     assert metadata["motion"]["keys_left_out"] == {}
-    controller = BeyondMimicController(tmp_path / "file.onnx")
+    controller = BeyondMimicController(file)
     assert controller.anchor == "trunk"
-    assert sorted(controller.bodies) == sorted(metadata["motion"]["bodies"])
-    assert ("trunk" in reference_of(env, "motion").body_names) == (not changes)
+    assert controller.bodies == metadata["motion"]["bodies"]
     model, _ = load_model(config)
     data = mujoco.MjData(model)
     frame = int(env.command("motion")[0, 0])
@@ -150,17 +170,18 @@ def test_a_controller_of_beyondmimic_moves_the_robot_as_its_environment_does(
         mujoco.mj_forward(model, data)
         assert int(env.command("motion")[0, 0]) == frame + step
         action = policy(env.observe())
-        controller.forward(controller.observe(model, data), frame + step + 2)
+        imu = {name: env.sensor(sensor)[0].numpy().copy() for name, sensor in SENSORS.items()}
+        imu["projected_gravity"] *= -1
+        controller.forward(controller.observe(data, imu), frame + step + 2)
         # a policy that has learned nothing acts little: what it did is made larger for both
         controller.reference["actions"] += noise[0].numpy()
         env.step(action + noise)
         np.testing.assert_allclose(controller.target(), env.state.ctrl[0].numpy(), atol=2e-5, err_msg=f"step {step}")
 
 
-def test_the_reference_is_that_of_the_environment_and_ends_with_the_last_frame(tmp_path: Path) -> None:
-    config = make_config()
-    env, _, metadata = export(config, tmp_path / "file.onnx")
-    controller = BeyondMimicController(tmp_path / "file.onnx")
+def test_the_reference_is_that_of_the_environment_and_ends_with_the_last_frame(exported: Exported) -> None:
+    file, config, env, _, metadata = exported
+    controller = BeyondMimicController(file)
     reference, model = reference_of(env, "motion"), load_model(config)[0]
     data, frames = mujoco.MjData(model), len(reference_of(env, "motion").qpos)
     assert metadata["motion"]["frames"] == frames
@@ -187,14 +208,14 @@ def test_the_reference_is_that_of_the_environment_and_ends_with_the_last_frame(t
     assert np.abs(first["joint_pos"] - last["joint_pos"]).max() > 0.01
 
 
-def test_a_file_with_other_frames_or_actions_is_noticed(tmp_path: Path) -> None:
-    env, policy, metadata = export(make_config(), tmp_path / "file.onnx")
+def test_a_file_with_other_frames_or_actions_is_noticed(exported: Exported) -> None:
+    file, _, env, policy, metadata = exported
     observed = env.observe()
     inputs, actions = {"observations": observed["actor"]}, policy(observed)
     reference, view = read_reference(env, metadata["motion"]), view_with_motion(metadata)
 
     def compare(actions: torch.Tensor, reference: dict[str, torch.Tensor]) -> float:
-        return verify.motion_difference(tmp_path / "file.onnx", view, inputs, actions, reference)
+        return verify.motion_difference(file, view, inputs, actions, reference)
 
     assert compare(actions, reference) < 1e-5
     assert compare(actions + 0.01, reference) > verify.MOTION_TOLERANCE
@@ -204,20 +225,22 @@ def test_a_file_with_other_frames_or_actions_is_noticed(tmp_path: Path) -> None:
         assert compare(actions, shorter) > verify.MOTION_TOLERANCE, "it does not end with this frame"
 
 
-def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the_default_pose(tmp_path: Path) -> None:
-    _, _, residual = export(make_config(share=0.5), tmp_path / "file.onnx")
-    keys = onnxruntime.InferenceSession(tmp_path / "file.onnx").get_modelmeta().custom_metadata_map
-    assert "action_scale" not in keys
+def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the_default_pose() -> None:
+    _, _, residual = describe(make_config(share=0.5))
+    assert "action_scale" not in make_field_keys(view_with_motion(residual).described)[0]
     assert "motion_controls" in residual["motion"]["keys_left_out"]["action_scale"]
     assert residual["actions"][0]["base_params"]["share"] == 0.5
-    env, _, plain = export(make_config(), tmp_path / "file.onnx")
+    env, _, plain = describe(make_config())
     assert "base" not in plain["actions"][0]
     home = env.engine.layout.default_ctrl.tolist()
     assert [row["offset"] for row in plain["actions"]] == pytest.approx(home)
-    assert "action_scale" in make_field_keys(plain)[0]
+    assert "action_scale" in make_field_keys(view_with_motion(plain).described)[0]
 
 
-def test_deploy_says_which_file_it_takes(tmp_path: Path) -> None:
-    export(make_config(), tmp_path / "file.onnx")
+def test_deploy_says_which_file_it_takes(exported: Exported) -> None:
+    _, _, residual = describe(make_config(share=0.5))
+    with pytest.raises(RequestError, match="p: its actions are added to motion_controls, which deploy does not"):
+        check(residual, "p")
+    check(exported.metadata, "p")
     with pytest.raises(RequestError, match=r"file\.onnx: is for controllers of BeyondMimic; deploy policy\.onnx"):
-        DeployedPolicy(tmp_path / "file.onnx")
+        DeployedPolicy(exported.file)

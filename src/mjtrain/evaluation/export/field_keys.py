@@ -34,7 +34,7 @@ _ROW_BY_ROW = (0, 2, 4, 1, 3, 5)
 class FieldView:
     """A policy that tracks a motion, as controllers for BeyondMimic see it: values as they compute them, unscaled.
 
-    Each column of the policy's input is clip(scale * (obs[column] - zero), low, high); what they get is action + shift.
+    Each column of the policy's input is clip(scale * (obs[column] - zero), low, high).
     """
 
     described: dict[str, Any]
@@ -43,9 +43,6 @@ class FieldView:
     inputs: list[tuple[int, float, float, float, float]]
     """Column, scale, zero, low and high, for each column of the policy's input."""
 
-    shifts: list[float]
-    """For each action."""
-
 
 def view_with_motion(described: dict[str, Any]) -> FieldView:
     """Return how controllers for BeyondMimic see a policy.
@@ -53,41 +50,27 @@ def view_with_motion(described: dict[str, Any]) -> FieldView:
     Args:
         described: Its metadata, with `motion`.
     """
-    joints, pose, motion = _joint_names(described), described["default_pose"], described["motion"]
-    actions, shifts = _shift(described["actions"], joints, pose)
+    joints, motion = _joint_names(described), described["motion"]
+    home = [described["default_pose"][joint][0] for joint in joints] + [0.0] * len(joints)
     terms, inputs = [], []
     for term in described["observations"]:
         name, sign = _name(term, described, joints)
-        if term["params"].get("command") == motion["command"] and term["params"].get("ahead", 1) in (1, [1], (1,)):
-            name = _OF_MOTION.get(term["func"], name)
+        params, known = term["params"], None
+        if params.get("command") == motion["command"] and params.get("ahead", 1) in (1, [1]):
+            known = _OF_MOTION.get(term["func"])
         begin, end = term["columns"]
         width = (end - begin) // term["history"]
-        order = _ROW_BY_ROW if name == "motion_anchor_ori_b" else range(width)
-        home = [pose[joint][0] for joint in joints] + [0.0] * len(joints)
-        zeros = {"command": home, "actions": shifts}.get(name, [0.0] * width)
+        order = _ROW_BY_ROW if known == "motion_anchor_ori_b" else range(width)
+        zeros = home if known == "command" else [0.0] * width
         low, high = term["clip"] or (-math.inf, math.inf)
         for first in range(begin, end, width):
             inputs += [
                 (first + place, sign * term["scale"], zero, low, high) for place, zero in zip(order, zeros, strict=True)
             ]
-        terms.append({"name": name, "func": "", "params": {}, "scale": 1.0, "clip": None, "history": term["history"]})
+        plain = {"func": "", "params": {}, "scale": 1.0, "clip": None}
+        terms.append({"name": known or name, **plain, "history": term["history"]})
     commands = ["motion" if name == motion["command"] else name for name in described["commands"]]
-    seen = {**described, "observations": terms, "actions": actions, "commands": commands}
-    return FieldView(described=seen, inputs=inputs, shifts=shifts)
-
-
-def _shift(
-    actions: list[dict[str, Any]], joints: list[str], pose: dict[str, list[float]]
-) -> tuple[list[dict[str, Any]], list[float]]:
-    """Return actions of which 0 is the default pose, and what to add to the policy's; unchanged if that is not all."""
-    rows, shifts = [], []
-    for row in actions:
-        home = pose.get(row["joint"], [0.0])[0]
-        shifts.append((row["offset"] - home) / (row["scale"] or 1.0))
-        rows.append({**row, "offset": home, "clip": [bound + shifts[-1] for bound in row["clip"]]})
-    if _why_not_gains(rows, joints) or _why_not_scale(rows, joints, pose):
-        return actions, [0.0] * len(actions)
-    return rows, shifts
+    return FieldView(described={**described, "observations": terms, "commands": commands}, inputs=inputs)
 
 
 def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

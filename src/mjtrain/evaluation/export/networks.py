@@ -85,7 +85,6 @@ class _WithMotion(torch.nn.Module):
         self.policy = policy
         self.columns = torch.nn.Buffer(torch.tensor(columns))
         self.numbers = torch.nn.Buffer(torch.tensor(numbers))
-        self.shifts = torch.nn.Buffer(torch.tensor(view.shifts))
         self.reference = torch.nn.ParameterList(torch.nn.Parameter(value, requires_grad=False) for value in reference)
 
     def forward(self, obs: torch.Tensor, time_step: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -93,7 +92,7 @@ class _WithMotion(torch.nn.Module):
         scale, zero, low, high = self.numbers
         observations = (scale * (obs.index_select(1, self.columns) - zero)).clamp(low, high)
         frame = time_step.long().squeeze(-1).clamp(0, len(self.reference[0]) - 1)
-        return self.policy(observations) + self.shifts, *(value.index_select(0, frame) for value in self.reference)
+        return self.policy(observations), *(value.index_select(0, frame) for value in self.reference)
 
 
 def _write(

@@ -100,13 +100,12 @@ def motion_difference(
     obs = np.zeros(inputs[FLAT].shape, dtype=np.float32)
     recorded = inputs[FLAT].double().numpy()
     obs[:, columns.astype(int)] = np.divide(recorded, scale, out=np.zeros_like(recorded), where=scale != 0) + zero
-    expected = (actions.double() + torch.tensor(view.shifts, dtype=torch.float64)).numpy()
     frames, worst = len(reference["joint_pos"]), 0.0
     for step in range(max(len(obs), frames + 2)):
         row, frame = step % len(obs), min(step, frames - 1)
         given = session.run(None, {"obs": obs[row, None], "time_step": np.array([[step]], dtype=np.float32)})
-        wanted = [expected[row], *(value[frame].numpy() for value in reference.values())]
-        errors = [np.abs(np.asarray(one)[0] - other).max() for one, other in zip(given, wanted, strict=True)]
+        wanted = [actions[row], *(value[frame] for value in reference.values())]
+        errors = [np.abs(np.asarray(one)[0] - other.numpy()).max() for one, other in zip(given, wanted, strict=True)]
         worst = float(np.maximum(worst, np.max(errors)))
     return worst
 
