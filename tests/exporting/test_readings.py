@@ -83,7 +83,7 @@ def test_every_built_in_observation_is_known_or_named() -> None:
         for name in re.findall(r"^\| `(\w+)` \| observation \|", text, flags=re.M)
     }
     assert len(names) > 25
-    names = {name for name in names if not name.startswith("mjtrain.mdp.tracking:")}  # their motion is not exported
+    names = {name for name in names if not name.startswith("mjtrain.mdp.tracking:")}  # deploy does not compute them
     assert names == (TERMS.keys() | REPORTED_BY_ROBOT.keys()) - {"mjtrain.mdp.observations:joints_from_home"}
 
 
