@@ -23,7 +23,7 @@ from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
-from mjtrain_tasks.quadruped_track import make_agent
+from mjtrain_tasks.quadruped_track import CLIPS, make_agent
 from mjtrain_tasks.quadruped_track import make_env as make_task_env
 from support.envs import actions_for, make_env
 
@@ -40,9 +40,11 @@ class Exported(NamedTuple):
     metadata: dict[str, Any]
 
 
-def make_config(*, share: float = 0.0, bodies: tuple[str, ...] = (), **terms: Any) -> EnvConfig:
+def make_config(
+    *, file: Path = CLIPS / "trot.npz", share: float = 0.0, bodies: tuple[str, ...] = (), **terms: Any
+) -> EnvConfig:
     """The task without noise; `terms` are fields of all observations of the actor."""
-    config = to_eval_config(make_task_env())
+    config = to_eval_config(make_task_env(file))
     start, motion, legs = config.events["start"], config.commands["motion"], config.actions["legs"]
     actor = {name: term.replace(**terms) for name, term in config.observations["actor"].items()}
     tracked = {"bodies": bodies} if bodies else {}
@@ -220,11 +222,11 @@ def test_a_file_with_other_frames_or_actions_is_noticed(exported: Exported) -> N
         return verify.motion_difference(file, view, inputs, actions, reference)
 
     assert compare(actions, reference) < 1e-5
-    assert compare(actions + 0.01, reference) > verify.MOTION_TOLERANCE
+    assert compare(actions + 0.01, reference) > verify.TOLERANCE
     for name, value in reference.items():
-        assert compare(actions, {**reference, name: value.roll(1, dims=0)}) > verify.MOTION_TOLERANCE, name
+        assert compare(actions, {**reference, name: value.roll(1, dims=0)}) > verify.TOLERANCE, name
         shorter = {key: frames[:-1] for key, frames in reference.items()}
-        assert compare(actions, shorter) > verify.MOTION_TOLERANCE, "it does not end with this frame"
+        assert compare(actions, shorter) > verify.TOLERANCE, "it does not end with this frame"
 
 
 def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the_default_pose() -> None:
@@ -237,6 +239,18 @@ def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the
     home = env.engine.layout.default_ctrl.tolist()
     assert [row["offset"] for row in plain["actions"]] == pytest.approx(home)
     assert "action_scale" in make_field_keys(view_with_motion(plain).described)[0]
+
+
+def test_clips_of_a_folder_come_one_after_another() -> None:
+    env, _, metadata = describe(make_config(file=CLIPS))
+    trot, _, alone = describe(make_config())
+    assert metadata["commands"]["motion"]["params"]["file"] == "clips", "without the folders of this machine"
+    first = metadata["motion"]["first_frames"][-1]  # bow, paw, sit, trot
+    assert len(metadata["motion"]["first_frames"]) == 4
+    assert metadata["motion"]["frames"] == first + alone["motion"]["frames"]
+    wanted = read_reference(trot, alone["motion"])
+    for name, frames in read_reference(env, metadata["motion"]).items():
+        torch.testing.assert_close(frames[first:], wanted[name], rtol=0, atol=0)
 
 
 def test_deploy_says_which_file_it_takes(exported: Exported) -> None:

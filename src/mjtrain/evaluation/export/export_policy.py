@@ -86,8 +86,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         }
         if "motion" in metadata:
             differences[WITH_MOTION] = _write_motion(player, metadata, partial / WITH_MOTION, observations, actions)
+        tolerance = verify.find_tolerance(player.policy)
         for name, difference in differences.items():
-            tolerance = verify.MOTION_TOLERANCE if name == WITH_MOTION else verify.find_tolerance(player.policy)
             if not difference <= tolerance:
                 or_frames = ", or other frames than the motion" if name == WITH_MOTION else ""
                 raise RuntimeError(

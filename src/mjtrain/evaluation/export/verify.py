@@ -22,9 +22,6 @@ IMAGE_TOLERANCE = 1e-4
 """The same for a policy that sees: libraries sum the pixels of an image in another order, and where an image has little
 contrast, its normalisation enlarges what that changes (1e-5 was seen)."""
 
-MOTION_TOLERANCE = 1e-4
-"""The same for a policy with its motion, whose observations are computed back from recorded ones, with rounding."""
-
 
 def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Step a policy in its environment, and record its observations and actions.
