@@ -105,7 +105,7 @@ WALLS = {
         "sim/cameras",
     },
     "trackio": {"training/reporting/log_writer.py"},
-    "wandb": {"training/reporting"},
+    "wandb": {"training/reporting", "runs/wandb_artifact.py"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/display.py"},
     "yaml": {"runs", "tools/sweep/space.py", "tools/sweep/wandb_sweep.py"},
     "onnx": {"evaluation/export"},

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mjtrain.cli.command import run_command
@@ -173,9 +172,10 @@ def _convert(args: list[str]) -> None:
         raise RequestError(f"--to {options.to}: give mjtrain or mjlab")
     from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
     from mjtrain.motion.files import read_motion, write_motion
+    from mjtrain.runs.motion_places import find_motion
 
     skeleton = _skeleton(options)
-    motion = read_motion(files[0], skeleton, fps=options.input_fps)
+    motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
     if options.mirror:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
@@ -196,9 +196,10 @@ def _info(args: list[str]) -> None:
     options = parse(InfoOptions, rest, prog="mjtrain motion info FILE", description=InfoOptions.__doc__)
     from mjtrain.motion.files import read_motion
     from mjtrain.motion.report import report_motion
+    from mjtrain.runs.motion_places import find_motion
 
     skeleton = _skeleton(options)
-    report = report_motion(read_motion(files[0], skeleton, fps=options.input_fps), skeleton)
+    report = report_motion(read_motion(find_motion(files[0]), skeleton, fps=options.input_fps), skeleton)
     if options.json:
         print(json.dumps(asdict(report), indent=2))
         return
@@ -218,6 +219,7 @@ def _play(args: list[str]) -> None:
         raise RequestError("a motion can only be shown on a robot; give --task or --robot")
     from mjtrain.evaluation.playing.watch import check_viewer, show_motion
     from mjtrain.motion.files import read_motion
+    from mjtrain.runs.motion_places import find_motion
 
     config = PlayConfig(
         viewer="web" if options.viewer == "web" else "native",
@@ -225,7 +227,8 @@ def _play(args: list[str]) -> None:
         viewer_port=options.viewer_port,
     )
     check_viewer(config)
-    show_motion(Path(files[0]), read_motion(files[0], skeleton, fps=options.input_fps), skeleton, config)
+    path = find_motion(files[0])
+    show_motion(path, read_motion(path, skeleton, fps=options.input_fps), skeleton, config)
 
 
 def _record(args: list[str]) -> None:

@@ -10,6 +10,9 @@ from mjtrain.motion.text_formats import read_csv, read_json
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import write_whole
 
+SUFFIXES = (".npz", ".csv", ".json", ".txt")
+"""How names of files of motions end."""
+
 
 def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: float | None = None) -> Motion:
     """Read a motion from NPZ (ours or mjlab's), CSV (Unitree's) or JSON (DeepMimic's).

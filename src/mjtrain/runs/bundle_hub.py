@@ -33,7 +33,7 @@ def _hub_errors(place: str) -> Iterator[None]:
     except RepositoryNotFoundError as error:
         raise RequestError(f"{place}: no such repository, or one that HF_TOKEN does not open") from error
     except EntryNotFoundError as error:
-        raise RequestError(f"{place}: a file of the policy is not there; mjtrain push puts it there") from error
+        raise RequestError(f"{place}: has no such file ({_first_line(error)})") from error
     except HFValidationError as error:
         raise RequestError(f"{place}: {_first_line(error)}") from error
     except Exception as error:  # the library passes on those of its HTTP client

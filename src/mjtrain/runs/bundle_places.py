@@ -24,7 +24,7 @@ from mjtrain.runs.bundle import (
     parse_manifest,
 )
 from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
-from mjtrain.runs.storage import Storage, check_url
+from mjtrain.runs.storage import Storage, StorageError, check_url
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import partial_path, read_regular, replacing
 
@@ -34,13 +34,15 @@ bundle is in the folder of the task's name there."""
 
 PRETRAINED = "pretrained"
 _STORED = ("s3", "gs", "az", "file")
-_SCHEMES = ("hf", "https", "http", *_STORED)
+SCHEMES = ("hf", "https", "http", *_STORED)
+"""How URLs of places begin."""
+
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def is_place(text: str) -> bool:
     """Whether a text names a bundle and not a run or a task: by a URL, pretrained:TASK, a .zip file or its folder."""
-    known = text.partition("://")[0] in _SCHEMES and "://" in text
+    known = text.partition("://")[0] in SCHEMES and "://" in text
     return known or text.startswith(f"{PRETRAINED}:") or text.endswith(".zip") or Path(text, MANIFEST).is_file()
 
 
@@ -56,7 +58,7 @@ def open_bundle(place: str) -> Path:
     read = _make_reader(place)
     data = read(MANIFEST, MAX_MANIFEST_BYTES)
     manifest = parse_manifest(data, place)
-    folder = _cache() / manifest.digest
+    folder = cache_dir("policies") / manifest.digest
     try:
         if not _is_intact(folder, manifest):
             shutil.rmtree(folder, ignore_errors=True)
@@ -134,12 +136,13 @@ def _check_new(folder: Path) -> None:
         raise RequestError(f"{folder}: exists and is not empty; give a new folder")
 
 
-def _cache() -> Path:
+def cache_dir(kind: str) -> Path:
+    """Return the folder of fetched files of a kind."""
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        return (root if root.is_absolute() else Path.home() / ".cache") / "mjtrain" / "policies"
+        return (root if root.is_absolute() else Path.home() / ".cache") / "mjtrain" / kind
     except RuntimeError as error:
-        raise RequestError("this user has no home directory for fetched policies; set XDG_CACHE_HOME") from error
+        raise RequestError(f"this user has no home directory for fetched {kind}; set XDG_CACHE_HOME") from error
 
 
 def _is_intact(folder: Path, manifest: Manifest) -> bool:
@@ -179,8 +182,20 @@ def _make_reader(place: str) -> Read:
     return _read_folder(Path(place))
 
 
+def read_file(url: str, size: int) -> bytes:
+    """Return one file at a URL, or at most one byte more than a size; errors as those of `open_bundle`."""
+    if urlsplit(url).scheme in ("http", "https"):
+        _check_web(url)
+        return _download(url, size)
+    folder, _, name = url.rpartition("/")
+    try:
+        return _make_reader(folder)(name, size)
+    except StorageError as error:
+        raise type(error)(f"{url}: {error}") from error
+
+
 def _missing(place: object, name: str) -> BundleError:
-    return BundleError(f"{place}: has no {name}; it is not a policy bundle")
+    return BundleError(f"{place}: has no {name}" + "; it is not a policy bundle" * (name == MANIFEST))
 
 
 def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
@@ -217,7 +232,7 @@ def _read_zip(file: str | io.BytesIO, label: str) -> Read:
 
 
 def _read_storage(url: str) -> Read:
-    storage = Storage(check_url("policy", url))
+    storage = Storage(check_url("read", url))
 
     def read(name: str, size: int) -> bytes:
         there = storage.size(name)

@@ -37,6 +37,7 @@ from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.load import note_load, resolve_load
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
+from mjtrain.training.preflight.motions import note_motions, resolve_motions
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
@@ -173,9 +174,9 @@ def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) ->
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, launch)
         config = chosen
-    fitted = resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
+    fitted = resolve_motions(resolve_load(resolve_run_size(check_urls(config), plan.world_size, device)))
     notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
-    notices += note_load(config, fitted)
+    notices += [*note_load(config, fitted), *note_motions(config, fitted)]
     return Draft(config=fitted, plan=plan, notices=notices)
 
 

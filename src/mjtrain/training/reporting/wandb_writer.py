@@ -8,6 +8,7 @@ from typing import Any
 
 from mjtrain.config import RunConfig
 from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.wandb_artifact import has_credentials
 from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
@@ -39,7 +40,7 @@ class WandbWriter(Writer):
         self._step = 0
         self._uploads_checkpoints = config.wandb_upload_checkpoints
         _choose_cache(run_dir)
-        mode = resolve_mode(config.wandb_mode, os.environ, _has_credentials)
+        mode = resolve_mode(config.wandb_mode, os.environ, has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
             warn("--wandb-mode online: there is no W&B API key (WANDB_API_KEY or wandb login); recording offline")
         try:
@@ -140,15 +141,6 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
 
 def _id_file(run_dir: Path) -> Path:
     return run_dir / "wandb_run_id"
-
-
-def _has_credentials() -> bool:
-    import wandb
-
-    try:
-        return wandb.login(prompt=False, verify=False)
-    except Exception:  # damaged credentials count as none
-        return False
 
 
 def _guard(action: Callable[[], Any]) -> Any:

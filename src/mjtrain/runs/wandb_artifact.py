@@ -1,0 +1,59 @@
+"""Files of W&B's artifacts and registries, by its public API."""
+
+import tempfile
+from pathlib import Path
+
+from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.files import read_regular
+
+_TIMEOUT_S = 15
+
+
+def has_credentials() -> bool:
+    """Return whether W&B would not have to ask who is there; never if it is set to offline."""
+    import wandb
+
+    try:
+        return wandb.login(prompt=False, verify=False)
+    except Exception:  # damaged credentials count as none
+        return False
+
+
+def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[str, bytes]:
+    """Return name and content of the only file of a kind in an artifact; nothing in it is run.
+
+    Args:
+        place: How the user names the artifact, for errors.
+        name: How W&B names it, as in entity/project/name:version.
+        suffix: How the name of the file ends.
+        size: Limit, in bytes.
+
+    Raises:
+        RequestError: There is no such artifact, it has no such file or several, or nobody is logged in.
+        OutsideError: W&B cannot be reached, or refuses.
+    """
+    import wandb
+
+    if not has_credentials():
+        raise RequestError(f"{place}: there is no W&B API key (WANDB_API_KEY or wandb login), or WANDB_MODE is offline")
+    try:
+        entries = wandb.Api(timeout=_TIMEOUT_S).artifact(name).manifest.entries
+        names = [path for path in entries if path.endswith(suffix)]
+        if len(names) != 1:
+            raise RequestError(f"{place}: has {len(names) or 'no'} {suffix} files; it must have one")
+        entry = entries[names[0]]
+        if entry.ref is not None:
+            raise RequestError(f"{place}: {names[0]} is a reference to {entry.ref}; name that place")
+        if (entry.size or 0) > size:
+            raise RequestError(f"{place}: {names[0]} is larger than {size >> 20} MiB")
+        with tempfile.TemporaryDirectory() as folder:
+            return Path(names[0]).name, read_regular(Path(entry.download(folder, skip_cache=True)), size)
+    except RequestError:
+        raise
+    except Exception as error:  # W&B passes on those of its HTTP clients
+        line = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if isinstance(getattr(error, "exc", error), ValueError):
+            raise RequestError(f"{place}: W&B has no such artifact for you ({line})") from error
+        raise OutsideError(f"{place}: W&B: {line}") from error
+    finally:
+        wandb.teardown()  # ends its process and threads, before ranks are forked
