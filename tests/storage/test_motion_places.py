@@ -16,8 +16,9 @@ import pytest
 
 import mjtrain
 from mjtrain.cli.main import main
+from mjtrain.motion import npz
 from mjtrain.motion.files import read_motion
-from mjtrain.runs import motion_places, wandb_artifact
+from mjtrain.runs import wandb_artifact
 from mjtrain.runs.motion_places import find_motion, is_motion_place
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.storage import Storage
@@ -73,7 +74,7 @@ def put(url: str, name: str, content: bytes, tmp_path: Path) -> None:
         Storage(url).upload(name, file)
 
 
-@pytest.mark.parametrize("kind", ["any_url", "web"])
+@pytest.mark.parametrize("kind", ["url", "web"])
 def test_a_url_is_fetched(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +141,7 @@ def test_large_and_pickled_files_are_refused(
         main(["motion", "info", f"{web}/planted.npz"])
     assert "never read" in capsys.readouterr().err
     assert not (tmp_path / "canary").exists()
-    monkeypatch.setattr(motion_places, "MAX_MIB", 0)
+    monkeypatch.setattr(npz, "MAX_MIB", 0)
     with pytest.raises(RequestError, match="larger than 0 MiB"):
         find_motion(f"{web}/planted.npz")
 
@@ -202,7 +203,9 @@ def test_artifacts_that_are_no_motions(
     with pytest.raises(SystemExit) as ended:
         main(["motion", "info", "wandb://me/motions/both"])
     assert ended.value.code == 1
-    assert "wandb://me/motions/both: W&B: " in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "wandb://me/motions/both: W&B: " in message
+    assert message.count("\n") == 1, message
 
 
 def test_a_run_keeps_it_and_does_not_ask_again(
@@ -226,7 +229,7 @@ def test_a_run_keeps_it_and_does_not_ask_again(
     again = mjtrain.train(task, launch=launch, max_iterations=2, resume=str(run.run_dir), **options)
     assert "changed since" not in capfd.readouterr().err
     assert again.metrics["iteration"] == 2
-    with pytest.raises(RequestError, match=rf"--env\.commands\.motion\.params\.file {place}: "):
+    with pytest.raises(RequestError, match=rf"--env\.commands\.motion\.params\.file {url}: has no paw\.npz"):
         mjtrain.train(task, launch=launch, max_iterations=1, **options)
     shutil.rmtree(cache)
     assert mjtrain.play(str(run.run_dir), episodes=1)["iteration"] == 2

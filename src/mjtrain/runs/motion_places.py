@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mjtrain.motion.files import SUFFIXES
-from mjtrain.motion.npz import MAX_MIB
 from mjtrain.runs.bundle_places import SCHEMES, cache_dir, read_file
 from mjtrain.runs.storage import is_url
 from mjtrain.runs.wandb_artifact import fetch_from_artifact
@@ -61,6 +59,9 @@ def _is_artifact(place: str) -> bool:
 
 def _fetch(place: str) -> tuple[str, bytes]:
     """Return name and content of a motion's file."""
+    from mjtrain.motion.files import SUFFIXES  # imports MuJoCo
+    from mjtrain.motion.npz import MAX_MIB
+
     size = MAX_MIB << 20
     if _is_artifact(place):
         name = place.removeprefix(_WANDB)

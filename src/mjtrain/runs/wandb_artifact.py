@@ -34,14 +34,18 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
     """
     import wandb
 
-    if not has_credentials():
-        raise RequestError(f"{place}: there is no W&B API key (WANDB_API_KEY or wandb login), or WANDB_MODE is offline")
+    is_alone = wandb.run is None  # a program may have a W&B run already
+    if is_alone:
+        wandb.setup(wandb.Settings(silent=True))
     try:
-        entries = wandb.Api(timeout=_TIMEOUT_S).artifact(name).manifest.entries
-        names = [path for path in entries if path.endswith(suffix)]
+        if not has_credentials():
+            missing = "there is no W&B API key (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
+            raise RequestError(f"{place}: {missing}")
+        artifact = wandb.Api(timeout=_TIMEOUT_S).artifact(name)
+        names = [path for path in artifact.manifest.entries if path.endswith(suffix)]
         if len(names) != 1:
             raise RequestError(f"{place}: has {len(names) or 'no'} {suffix} files; it must have one")
-        entry = entries[names[0]]
+        entry = artifact.get_entry(names[0])
         if entry.ref is not None:
             raise RequestError(f"{place}: {names[0]} is a reference to {entry.ref}; name that place")
         if (entry.size or 0) > size:
@@ -56,4 +60,5 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
             raise RequestError(f"{place}: W&B has no such artifact for you ({line})") from error
         raise OutsideError(f"{place}: W&B: {line}") from error
     finally:
-        wandb.teardown()  # ends its process and threads, before ranks are forked
+        if is_alone:
+            wandb.teardown()  # ends W&B's process and threads, before ranks are forked
