@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import os
 import pickle
 import shutil
 import threading
@@ -24,6 +25,8 @@ from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.storage import Storage
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain_tasks.quadruped_track import CLIPS, make_env, make_task
+from support import commands
+from support.hub import TOKEN, Hub
 from support.wandb_server import KEY, ORGANIZATION, WandbServer
 
 pytestmark = pytest.mark.process
@@ -154,6 +157,22 @@ class Planted:
 
     def __reduce__(self) -> Any:
         return Path.mkdir, (self.canary,)
+
+
+def test_the_hub_gives_it(tmp_path: Path) -> None:
+    hub = Hub()
+    hub.files["me/clips"] = {"paw.npz": PAW, "more/bow.npz": BOW}
+    environ = {**os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hub")}
+    for place, says in (
+        ("clips/paw.npz", "3.70 s"),
+        ("clips@main/more/bow.npz", "3.20 s"),
+        ("clips/none.npz", "hf://me/clips: has no such file"),
+        ("none/paw.npz", "no such repository"),
+    ):
+        words = [commands.BIN / "mjtrain", "motion", "info", f"hf://me/{place}"]
+        done = commands.run(words, cwd=tmp_path, environ=environ)
+        assert says in done.stdout + done.stderr, done
+    hub.close()
 
 
 def test_an_artifact_and_a_registry_give_it(wandb: WandbServer, tmp_path: Path) -> None:
