@@ -114,7 +114,7 @@ WALLS = {
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
     "unitree_sdk2py": {"deployment/unitree.py"},
     "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/draw.py"},
-    "optuna": {"tools/sweep/journal.py", "tools/sweep/samplers.py", "tools/sweep/study.py"},
+    "optuna": {"tools/sweep/draw.py", "tools/sweep/study.py", "tools/sweep/successive_halving.py"},
     "obstore": {"runs/storage/store.py"},
     "safetensors": {"runs/weights.py"},
     "huggingface_hub": {"runs/bundle_hub.py"},

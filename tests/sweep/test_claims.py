@@ -4,11 +4,12 @@ import fcntl
 import struct
 from pathlib import Path
 
+import optuna
 import pytest
 
 from mjtrain.runs.checkpoint import checkpoint_path
 from mjtrain.tools.sweep.claims import Claims
-from mjtrain.tools.sweep.run_files import remove_stillborn
+from mjtrain.tools.sweep.run_files import RunFiles
 from mjtrain.tools.sweep.study import LostTrialError, Trial
 
 
@@ -23,10 +24,10 @@ def test_a_lock_that_was_lost_is_noticed_once_somebody_else_has_it(tmp_path: Pat
     assert claim is not None
     assert other.take("trial_0") is None
     assert claim.is_held()
-    lose(claim.descriptor("trial_0"))
+    lose(claim.descriptors["trial_0"])
     assert claim.is_held()  # nobody has taken it, so it is taken again
     assert other.take("trial_0") is None
-    lose(claim.descriptor("trial_0"))
+    lose(claim.descriptors["trial_0"])
     theirs = other.take("trial_0")
     assert theirs is not None
     assert not claim.is_held()
@@ -46,10 +47,14 @@ def test_shared_claims_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_was_lost_is_not_ended(tmp_path: Path) -> None:
-    trial = Trial.__new__(Trial)
-    trial.number, trial.is_ours = 3, lambda: False
-    with pytest.raises(LostTrialError, match="trial 3: another process has it now"):
-        trial.complete(1.0, {})
+    study = optuna.create_study()
+    frozen = study.ask()._cached_frozen_trial
+    trial = Trial(study, frozen, was_begun=True)
+    trial.is_ours = lambda: False
+    with pytest.raises(LostTrialError, match="trial 0: another process has it now"):
+        trial.end("complete", 1.0, env_steps=5)
+    (kept,) = study.trials
+    assert (kept.state.name, kept.user_attrs) == ("RUNNING", {})
 
 
 def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path: Path) -> None:
@@ -57,9 +62,9 @@ def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path
         (tmp_path / "task" / name).mkdir(parents=True)
         (tmp_path / "task" / name / "metrics.jsonl").write_text('{"iteration": 1}\n')
     checkpoint_path(tmp_path / "task" / "a_trial_0_seed_0", 1).write_bytes(b"damaged")
-    remove_stillborn(tmp_path, "trial_0_seed_0")
+    RunFiles(log_root=tmp_path, name="trial_0_seed_0").remove_stillborn()
     (kept,) = (tmp_path / "task").iterdir()
     assert kept.name == "a_trial_0_seed_0.damaged-1"
     assert (kept / "metrics.jsonl").is_file()
-    remove_stillborn(tmp_path, "trial_0_seed_0")
+    RunFiles(log_root=tmp_path, name="trial_0_seed_0").remove_stillborn()
     assert kept.is_dir()

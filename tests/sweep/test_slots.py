@@ -51,11 +51,9 @@ def test_the_machine_is_divided(options: dict[str, Any], cores: Any, gpus: Any) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"jobs": 0}, "--jobs 0: must be at least 1"),
         ({"jobs": 5}, "--jobs 5: 4 cores can run 4 trials side by side"),
         ({"jobs": 3, "cores_per_trial": 2}, "--jobs 3: 4 cores can run 2 trials side by side"),
         ({"cores_per_trial": 5}, "--cores-per-trial 5: 4 cores can be used here"),
-        ({"gpus_per_trial": -1}, "--gpus-per-trial -1: must be at least 0"),
         ({"gpus_per_trial": 1}, "--gpus-per-trial 1: no GPU is visible here; 0 trains on the CPU"),
         ({"gpus": ("0",), "gpus_per_trial": 2}, "--gpus-per-trial 2: 1 GPU is visible here"),
         ({"gpus": ("0",), "gpus_per_trial": 1, "jobs": 2}, "--jobs 2: 4 cores and 1 GPU can run 1 trial side by side"),

@@ -6,18 +6,29 @@ from typing import Any
 
 import pytest
 
+from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.draw import plot_study
+from mjtrain.tools.sweep.plan import SweepOptions, SweepPlan
 from mjtrain.tools.sweep.space import parse_space
-from mjtrain.tools.sweep.study import Study, Trial, read_identity
+from mjtrain.tools.sweep.study import Study, Trial
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])
 
 
-def open_study(folder: Path, *, maximize: bool = True, **options: Any) -> Study:
-    study = Study(folder / "study.jsonl", {"task": "X"}, maximize=maximize)
-    settings: dict[str, Any] = {"sampler": "random", "pruner": "asha", "seed": 0, "num_trials": 9}
-    settings |= {"max_iterations": 90, "min_iterations": 22}
-    study.configure(SPACE, **settings | options)
-    return study
+def make_plan(folder: Path, **options: Any) -> SweepPlan:
+    asked: dict[str, Any] = {"task": "X", "space": SPACE, "trials": 9, "metric": None, "direction": None}
+    asked |= {"sampler": "random", "pruner": "asha", "min_iterations": None, "seeds_per_trial": 1, "jobs": None}
+    asked |= {"cores_per_trial": None, "gpus_per_trial": None, "start_timeout_s": None, "stall_timeout_s": 1800.0}
+    asked |= {"shared": False, "for_wandb": False, "sweep_dir": None, "train_flags": ()}
+    plan: dict[str, Any] = {"folder": folder, "metric": "mean_reward", "direction": "maximize", "added_flags": ()}
+    plan |= {"slots": (), "max_iterations": 90, "min_iterations": 22, "seed": 0, "start_timeout_s": 1800.0}
+    plan |= {"stop_grace_s": 30.0, "num_reports": 90}
+    asked |= {name: value for name, value in options.items() if name not in plan}
+    return SweepPlan(options=SweepOptions(**asked), **plan | {k: options[k] for k in options if k in plan})
+
+
+def open_study(folder: Path, **options: Any) -> Study:
+    return Study(make_plan(folder, **options))
 
 
 def prune_hopeless(study: Study) -> None:
@@ -28,52 +39,74 @@ def prune_hopeless(study: Study) -> None:
 def test_what_ended_is_kept_and_what_did_not_is_taken_up(tmp_path: Path) -> None:
     study = open_study(tmp_path)
     done, wrong, running = study.ask(), study.ask(), study.ask()
-    done.complete(2.5, {"env_steps": 7, "seed_values": [2.0, 3.0], "runs": ["a"]})
-    wrong.fail("the arm fell off", {"env_steps": 3})
-    running.report(5, 1.5)
+    done.end("complete", 2.5, env_steps=7, seed_values=[2.0, 3.0], runs=["a"])
+    wrong.end("failed", cause="the arm fell off", env_steps=3)
+    running.report(1.5, 5)
     study = open_study(tmp_path)
     (number,) = study.ready()
     again = study.take_up(number)
     assert (again.number, again.params, again.last_reported, again.was_begun) == (2, running.params, 5, True)
     first, second, third = study.results()
-    assert (first.state, first.value, first.seed_values, first.env_steps) == ("complete", 2.5, (2.0, 3.0), 7)
+    assert (first.state, first.value, first.seed_values, first.env_steps) == ("complete", 2.5, [2.0, 3.0], 7)
     assert (second.state, second.value, second.cause, second.env_steps) == ("failed", None, "the arm fell off", 3)
-    assert (third.state, third.curve) == ("running", {5: 1.5})
-    assert read_identity(tmp_path / "study.jsonl") == {"task": "X"}
+    assert (third.state, third.value) == ("running", None)
+    again.end("pruned")
+    assert (study.results()[2].state, study.results()[2].value) == ("pruned", 1.5)
+
+
+def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
+    open_study(tmp_path)
+    with pytest.raises(RequestError, match=r"holds a sweep with --seeds-per-trial 1, not 2; give another --sweep-dir"):
+        open_study(tmp_path, seeds_per_trial=2)
+    with pytest.raises(
+        RequestError, match=r"holds a sweep with flags of train \(none\), not --num-envs 8; give another"
+    ):
+        open_study(tmp_path, train_flags=("--num-envs", "8"))
+    open_study(tmp_path, trials=20)
 
 
 def test_every_cut_of_the_file_can_be_gone_on_from(tmp_path: Path) -> None:
     """As if the process had been killed after each byte of its last trial; further trials are whole."""
     study = open_study(tmp_path)
-    study.ask().complete(1.0, {})
+    study.ask().end("complete", 1.0)
     path = tmp_path / "study.jsonl"
     kept = path.stat().st_size
-    study.ask().complete(2.0, {"env_steps": 4})
+    study.ask().end("complete", 2.0, env_steps=4)
     content = path.read_bytes()
     for size in range(kept, len(content), 37):
         path.write_bytes(content[:size])
         study = open_study(tmp_path)
         for number in study.ready():
-            study.take_up(number).complete(2.0, {})
+            study.take_up(number).end("complete", 2.0)
         while len(study.results()) < 3:
-            study.ask().complete(3.0, {})
+            study.ask().end("complete", 3.0)
         results = open_study(tmp_path).results()
         assert [trial.state for trial in results] == ["complete"] * 3, f"cut after {size} bytes"
         assert results[0].value == 1.0
         assert all(set(trial.params) == {parameter.name for parameter in SPACE} for trial in results)
 
 
-@pytest.mark.filterwarnings("error::UserWarning")
-def test_importances_are_empty_as_long_as_nothing_is_known(tmp_path: Path) -> None:
-    study = open_study(tmp_path)
-    assert study.importances() == {}
+def test_importances_are_left_out_of_the_picture_as_long_as_nothing_is_known(tmp_path: Path) -> None:
+    study = open_study(tmp_path, trials=12)
+    study.draw()
+    assert not (tmp_path / "sweep.png").exists()
+
+    def list_plots() -> list[str]:
+        figures = plot_study(study._study, "mean_reward")
+        return [axes.get_title() or axes.get_title(loc="left") for axes in figures]
+
+    others = ["Optimization History Plot", "Intermediate Values Plot", "Parallel Coordinate Plot", *["Slice Plot"] * 3]
     for number in range(12):
         trial = study.ask()
-        trial.complete(float(trial.params["layers"]), {})
+        trial.end("complete", float(trial.params["layers"]))
         if number < 2:
-            assert study.importances() == {}
-    found = study.importances()
-    assert max(found, key=lambda name: found[name]) == "layers"
+            assert list_plots() == others
+    assert list_plots() == [*others[:2], "Hyperparameter Importances", *others[2:]]
+    *_, axes = (axes for axes in plot_study(study._study, "mean_reward") if axes.get_title(loc="left"))
+    bars = {label.get_text(): bar.get_width() for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)}
+    assert max(bars, key=lambda name: bars[name]) == "layers"
+    study.draw()
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path: Path) -> None:
@@ -88,40 +121,39 @@ def test_random_suggestions_do_not_depend_on_when_the_study_was_opened(tmp_path:
 
 def test_the_first_suggestions_of_tpe_are_spread_over_all_parameters(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    study = open_study(tmp_path, sampler="tpe", num_trials=16)
+    study = open_study(tmp_path, sampler="tpe", trials=16)
     found = [study.ask().params for _ in range(8)]
     assert [params["net"] for params in found].count("32") == 4
     for net in ("32", "64 64"):  # two rates in each half of the range, whose middle is 1e-3
         rates = [params["rate"] for params in found if params["net"] == net]
         assert sum(float(rate) < 1e-3 for rate in rates) == 2
     assert {params["layers"] for params in found} == {1, 2, 3}
-    opened = [open_study(tmp_path / "other", sampler="tpe", num_trials=16).ask().params for _ in range(2)]
+    opened = [open_study(tmp_path / "other", sampler="tpe", trials=16).ask().params for _ in range(2)]
     assert opened == found[:2]
-    assert open_study(tmp_path / "other", sampler="tpe", num_trials=16, seed=1).ask().params not in found
+    assert open_study(tmp_path / "other", sampler="tpe", trials=16, seed=1).ask().params not in found
 
 
 def test_tpe_learns_from_the_first_ones(tmp_path: Path) -> None:
     values = []
     for seed in range(3):
         (tmp_path / str(seed)).mkdir()
-        study = open_study(tmp_path / str(seed), sampler="tpe", pruner="none", num_trials=40, seed=seed)
+        study = open_study(tmp_path / str(seed), sampler="tpe", pruner="none", trials=40, seed=seed)
         for _ in range(40):
             trial = study.ask()
             is_wide, rate = trial.params["net"] == "64 64", float(trial.params["rate"])
-            trial.complete(float(is_wide) - abs(math.log10(rate / 3e-3)), {})
+            trial.end("complete", float(is_wide) - abs(math.log10(rate / 3e-3)))
         values.append([trial.value or 0.0 for trial in study.results()])
     first, later = (sum(sum(each[part]) for each in values) for part in (slice(10), slice(10, 40)))
     assert later / 90 > first / 30 + 0.2
 
 
 def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:
-    study = Study(tmp_path / "study.jsonl", {}, maximize=True)
-    study.configure(SPACE[1:], sampler="grid", pruner="none", seed=0, num_trials=6, max_iterations=1, min_iterations=1)
+    study = open_study(tmp_path, space=SPACE[1:], sampler="grid", pruner="none", trials=6)
     combinations = set()
     for _ in range(6):
         trial = study.ask()
         combinations.add(tuple(trial.params.values()))
-        trial.complete(1.0, {})
+        trial.end("complete", 1.0)
     assert len(combinations) == 6
 
 
@@ -131,36 +163,36 @@ def test_asha_pauses_trials_and_lets_the_best_go_on(tmp_path: Path, maximize: bo
 
     def arrive(study: Study, value: float) -> Trial:
         trial = study.ask()
-        trial.report(21, sign * value)
-        assert not trial.should_pause()  # before a quarter of the iterations
-        trial.report(22, sign * value)
+        trial.report(sign * value, 21)
+        assert not trial.should_prune()  # before a quarter of the iterations
+        trial.report(sign * value, 22)
         return trial
 
-    study = open_study(tmp_path, maximize=maximize)
+    study = open_study(tmp_path, direction="maximize" if maximize else "minimize")
     for value in (2.0, 4.0, 3.0):
         trial = arrive(study, value)
-        assert trial.should_pause()  # too few to compare it with
-        trial.pause({"env_steps": 7})
+        assert trial.should_prune()  # too few to compare it with
+        trial.record(env_steps=7)
     assert study.ready() == []
-    assert arrive(study, 1.0).should_pause()
+    assert arrive(study, 1.0).should_prune()
     assert study.ready() == [1]  # the best of four, which was the second to come
 
-    study = open_study(tmp_path, maximize=maximize)  # as after a kill
+    study = open_study(tmp_path, direction="maximize" if maximize else "minimize")  # as after a kill
     assert study.ready() == [1]
     promoted = study.take_up(1)
-    assert (promoted.was_begun, promoted.should_pause()) == (True, False)
+    assert (promoted.was_begun, promoted.should_prune()) == (True, False)
     assert study.ready() == [1]  # for whoever finds that nobody runs it
     for value in (2.5, 2.6, float("nan")):
-        assert arrive(study, value).should_pause()
+        assert arrive(study, value).should_prune()
     best = arrive(study, 5.0)
-    assert not best.should_pause()  # among the best two of eight at once
+    assert not best.should_prune()  # among the best two of eight at once
     assert {result.state for result in study.results()} == {"paused", "running"}
     prune_hopeless(study)
     assert [result.state for result in study.results()].count("paused") == 6  # one is still to come
-    arrive(study, 0.5).fail("the arm fell off", {})
+    arrive(study, 0.5).end("failed", cause="the arm fell off")
     prune_hopeless(study)
-    promoted.complete(sign * 9.0, {})
-    best.complete(sign * 10.0, {})
+    promoted.end("complete", sign * 9.0)
+    best.end("complete", sign * 10.0)
     results = study.results()
     assert [result.state for result in results] == [
         *("pruned", "complete", "pruned", "pruned", "pruned", "pruned", "pruned", "complete", "failed"),
@@ -170,14 +202,14 @@ def test_asha_pauses_trials_and_lets_the_best_go_on(tmp_path: Path, maximize: bo
 
 
 def test_asha_lets_the_best_of_a_few_go_on_when_no_other_will_come(tmp_path: Path) -> None:
-    study = open_study(tmp_path, num_trials=2)
+    study = open_study(tmp_path, trials=2)
     first, second = study.ask(), study.ask()
-    first.report(30, 1.0)
-    assert first.should_pause()
+    first.report(1.0, 30)
+    assert first.should_prune()
     prune_hopeless(study)
     assert study.ready() == [1]
-    second.report(22, 0.5)
-    assert second.should_pause()
+    second.report(0.5, 22)
+    assert second.should_prune()
     prune_hopeless(study)
     assert study.ready() == [0]
     assert [result.state for result in study.results()] == ["paused", "pruned"]
@@ -185,16 +217,16 @@ def test_asha_lets_the_best_of_a_few_go_on_when_no_other_will_come(tmp_path: Pat
 
 def test_asha_lets_no_more_than_a_quarter_of_those_that_have_come_go_on(tmp_path: Path) -> None:
     """Each trial is better than those before it, so each is among the best quarter when it arrives."""
-    study = open_study(tmp_path, num_trials=10)
+    study = open_study(tmp_path, trials=10)
     went_on = []
     for number in range(9):
         trial = study.ask()
-        trial.report(22, float(number))
-        if not trial.should_pause():
+        trial.report(float(number), 22)
+        if not trial.should_prune():
             went_on.append(number)
     assert went_on == [3, 7]
     assert study.ready() == [3, 7]  # for whoever finds that nobody runs them
-    study.ask().report(22, -1.0)
+    study.ask().report(-1.0, 22)
     assert study.ready() == [3, 7, 8]  # of all that were to come, the best quarter continues
 
 
@@ -203,27 +235,27 @@ def test_tpe_learns_from_trials_that_wait(tmp_path: Path) -> None:
     rates = []
     for seed in range(6):
         (tmp_path / str(seed)).mkdir()
-        study = open_study(tmp_path / str(seed), sampler="tpe", num_trials=100, seed=seed)
+        study = open_study(tmp_path / str(seed), sampler="tpe", trials=100, seed=seed)
         for _ in range(16):
             trial = study.ask()
             rate = float(trial.params["rate"])
-            trial.report(22, math.log10(rate))
-            trial.should_pause()
+            trial.report(math.log10(rate), 22)
+            trial.should_prune()
             rates.append(math.log10(rate))
     first, later = ([rate for k, rate in enumerate(rates) if (k % 16 >= 10) is is_later] for is_later in (False, True))
     assert sum(later) / len(later) > sum(first) / len(first) + 0.4
 
 
 def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
-    study = open_study(tmp_path, num_trials=16, min_iterations=5)
+    study = open_study(tmp_path, trials=16, min_iterations=5)
     trials = [study.ask() for _ in range(16)]
     for number, trial in enumerate(trials):
-        trial.report(5, float(number))
+        trial.report(float(number), 5)
     assert study.ready() == [15, 14, 13, 12]
     for number in study.ready():
         trial = study.take_up(number)
-        trial.report(20, float(-number))
-        assert trial.should_pause() is (number != 12)  # alone the last of four knows that it is the best
+        trial.report(float(-number), 20)
+        assert trial.should_prune() is (number != 12)  # alone the last of four knows that it is the best
     prune_hopeless(study)
     assert study.ready() == [12]
     assert study.results()[12].state == "running"

@@ -15,7 +15,7 @@ from mjtrain.runtime.errors import RequestError, require
 if TYPE_CHECKING:
     from mjtrain.config import LaunchConfig, TrainConfig
     from mjtrain.tools.sweep.plan import SweepPlan
-    from mjtrain.tools.sweep.run_sweep import SweepResult
+    from mjtrain.tools.sweep.results import TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,39 +111,25 @@ def _main(argv: list[str]) -> None:
 
     _check_wandb(options)
     parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]
-    plan = resolve_sweep(
-        SweepOptions(
-            task=resolve_task_name(task),
-            space=parse_space(parameters),
-            num_trials=options.trials,
-            metric=options.metric,
-            direction=options.direction,
-            sampler=options.sampler,
-            pruner=options.pruner,
-            min_iterations=options.min_iterations,
-            seeds_per_trial=options.seeds_per_trial,
-            jobs=options.jobs,
-            cores_per_trial=options.cores_per_trial,
-            gpus_per_trial=options.gpus_per_trial,
-            start_timeout_s=options.start_timeout_s,
-            stall_timeout_s=options.stall_timeout_s,
-            shared=options.shared,
-            for_wandb=options.wandb is not None,
-            sweep_dir=options.sweep_dir,
-            train_flags=tuple(train_flags),
-        ),
-        _read_train,
+    same = {name: value for name, value in vars(options).items() if name not in ("param", "space", "wandb")}
+    sweep = SweepOptions(
+        task=resolve_task_name(task),
+        space=parse_space(parameters),
+        for_wandb=options.wandb is not None,
+        train_flags=tuple(train_flags),
+        **same,
     )
+    plan = resolve_sweep(sweep, _read_train)
     if options.wandb is not None:
-        path = write_wandb_sweep(plan, Path(options.wandb))
-        print(f"wrote {path}; continue with: wandb sweep {path}")
+        write_wandb_sweep(plan, Path(options.wandb))
+        print(f"wrote {options.wandb}; continue with: wandb sweep {options.wandb}")
         return
     try:
-        result = run_sweep(plan)
+        trials = run_sweep(plan)
     except SweepStoppedError as error:
         print(f"sweep: {error}", file=sys.stderr)
         sys.exit(1)
-    _print_result(result, plan)
+    _print_result(trials, plan)
 
 
 def _check_wandb(options: Options) -> None:
@@ -163,19 +149,24 @@ def _read_train(argv: Sequence[str]) -> "tuple[TrainConfig, LaunchConfig]":
     return config, launch
 
 
-def _print_result(result: "SweepResult", plan: "SweepPlan") -> None:
-    counts = ", ".join(f"{count} {state}" for state, count in result.counts.items() if count)
-    print(f"{len(result.trials)} trials: {counts}; {sum(trial.env_steps for trial in result.trials):,} env steps")
-    print("see " + " and ".join(str(_shorten(file)) for file in result.files))
-    if result.best is None and result.counts["running"]:  # by other processes
+def _print_result(trials: "list[TrialResult]", plan: "SweepPlan") -> None:
+    from mjtrain.tools.sweep.plan import PICTURE, SUMMARY
+    from mjtrain.tools.sweep.results import count_states, find_best
+
+    counts, best = count_states(trials), find_best(trials, plan)
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print(f"{len(trials)} trials: {told}; {sum(trial.env_steps for trial in trials):,} env steps")
+    files = [plan.folder / name for name in (SUMMARY, PICTURE)]
+    print("see " + " and ".join(str(_shorten(file)) for file in files if file.exists()))
+    if best is None and counts["running"]:  # by other processes
         print("no trial is complete yet")
         return
-    if result.best is None:
-        causes = [f"trial {trial.number} failed: {trial.cause}" for trial in result.trials if trial.cause]
+    if best is None:
+        causes = [f"trial {trial.number} failed: {trial.cause}" for trial in trials if trial.cause]
         print("\n".join(["sweep: no trial is complete", *causes[-1:]]), file=sys.stderr)
         sys.exit(1)
-    print(f"best: trial {result.best.number}, {plan.metric} {result.best.value:.6g}")
-    print(f"\n  {plan.best_command(result.best.params)}\n")
+    print(f"best: trial {best.number}, {plan.metric} {best.value:.6g}")
+    print(f"\n  {plan.best_command(best.params)}\n")
 
 
 def _shorten(path: Path) -> Path:

@@ -2,22 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mjtrain.runtime.file_locks import lock, open_lock_file
 
 
+@dataclass(eq=False, kw_only=True)
 class Claim:
-    """Something that no other process has."""
+    """Something that no other process has, or of a shared one, something that is not another's alone."""
 
-    def __init__(self, descriptors: dict[str, int], *, shared: bool = False) -> None:
-        self._descriptors = descriptors
-        self._shared = shared
-
-    def descriptor(self, name: str) -> int:
-        """Return the open file of one of its names; a process that inherits it keeps the claim to that name alive."""
-        return self._descriptors[name]
+    shared: bool
+    descriptors: dict[str, int] = field(default_factory=dict)
+    """Open files by name. A process that inherits one keeps the claim to that name alive."""
 
     def is_held(self) -> bool:
         """Tell whether no other process has any of it: a server of NFS that was restarted can lose locks silently.
@@ -25,14 +23,14 @@ class Claim:
         What was lost and is free is locked again. A file system without locks loses none.
         """
         try:
-            return all(lock(descriptor, shared=self._shared) for descriptor in self._descriptors.values())
+            return all(lock(descriptor, shared=self.shared) for descriptor in self.descriptors.values())
         except OSError:
             return True
 
     def release(self) -> None:
         """Give it back; what child processes have inherited stays theirs until they end."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
+        while self.descriptors:
+            os.close(self.descriptors.popitem()[1])
 
 
 class Claims:
@@ -63,34 +61,29 @@ class Claims:
         Raises:
             OSError: The file system has no locks, and they are needed.
         """
-        claim = Claim(descriptors := {}, shared=shared)
-        try:
+        claim = Claim(shared=shared)
+        with ExitStack() as undo:
+            undo.callback(claim.release)
             for name in names:
-                descriptors[name] = self._open(name)
-                if not self._lock(descriptors[name], shared=shared):
-                    claim.release()
+                if not self._lock(claim, name):
                     return None
-        except BaseException:
-            claim.release()
-            raise
+            undo.pop_all()
         return claim
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait until no other process is in such a with block of this folder."""
-        descriptor = self._open("study")
+        claim = Claim(shared=False)
         try:
-            self._lock(descriptor, wait=True)
+            self._lock(claim, "study", wait=True)
             yield
         finally:
-            os.close(descriptor)
+            claim.release()
 
-    def _open(self, name: str) -> int:
-        return open_lock_file(self._folder / f"{name}.lock")
-
-    def _lock(self, descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    def _lock(self, claim: Claim, name: str, *, wait: bool = False) -> bool:
+        claim.descriptors[name] = open_lock_file(self._folder / f"{name}.lock")
         try:
-            return lock(descriptor, shared=shared, wait=wait)
+            return lock(claim.descriptors[name], shared=claim.shared, wait=wait)
         except OSError:
             if self._needs_locks:
                 raise

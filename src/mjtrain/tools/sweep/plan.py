@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1
+from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runtime.cgroups import count_cores
@@ -17,12 +19,14 @@ from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
 from mjtrain.tools.sweep.slots import Slot, resolve_slots
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
-from mjtrain.tools.sweep.successive_halving import REDUCTION_FACTOR
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
 
 ReadTrain = Callable[[Sequence[str]], tuple[TrainConfig, LaunchConfig]]
 """Reads the task and the flags of `train`; raises a RequestError where they are wrong."""
+
+JOURNAL, SUMMARY, PICTURE = "study.jsonl", "sweep.json", "sweep.png"
+"""Files of a sweep's folder."""
 
 DECIDED = {
     "dry-run": "is for train alone",
@@ -45,26 +49,29 @@ EVALUATIONS = 20
 START_TIMEOUT_S = 1800.0
 """Time that a run has until its first iteration, or the time that it has for any other if that is more."""
 
+REDUCTION_FACTOR = 4
+"""With asha, one of this many trials continues from each rung, and rungs are this factor of iterations apart."""
+
 SEED_STEP = 1000
 """Difference between the seeds of a trial's runs; ranks use those in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """What the command asks for; see its flags."""
+    """What the command asks for; see its flags of these names."""
 
     task: str
     space: tuple[Parameter, ...]
-    num_trials: int
+    trials: Annotated[int, AT_LEAST_1]
     metric: str | None
     direction: Literal["maximize", "minimize"] | None
     sampler: Literal["tpe", "random", "grid"]
     pruner: Literal["asha", "median", "none"]
     min_iterations: int | None
-    seeds_per_trial: int
-    jobs: int | None
-    cores_per_trial: int | None
-    gpus_per_trial: int | None
+    seeds_per_trial: Annotated[int, AT_LEAST_1]
+    jobs: Annotated[int | None, AT_LEAST_1]
+    cores_per_trial: Annotated[int | None, AT_LEAST_1]
+    gpus_per_trial: Annotated[int | None, AT_LEAST_0]
     start_timeout_s: float | None
     stall_timeout_s: float
     shared: bool
@@ -84,7 +91,7 @@ class SweepPlan:
     """Its directory, absolute; it may not exist yet."""
 
     metric: str
-    maximize: bool
+    direction: Literal["maximize", "minimize"]
     added_flags: tuple[str, ...]
     """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
 
@@ -108,6 +115,11 @@ class SweepPlan:
     """How often a run reports the metric."""
 
     @property
+    def sign(self) -> float:
+        """What makes larger values of the metric the better ones, as a factor."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
     def log_root(self) -> Path:
         """Folder below which the runs live."""
         return self.folder / "runs"
@@ -119,7 +131,7 @@ class SweepPlan:
             "task": options.task,
             "--param": [parameter.describe() for parameter in options.space],
             "--metric": self.metric,
-            "--direction": "maximize" if self.maximize else "minimize",
+            "--direction": self.direction,
             "--seeds-per-trial": options.seeds_per_trial,
             "flags of train": list(options.train_flags),
         }
@@ -127,13 +139,8 @@ class SweepPlan:
     def train_arguments(self, params: dict[str, Any], seed_index: int, run_name: str) -> list[str]:
         """Return the arguments of `train` for a run of a trial."""
         own = ["--seed", str(self.seed + SEED_STEP * seed_index), "--log-root", str(self.log_root)]
-        gpus = list(map(str, range(len(self.slots[0].gpus)))) or ["None"]
-        own += ["--run-name", run_name, "--resume", "auto", "--gpu-ids", *gpus]
+        own += ["--run-name", run_name, "--resume", "auto", *_gpu_flags(len(self.slots[0].gpus))]
         return [*self._shared_arguments(params), *self.added_flags, *own]
-
-    def agent_arguments(self) -> list[str]:
-        """Return the arguments of `train` that all runs of a W&B sweep share."""
-        return [self.options.task, *self.options.train_flags, *self.added_flags]
 
     def best_command(self, params: dict[str, Any]) -> str:
         """Return a command line that trains with the settings of a trial."""
@@ -150,23 +157,23 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     Raises:
         RequestError: Something is wrong; the message names the flag and what would be right.
     """
-    options = _check_options(options)
-    _check_flags(options)
-    gpus = _find_gpus(options.gpus_per_trial)
+    _check_options(options)
+    if options.sampler == "grid":
+        options = replace(options, trials=min(options.trials, count_grid(options.space)))
+    gpus = () if options.gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
     gpus_per_trial = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
     slots = resolve_slots(
         cores=_choose_cores(),
         gpus=gpus,
-        num_trials=options.num_trials,
+        num_trials=options.trials,
         jobs=options.jobs,
         cores_per_trial=options.cores_per_trial,
         gpus_per_trial=gpus_per_trial,
     )
-    device = ["--gpu-ids", *(list(map(str, range(gpus_per_trial))) or ["None"])]
-    fixed = [options.task, *options.train_flags]
+    fixed, device = [options.task, *options.train_flags], _gpu_flags(gpus_per_trial)
     read(fixed)  # what is wrong there is no parameter's fault
     corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
-    requests = [resolve_training(*corner) for corner in (corners[0], corners[1])]
+    requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
     _check_memory(requests, len(slots))
@@ -175,13 +182,12 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     problems = list(find_metric_problems(f"--metric {metric}", metric, config))
     if problems:
         raise RequestError.of(problems)
-    direction = options.direction or ("minimize" if is_smaller_better(metric) else "maximize")
     max_iterations = max(request.config.run.max_iterations for request in requests)
     return SweepPlan(
         options=options,
         folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),
         metric=metric,
-        maximize=direction == "maximize",
+        direction=options.direction or ("minimize" if is_smaller_better(metric) else "maximize"),
         added_flags=tuple(added),
         slots=slots,
         max_iterations=max_iterations,
@@ -191,6 +197,24 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
         start_timeout_s=options.start_timeout_s or max(START_TIMEOUT_S, options.stall_timeout_s),
         stop_grace_s=launch.stop_grace_s,
     )
+
+
+def _check_options(options: SweepOptions) -> None:
+    """Refuse values that no machine could carry out, flags that the sweep decides, and what is given twice."""
+    if problems := find_option_problems(options):
+        raise RequestError.of(problems)
+    for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
+        if value is not None and not value > 0:  # NaN neither
+            raise RequestError(f"{flag} {value:g}: must be more than 0")
+    fixed = _names(options.train_flags)
+    for flag in fixed:
+        if flag in DECIDED:
+            raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
+    for flag in (flag for parameter in options.space for flag in parameter.flags):
+        if flag in DECIDED or flag == "seed":
+            raise RequestError(f"--param {flag}: {DECIDED.get(flag, 'is decided by --seeds-per-trial')}")
+        if flag in fixed:
+            raise RequestError(f"--param {flag}: is a fixed flag after -- too; leave out one of them")
 
 
 def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
@@ -206,34 +230,12 @@ def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
     return given
 
 
-def _check_options(options: SweepOptions) -> SweepOptions:
-    for flag, value in (("--trials", options.num_trials), ("--seeds-per-trial", options.seeds_per_trial)):
-        if value < 1:
-            raise RequestError(f"{flag} {value}: must be at least 1")
-    for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
-        if value is not None and not value > 0:  # NaN neither
-            raise RequestError(f"{flag} {value:g}: must be more than 0")
-    if options.sampler == "grid":
-        return replace(options, num_trials=min(options.num_trials, count_grid(options.space)))
-    return options
-
-
-def _check_flags(options: SweepOptions) -> None:
-    """Refuse flags that the sweep decides, and parameters that are fixed flags too."""
-    fixed = _names(options.train_flags)
-    for flag in fixed:
-        if flag in DECIDED:
-            raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
-    for parameter in options.space:
-        for flag in parameter.flags:
-            if flag in DECIDED or flag == "seed":
-                raise RequestError(f"--param {flag}: {DECIDED.get(flag, 'is decided by --seeds-per-trial')}")
-            if flag in fixed:
-                raise RequestError(f"--param {flag}: is a fixed flag after -- too; leave out one of them")
-
-
 def _names(train_flags: Sequence[str]) -> set[str]:
     return {normalise_flag(word.partition("=")[0]) for word in train_flags if word.startswith("--")}
+
+
+def _gpu_flags(count: int) -> list[str]:
+    return ["--gpu-ids", *(list(map(str, range(count))) or ["None"])]
 
 
 def _choose_cores() -> list[int]:
@@ -243,10 +245,6 @@ def _choose_cores() -> list[int]:
     """
     cores = sorted(os.sched_getaffinity(0))
     return sorted(random.SystemRandom().sample(cores, min(len(cores), count_cores())))
-
-
-def _find_gpus(gpus_per_trial: int | None) -> tuple[str, ...]:
-    return () if gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
 
 
 def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:

@@ -6,24 +6,17 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.signals import leave
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
-from mjtrain.tools.sweep.draw import draw_sweep
 from mjtrain.tools.sweep.plan import SweepPlan
-from mjtrain.tools.sweep.run_files import SUMMARY, State, TrialResult, count_states, find_best, write_summary
+from mjtrain.tools.sweep.results import TrialResult, write_summary
 from mjtrain.tools.sweep.running_trial import DiskFullError, RunningTrial
 from mjtrain.tools.sweep.slots import Slot
-from mjtrain.tools.sweep.study import LostTrialError, Study, Trial, read_identity
-
-JOURNAL = "study.jsonl"
-PICTURE = "sweep.png"
+from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
 
 RESUME_HINT = "rerun the same command to resume the sweep"
 
@@ -35,27 +28,11 @@ class SweepStoppedError(RuntimeError):
     """The sweep cannot continue now; what has ended is recorded."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepResult:
-    """What came of a sweep."""
-
-    trials: tuple[TrialResult, ...]
-    """All trials, in the order in which they were begun."""
-
-    best: TrialResult | None
-    """The complete trial with the best value; None if no trial is complete."""
-
-    files: tuple[Path, ...]
-    """What says more: tables and plots."""
-
-    @property
-    def counts(self) -> dict[State, int]:
-        """How many trials ended in which way."""
-        return count_states(self.trials)
-
-
-def run_sweep(plan: SweepPlan) -> SweepResult:
+def run_sweep(plan: SweepPlan) -> list[TrialResult]:
     """Carry out a sweep, or continue with one; when this returns or raises, no process that it has started is left.
+
+    Returns:
+        All trials, in the order in which they were begun.
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
@@ -63,26 +40,23 @@ def run_sweep(plan: SweepPlan) -> SweepResult:
         KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
         SystemExit: It was stopped by another signal; its trials have saved.
     """
-    folder = plan.folder
     with claim_folder(plan) as claims:
         with claims.alone():
-            _check_identity(plan)  # another sweep may have begun meanwhile
-            study = _open_study(plan)
-        sweep = _Sweep(plan, study, claims)
+            study = Study(plan)
         try:
-            sweep.run()
+            _Sweep(plan, study, claims).run()
         except DiskFullError as error:
-            raise SweepStoppedError(f"{error}; {RESUME_HINT} when there is room on the disk of {folder}") from error
+            message = f"{error}; {RESUME_HINT} when there is room on the disk of {plan.folder}"
+            raise SweepStoppedError(message) from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise SweepStoppedError(f"{folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
+            raise SweepStoppedError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
         with claims.alone():
             trials = study.results()
             write_summary(plan, trials)
-            picture = draw_sweep(trials, study.importances(), plan, folder / PICTURE)
-        best = find_best(trials, maximize=plan.maximize)
-    return SweepResult(trials=tuple(trials), best=best, files=(folder / SUMMARY, *([picture] if picture else [])))
+            study.draw()
+    return trials
 
 
 @contextmanager
@@ -90,9 +64,8 @@ def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
     """Make the folder of a sweep; during a with block only processes work there that share it, if this one does.
 
     Raises:
-        RequestError: It cannot be written, it holds another sweep, another process works there, or it cannot be shared.
+        RequestError: It cannot be written, another process works there, or it cannot be shared.
     """
-    _check_identity(plan)
     flag, shared = f"--sweep-dir {plan.folder}", plan.options.shared
     try:
         for folder in (plan.log_root, plan.folder / "output"):
@@ -113,38 +86,6 @@ def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
         claim.release()
 
 
-def _check_identity(plan: SweepPlan) -> None:
-    """Refuse to continue with a study of something else."""
-    recorded, now = read_identity(plan.folder / JOURNAL), plan.identity()
-    if recorded is None:
-        return
-    for name, value in now.items():
-        if recorded.get(name) != value:
-            before, after = _write(recorded.get(name)), _write(value)
-            raise RequestError(
-                f"--sweep-dir {plan.folder}: holds a sweep with {name} {before}, not {after}; give another --sweep-dir"
-            )
-
-
-def _write(value: Any) -> str:
-    return (" ".join(value) or "(none)") if isinstance(value, list) else str(value)
-
-
-def _open_study(plan: SweepPlan) -> Study:
-    options = plan.options
-    study = Study(plan.folder / JOURNAL, plan.identity(), maximize=plan.maximize)
-    study.configure(
-        options.space,
-        sampler=options.sampler,
-        pruner=options.pruner,
-        seed=plan.seed,
-        num_trials=options.num_trials,
-        max_iterations=plan.max_iterations,
-        min_iterations=plan.min_iterations,
-    )
-    return study
-
-
 class _Sweep:
     """The trials that run, and those to come."""
 
@@ -152,8 +93,8 @@ class _Sweep:
         self._plan = plan
         self._study = study
         self._claims = claims
-        self._running: dict[RunningTrial, list[Claim]] = {}
-        """Each with the claims to its slot and to itself."""
+        self._running: dict[RunningTrial, ExitStack] = {}
+        """Each with what gives back its claims, to its slot and to itself."""
         self._waits = False
         """Whether there may be a trial to begin or to continue with soon, but not yet."""
         self._next_look_s = 0.0
@@ -186,21 +127,22 @@ class _Sweep:
         self._waits = False
         while place := self._take_slot():
             slot, slot_claim = place
-            trial, claim = self._take_trial()
-            if trial is None or claim is None:
-                slot_claim.release()
-                self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
-                return
-            self._display.tell_start(trial)
-            trial.is_ours = claim.is_held
-            try:
-                inherited = claim.descriptor(_processes_of(trial.number))
-                running = RunningTrial(self._plan, trial, slot, self._loop, inherited)
-            except LostTrialError as error:
-                self._display.tell(str(error))
-                _release([slot_claim, claim])
-                continue
-            self._running[running] = [slot_claim, claim]
+            with ExitStack() as claims:
+                claims.callback(slot_claim.release)
+                trial, claim = self._take_trial()
+                if trial is None or claim is None:
+                    self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
+                    return
+                claims.callback(claim.release)
+                trial.is_ours = claim.is_held
+                self._display.tell_start(trial)
+                inherited = claim.descriptors[_processes_of(trial.number)]
+                try:
+                    running = RunningTrial(self._plan, trial, slot, self._loop, inherited)
+                except LostTrialError as error:
+                    self._display.tell(str(error))
+                    continue
+                self._running[running] = claims.pop_all()
             self._follow(running)  # one that was done already ends at once
 
     def _take_slot(self) -> tuple[Slot, Claim] | None:
@@ -209,7 +151,7 @@ class _Sweep:
             if slot not in used and (claim := self._claims.take(*_resources_of(slot))):
                 return slot, claim
         if not self._running:  # another process of this host has all of them
-            self._waits = len(self._results) < self._plan.options.num_trials or self._has_paused
+            self._waits = len(self._results) < self._plan.options.trials or self._has_paused
             self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
         return None
 
@@ -229,7 +171,7 @@ class _Sweep:
                     return self._study.take_up(number), claim
                 self._waits = True  # its processes are being ended
             self._results = self._study.results()
-            if len(self._results) >= self._plan.options.num_trials:
+            if len(self._results) >= self._plan.options.trials:
                 self._waits |= self._has_paused  # others may promote it, or their runs are being ended
                 return None, None
             trial = self._study.ask()
@@ -250,7 +192,7 @@ class _Sweep:
             self._display.tell(str(error))
             trial.close()
         if trial.is_over:
-            _release(self._running.pop(trial))
+            self._running.pop(trial).close()
         if (trial.is_over and trial.ended) or (trial.ended and not had_ended):
             self._report(trial)
 
@@ -277,13 +219,8 @@ class _Sweep:
     def _close(self) -> None:
         for trial, claims in self._running.items():
             trial.close()
-            _release(claims)
+            claims.close()
         self._running.clear()
-
-
-def _release(claims: list[Claim]) -> None:
-    for claim in claims:
-        claim.release()
 
 
 def _processes_of(number: int) -> str:

@@ -2,37 +2,21 @@
 
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.tools.plotting.curves import elapsed_s
 from mjtrain.tools.sweep.plan import SweepPlan
-from mjtrain.tools.sweep.run_files import (
-    MetricFollower,
-    RunOutcome,
-    is_done,
-    read_cause,
-    read_outcome,
-    remove_stillborn,
-)
+from mjtrain.tools.sweep.run_files import MetricFollower, RunFiles
 from mjtrain.tools.sweep.slots import Slot
 from mjtrain.tools.sweep.study import Trial
 from mjtrain.tools.sweep.trial_process import TrialProcess
 
-STOP_SLACK_S = 10.0
-"""How much longer than train itself a sweep waits for the end of a run that it has stopped, in seconds."""
-
 FULL_DISK = ("No space left on device", "Disk quota exceeded")
 """Words of the kernel in the cause of a failure that no settings are to blame for."""
 
-
 REPORTS = 100
 """About how often a run's metric is told to the study; each time is a write to the disk."""
-
-
-def name_run(number: int, seed_index: int) -> str:
-    """Name the run of a trial with one of its seeds."""
-    return f"trial_{number:04d}_seed_{seed_index}"
 
 
 class DiskFullError(RuntimeError):
@@ -60,12 +44,7 @@ class RunningTrial:
         self._process: TrialProcess | None = None
         self._interrupted = False
         self._is_paused = False
-        while self.seed_index < plan.options.seeds_per_trial and is_done(plan.log_root, self._run_name()):
-            self.seed_index += 1
-        if self.seed_index == plan.options.seeds_per_trial:  # all is done, and only the study does not know it
-            self._finish()
-        else:
-            self._start()
+        self._advance(known=0)
 
     @property
     def is_over(self) -> bool:
@@ -90,7 +69,7 @@ class RunningTrial:
         """Ask its run to save and end; the trial continues when the sweep is started again."""
         self._interrupted = True
         if self._process is not None:
-            self._process.stop(self._grace_s())
+            self._process.stop(self._plan.stop_grace_s)
 
     def close(self) -> None:
         """End all of its processes now."""
@@ -98,23 +77,68 @@ class RunningTrial:
             self._process.close()
             self._process = None
 
+    def _files(self, seed_index: int | None = None) -> RunFiles:
+        index = self.seed_index if seed_index is None else seed_index
+        return RunFiles(log_root=self._plan.log_root, name=f"trial_{self.trial.number:04d}_seed_{index}")
+
+    def _advance(self, known: int) -> None:
+        """Start the first run that has not come to its end, as that many have; without one, the trial is complete."""
+        metric, values = self._plan.metric, []
+        for seed_index in range(self._plan.options.seeds_per_trial):
+            self.seed_index = seed_index
+            if seed_index >= known and self._files().find_end()[0] != "done":
+                if not self._interrupted:
+                    self._start()
+                return
+            rows = self._files().read()
+            value = next((row[metric] for row in reversed(rows) if metric in row), None)
+            if value is None:
+                self._fail(f"{metric} is not a finite number at the end (iteration {_count_iterations(rows)})")
+                return
+            values.append(value)
+        value = math.fsum(values) / len(values)
+        self.trial.end("complete", value, **self._record(), seed_values=values)
+        self.ended = f"complete: {metric} {value:.6g}"
+
     def _start(self) -> None:
-        name, plan = self._run_name(), self._plan
-        remove_stillborn(plan.log_root, name)
-        arguments = plan.train_arguments(self.trial.params, self.seed_index, name)
-        self._follower = MetricFollower(plan.log_root, name)
-        self._iterations_before = self._outcome(self.seed_index).iterations  # in earlier starts
+        plan, files = self._plan, self._files()
+        files.remove_stillborn()
+        self._follower = MetricFollower(files)
+        self._iterations_before = _count_iterations(files.read())  # in earlier starts
+        self.iteration, self.value = 0, None
         self._is_starting = True
         self._deadline_s = time.monotonic() + plan.start_timeout_s
-        self._process = TrialProcess(arguments, self.slot, plan.folder / "output" / name, self._loop, self._inherited)
+        arguments = plan.train_arguments(self.trial.params, self.seed_index, files.name)
+        output = plan.folder / "output" / files.name
+        self._process = TrialProcess(arguments, self.slot, output, self._loop, self._inherited)
 
-    def _run_name(self, seed_index: int | None = None) -> str:
-        return name_run(self.trial.number, self.seed_index if seed_index is None else seed_index)
+    def _read_metrics(self) -> None:
+        """Hand what is new to the study, which may end the trial."""
+        rows, plan = self._follower.read(), self._plan
+        if not rows:
+            return
+        self.iteration = rows[-1]["iteration"]
+        self._expect_next()
+        reported = {row["iteration"]: row[plan.metric] for row in rows if isinstance(row.get(plan.metric), int | float)}
+        if not reported:
+            return
+        self.value = reported[max(reported)]
+        if self.ended or self._interrupted or self.seed_index > 0:  # only first seeds are compared with each other
+            return
+        for iteration, value in reported.items():
+            if iteration < self.trial.last_reported + max(1, plan.max_iterations // REPORTS):
+                continue  # too soon, or known: a resumed run repeats iterations
+            self.trial.report(value, iteration)
+            if iteration >= plan.max_iterations:
+                return
+            if self.trial.should_prune():
+                self._stop_early(iteration, value)
+                return
 
-    def _expect_iteration_after(self, iteration: int) -> None:
+    def _expect_next(self) -> None:
         """Allow time for the next iteration; a run that repeats those of earlier starts keeps its time to start."""
         deadline_s = time.monotonic() + self._plan.options.stall_timeout_s
-        self._is_starting = self._is_starting and iteration <= self._iterations_before
+        self._is_starting = self._is_starting and self.iteration <= self._iterations_before
         self._deadline_s = max(self._deadline_s, deadline_s) if self._is_starting else deadline_s
 
     def _describe_hang(self) -> str:
@@ -122,102 +146,46 @@ class RunningTrial:
             return f"no new iteration within {self._plan.start_timeout_s:g} s of its start (--start-timeout-s)"
         return f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)"
 
-    def _grace_s(self) -> float:
-        return self._plan.stop_grace_s + STOP_SLACK_S
-
-    def _read_metrics(self) -> None:
-        """Hand what is new to the study, which may end the trial."""
-        rows = self._follower.read()
-        if not rows:
-            return
-        self.iteration = rows[-1]["iteration"]
-        self._expect_iteration_after(self.iteration)
-        reported = [(row["iteration"], row[self._plan.metric]) for row in rows if _is_number(row, self._plan.metric)]
-        if not reported:
-            return
-        self.value = reported[-1][1]
-        if self.ended or self._interrupted or self.seed_index > 0:  # only first seeds are compared with each other
-            return
-        for iteration, value in reported:
-            if iteration < self.trial.last_reported + max(1, self._plan.max_iterations // REPORTS):
-                continue  # too soon, or known: a resumed run repeats iterations
-            self.trial.report(iteration, value)
-            if iteration >= self._plan.max_iterations:
-                return
-            if self.trial.should_prune():
-                self.trial.prune(self._record())
-                self._stop_early("pruned", iteration, value)
-                return
-            if self.trial.should_pause():
-                self._is_paused = True
-                self._stop_early("paused", iteration, value)
-                return
-
-    def _stop_early(self, how: str, iteration: int, value: float) -> None:
+    def _stop_early(self, iteration: int, value: float) -> None:
         assert self._process is not None
+        self._is_paused = self._plan.options.pruner == "asha"
+        if not self._is_paused:
+            self.trial.end("pruned", **self._record())
+        how = "paused" if self._is_paused else "pruned"
         self.ended = f"{how} after iteration {iteration}: {self._plan.metric} {value:.6g}"
-        self._process.stop(self._grace_s())
+        self._process.stop(self._plan.stop_grace_s)
 
     def _end_run(self, process: TrialProcess) -> None:
         process.close()
         self._process = None
         if self._is_paused:
-            self.trial.pause(self._record())
+            self.trial.record(**self._record())
         if self.ended:
             return
-        outcome = self._outcome(self.seed_index)
-        if not process.has_succeeded:
-            if not self._interrupted:
-                self._explain(process, outcome)
-        elif outcome.value is None:
-            self._fail(f"{self._plan.metric} is not a finite number at the end (iteration {outcome.iterations})")
-        elif self.seed_index + 1 == self._plan.options.seeds_per_trial:
-            self._finish()
-        else:
-            self.seed_index += 1
-            if not self._interrupted:
-                self.iteration, self.value = 0, None
-                self._start()
-
-    def _explain(self, process: TrialProcess, outcome: RunOutcome) -> None:
-        """Fail for the reason that the run has recorded or printed, unless it is the disk's fault."""
-        cause = read_cause(outcome.run_dir) or process.describe_end()
-        if any(words in cause for words in FULL_DISK):
-            raise DiskFullError(f"trial {self.trial.number}: {cause}")
-        self._fail(cause)
+        if process.has_succeeded:
+            self._advance(known=self.seed_index + 1)
+        elif not self._interrupted:
+            state, detail = self._files().find_end()
+            cause = detail if state == "failed" and detail else process.describe_end()
+            if any(words in cause for words in FULL_DISK):
+                raise DiskFullError(f"trial {self.trial.number}: {cause}")
+            self._fail(cause)
 
     def _fail(self, cause: str) -> None:
-        self.trial.fail(cause, self._record())
+        self.trial.end("failed", **self._record(), cause=cause)
         self.ended = f"failed: {cause}"
-
-    def _finish(self) -> None:
-        values = [self._outcome(index).value for index in range(self._plan.options.seeds_per_trial)]
-        known = [value for value in values if value is not None]
-        if len(known) < len(values):
-            self._fail(f"{self._plan.metric} is not a finite number at the end of a run")
-            return
-        value = math.fsum(known) / len(known)
-        self.trial.complete(value, {**self._record(), "seed_values": known})
-        self.ended = f"complete: {self._plan.metric} {value:.6g}"
 
     def _record(self) -> dict[str, Any]:
         """Return what the study keeps of its runs."""
-        last = min(self.seed_index, self._plan.options.seeds_per_trial - 1)
-        outcomes = [self._outcome(index) for index in range(last + 1)]
+        files = [self._files(index) for index in range(self.seed_index + 1)]
+        metrics = [rows for run in files if (rows := run.read())]
         return {
-            "env_steps": sum(outcome.env_steps for outcome in outcomes),
-            "train_s": round(math.fsum(outcome.train_s for outcome in outcomes), 3),
-            "iterations": outcomes[-1].iterations,
-            "runs": [_below(outcome.run_dir, self._plan.folder) for outcome in outcomes if outcome.run_dir is not None],
+            "env_steps": sum(int(rows[-1].get("env_steps_total") or 0) for rows in metrics),
+            "train_s": round(math.fsum(elapsed_s(rows)[-1] for rows in metrics), 3),
+            "iterations": _count_iterations(files[-1].read()),
+            "runs": [str(folder.relative_to(self._plan.folder)) for run in files if (folder := run.folder)],
         }
 
-    def _outcome(self, seed_index: int) -> RunOutcome:
-        return read_outcome(self._plan.log_root, self._run_name(seed_index), self._plan.metric)
 
-
-def _is_number(row: dict[str, Any], metric: str) -> bool:
-    return isinstance(row.get(metric), int | float)
-
-
-def _below(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder))
+def _count_iterations(rows: list[dict[str, Any]]) -> int:
+    return rows[-1]["iteration"] if rows else 0

@@ -36,13 +36,6 @@ def resolve_slots(
         cores_per_trial: Cores of a slot; None for an equal part.
         gpus_per_trial: GPUs of a slot; 0 for the CPU.
     """
-    for flag, value, least in (
-        ("--jobs", jobs, 1),
-        ("--cores-per-trial", cores_per_trial, 1),
-        ("--gpus-per-trial", gpus_per_trial, 0),
-    ):
-        if value is not None and value < least:
-            raise RequestError(f"{flag} {value}: must be at least {least}")
     if gpus_per_trial > len(gpus):
         there = {0: "no GPU is", 1: "1 GPU is"}.get(len(gpus), f"{len(gpus)} GPUs are")
         raise RequestError(f"--gpus-per-trial {gpus_per_trial}: {there} visible here; 0 trains on the CPU")

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,7 @@ class Parameter:
     in it. choice: one of the choices. flag: a flag without a value, given or left out."""
 
     low: float = 0.0
-    """Smallest number."""
-
     high: float = 0.0
-    """Largest number."""
 
     choices: tuple[str, ...] = ()
     """Values of a choice: words of the command line, several of them separated by spaces."""
@@ -56,18 +53,24 @@ class Parameter:
         return ",".join(self.flags)
 
     @property
-    def finite_values(self) -> tuple[Value, ...] | None:
-        """All of its values; None if there are infinitely many."""
-        if self.kind == "int":
-            return tuple(range(int(self.low), int(self.high) + 1))
-        return self.choices or None
+    def finite_values(self) -> Sequence[Value]:
+        """All of its values; empty if there are infinitely many."""
+        return range(int(self.low), int(self.high) + 1) if self.kind == "int" else self.choices
 
     @property
-    def tested_values(self) -> tuple[Value, ...]:
+    def tested_values(self) -> Sequence[Value]:
         """Values that are tried before a sweep: the bounds, or all choices."""
-        if self.choices:
-            return self.choices
-        return (int(self.low), int(self.high)) if self.kind == "int" else (self.low, self.high)
+        if self.kind == "int":
+            return int(self.low), int(self.high)
+        return self.choices or (self.low, self.high)
+
+    def value_at(self, share: float) -> Value:
+        """Return the value below which a share of its values lies, from 0 to below 1."""
+        if values := self.finite_values:
+            return values[int(share * len(values))]
+        if self.kind == "log":
+            return self.low * (self.high / self.low) ** share
+        return self.low + share * (self.high - self.low)
 
     def to_words(self, value: Value) -> list[str]:
         """Write a value as arguments of `train`."""
@@ -77,13 +80,8 @@ class Parameter:
 
     def describe(self) -> str:
         """Write it as it is given on the command line."""
-        return " ".join((self.name, self.kind, *_bounds(self)))
-
-
-def _bounds(parameter: Parameter) -> Iterable[str]:
-    if parameter.kind == "choice":
-        return (f'"{choice}"' if " " in choice else choice for choice in parameter.choices)
-    return () if parameter.kind == "flag" else (format_value(value) for value in parameter.tested_values)
+        values = () if self.kind == "flag" else map(format_value, self.tested_values)
+        return " ".join((self.name, self.kind, *(f'"{value}"' if " " in value else value for value in values)))
 
 
 def format_value(value: Value) -> str:
@@ -111,11 +109,11 @@ def list_corners(space: Sequence[Parameter]) -> list[dict[str, Value]]:
 def count_grid(space: Sequence[Parameter]) -> int:
     """Count all combinations."""
     for parameter in space:
-        if parameter.finite_values is None:
+        if not parameter.finite_values:
             raise RequestError(
                 f"--sampler grid: {parameter.name} {parameter.kind} has no finite number of values; give choice or int"
             )
-    return math.prod(len(parameter.finite_values or ()) for parameter in space)
+    return math.prod(len(parameter.finite_values) for parameter in space)
 
 
 def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
@@ -136,11 +134,10 @@ def normalise_flag(word: str) -> str:
 
 
 def _parse(words: Sequence[str]) -> Parameter:
-    if len(words) < 2:
-        kinds = ", ".join(KINDS)
-        raise RequestError(f"--param {' '.join(words)}: give a flag of train, one of {kinds}, and values: {EXAMPLE}")
-    flags = tuple(normalise_flag(flag) for flag in words[0].split(","))
     text = f"--param {' '.join(words)}"
+    if len(words) < 2:
+        raise RequestError(f"{text}: give a flag of train, one of {', '.join(KINDS)}, and values: {EXAMPLE}")
+    flags = tuple(normalise_flag(flag) for flag in words[0].split(","))
     if not all(flags):
         raise RequestError(f"{text}: a name is missing")
     kind: Kind | None = next((kind for kind in KINDS if kind == words[1]), None)
@@ -163,12 +160,11 @@ def _parse(words: Sequence[str]) -> Parameter:
 
 def _parse_bounds(text: str, kind: Kind, values: Sequence[str]) -> tuple[float, float]:
     try:
-        bounds = [int(value) if kind == "int" else float(value) for value in values]
+        low, high = (int(value) if kind == "int" else float(value) for value in values)
     except ValueError:
-        bounds = []
-    if len(bounds) != 2 or not all(map(math.isfinite, bounds)):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise RequestError(f"{text}: give two {'whole ' if kind == 'int' else ''}numbers, as in {KINDS[kind]}")
-    low, high = bounds
     if low >= high:
         swapped = f"; give {values[1]} {values[0]}" if low > high else ""
         raise RequestError(f"{text}: the lower bound comes first, and both differ{swapped}")

@@ -9,102 +9,95 @@ before it would be promoted, and of these most are not good (measured in docs/sw
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-REDUCTION_FACTOR = 4
-"""One of this many trials continues from each rung, and rungs are this factor of iterations apart."""
+import optuna
+from optuna.trial import FrozenTrial, TrialState
 
+from mjtrain.tools.sweep.plan import REDUCTION_FACTOR, SweepPlan
 
-@dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A trial, as far as it matters here."""
-
-    number: int
-    """From 0, in the order in which they were begun."""
-
-    curve: dict[int, float]
-    """What was reported, by iteration."""
-
-    promotions: int
-    """Rungs that it continued from, or may continue from."""
-
-    is_open: bool
-    """Whether it has not ended."""
-
-    has_failed: bool = False
-    """Whether it failed: then it is not promoted, and does not take the place of others."""
+PROMOTIONS = "promotions"
+"""Attribute of a trial: the number of rungs that it continued from, or may continue from."""
 
 
-class SuccessiveHalving:
-    """Which trials may continue."""
+class SuccessiveHalving(optuna.pruners.BasePruner):
+    """Which trials may continue, which must wait, and which will never continue.
 
-    def __init__(self, first_rung: int, max_iterations: int, *, maximize: bool) -> None:
-        """Place the rungs.
+    Optuna's own pruner ends what this one lets wait. It takes all trials of a study, in the order of their numbers.
+    """
 
-        Args:
-            first_rung: Iteration of the first one, at least 1.
-        """
-        rungs: list[int] = []
-        while first_rung < max_iterations:
-            rungs.append(first_rung)
-            first_rung *= REDUCTION_FACTOR
-        self.rungs = tuple(rungs)
-        self._sign = 1.0 if maximize else -1.0
+    def __init__(self, plan: SweepPlan) -> None:
+        """Place the rungs, the first one after the minimum of iterations; with another pruner there are none."""
+        self._rungs: list[int] = []
+        rung = plan.min_iterations
+        while plan.options.pruner == "asha" and rung < plan.max_iterations:
+            self._rungs.append(rung)
+            rung *= REDUCTION_FACTOR
+        self._num_trials = plan.options.trials
+        self._sign = plan.sign
 
-    def is_waiting(self, contender: Contender) -> bool:
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether a trial must wait at a rung; that it need not is recorded."""
+        trials = study.get_trials(deepcopy=False)
+        if not self.is_waiting(trials[trial.number]):
+            return False
+        if trial.number not in self.find_promotable(trials):
+            return True
+        study._storage.set_trial_user_attr(trial._trial_id, PROMOTIONS, _promotions(trials[trial.number]) + 1)
+        return False
+
+    def is_waiting(self, trial: FrozenTrial) -> bool:
         """Whether a trial has arrived at a rung from which it was not promoted."""
-        rung = contender.promotions
-        return contender.is_open and rung < len(self.rungs) and self._value_at(contender, rung) is not None
+        rung = _promotions(trial)
+        is_open = not trial.state.is_finished()
+        return is_open and rung < len(self._rungs) and self._value_at(trial, rung) is not None
 
-    def find_promotable(self, contenders: Sequence[Contender], *, all_begun: bool) -> list[int]:
+    def find_promotable(self, trials: Sequence[FrozenTrial]) -> list[int]:
         """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first."""
         found: list[int] = []
-        for rung in reversed(range(len(self.rungs))):
-            is_last = all_begun and not self._is_awaited(contenders, rung)
-            best = self._find_best(contenders, rung, is_last=is_last)
-            waiting = [other.number for other in best if self.is_waiting(other) and other.promotions == rung]
+        for rung in reversed(range(len(self._rungs))):
+            is_last = len(trials) >= self._num_trials and not self._is_awaited(trials, rung)
+            best = self._find_best(trials, rung, least=1 if is_last else 0)
+            waiting = [other.number for other in best if self._waits_at(other, rung)]
             if not is_last:
-                waiting = waiting[: self._count_free_places(contenders, rung)]
+                arrived = [other for other in trials if self._value_at(other, rung) is not None]
+                promoted = sum(_promotions(other) > rung for other in arrived)
+                waiting = waiting[: max(0, len(arrived) // REDUCTION_FACTOR - promoted)]
             found += waiting
         return found
 
-    def find_hopeless(self, contenders: Sequence[Contender], *, all_begun: bool) -> list[int]:
+    def find_hopeless(self, trials: Sequence[FrozenTrial]) -> list[int]:
         """Return which waiting trials will never be promoted, as nobody else will arrive at their rung."""
         found: list[int] = []
-        for rung in range(len(self.rungs)):
-            if not all_begun or self._is_awaited(contenders, rung):
+        for rung in range(len(self._rungs) if len(trials) >= self._num_trials else 0):
+            if self._is_awaited(trials, rung):
                 break
-            best = self._find_best(contenders, rung, is_last=True)
-            waiting = [other for other in contenders if self.is_waiting(other) and other.promotions == rung]
-            found += [other.number for other in waiting if other not in best]
-            contenders = [other for other in contenders if other.number not in found]
+            best = self._find_best(trials, rung, least=1)
+            found += [other.number for other in trials if self._waits_at(other, rung) and other not in best]
+            trials = [other for other in trials if other.number not in found]
         return found
 
-    def _is_awaited(self, contenders: Sequence[Contender], rung: int) -> bool:
+    def _waits_at(self, trial: FrozenTrial, rung: int) -> bool:
+        return _promotions(trial) == rung and self.is_waiting(trial)
+
+    def _is_awaited(self, trials: Sequence[FrozenTrial], rung: int) -> bool:
         """Whether a trial that was begun may still arrive at a rung."""
-        return any(other.is_open and self._value_at(other, rung) is None for other in contenders)
+        return any(not other.state.is_finished() and self._value_at(other, rung) is None for other in trials)
 
-    def _find_best(self, contenders: Sequence[Contender], rung: int, *, is_last: bool) -> list[Contender]:
-        """Return the best at a rung, best first; empty for a small rung while trials are still expected."""
+    def _find_best(self, trials: Sequence[FrozenTrial], rung: int, *, least: int) -> list[FrozenTrial]:
+        """Return the best at a rung, best first: of those that have not failed the share that continues."""
         arrived = [
-            (value, other)
-            for other in contenders
-            if not other.has_failed and (value := self._value_at(other, rung)) is not None
+            (-math.inf if math.isnan(value) else self._sign * value, -other.number, other)
+            for other in trials
+            if other.state != TrialState.FAIL and (value := self._value_at(other, rung)) is not None
         ]
-        arrived.sort(key=lambda pair: (self._order(pair[0]), -pair[1].number), reverse=True)
-        keep = max(len(arrived) // REDUCTION_FACTOR, 1 if is_last else 0)
-        return [other for _, other in arrived[:keep]]
+        keep = max(len(arrived) // REDUCTION_FACTOR, least)
+        return [other for *_, other in sorted(arrived, reverse=True)[:keep]]
 
-    def _count_free_places(self, contenders: Sequence[Contender], rung: int) -> int:
-        """Return how many may continue from a rung until others arrive: of those that have come, a quarter in all."""
-        arrived = [other for other in contenders if self._value_at(other, rung) is not None]
-        promoted = sum(other.promotions > rung for other in arrived)
-        return max(0, len(arrived) // REDUCTION_FACTOR - promoted)
-
-    def _order(self, value: float) -> float:
-        return -math.inf if math.isnan(value) else self._sign * value
-
-    def _value_at(self, contender: Contender, rung: int) -> float | None:
+    def _value_at(self, trial: FrozenTrial, rung: int) -> float | None:
         """Return the first value that was reported at a rung or after it."""
-        iterations = [iteration for iteration in contender.curve if iteration >= self.rungs[rung]]
-        return contender.curve[min(iterations)] if iterations else None
+        reported = [pair for pair in trial.intermediate_values.items() if pair[0] >= self._rungs[rung]]
+        return min(reported)[1] if reported else None
+
+
+def _promotions(trial: FrozenTrial) -> int:
+    return trial.user_attrs.get(PROMOTIONS, 0)

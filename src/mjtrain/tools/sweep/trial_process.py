@@ -14,6 +14,9 @@ from mjtrain.launcher.spawn import module_path
 from mjtrain.runtime.processes import send_signal
 from mjtrain.tools.sweep.slots import Slot
 
+STOP_SLACK_S = 10.0
+"""How much longer than train itself a sweep waits for the end of a run that it has stopped, in seconds."""
+
 LEFTOVER_GRACE_S = 2.0
 """Time that processes have to end by themselves after the command, in seconds."""
 
@@ -36,13 +39,13 @@ class TrialProcess:
             OSError: The files cannot be written, or no process can be started.
         """
         self._loop = loop
-        self._stdout, self._stderr = (output.with_name(f"{output.name}.{stream}") for stream in ("stdout", "stderr"))
-        self._began = self._stderr.stat().st_size if self._stderr.exists() else 0
+        stdout, self._stderr = (output.with_name(f"{output.name}.{stream}") for stream in ("stdout", "stderr"))
         environ = {**os.environ, "PYTHONPATH": module_path()}
         if slot.gpus:
             environ["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
-        places = [",".join(map(str, slot.cores)), str(self._stdout), str(self._stderr)]
+        places = [",".join(map(str, slot.cores)), str(stdout), str(self._stderr)]
         with self._stderr.open("ab", buffering=0) as log:
+            self._began = log.tell()
             self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
             command = ["mjtrain.tools.sweep.start_trial", *places, *arguments]
             self._tree = ProcessTree(self._scratch, environ, log, command, inherited=[inherited])
@@ -62,9 +65,9 @@ class TrialProcess:
         return self._tree.first_exit_code == 0
 
     def stop(self, grace_s: float) -> None:
-        """Send the command SIGTERM, upon which it saves and ends."""
+        """Send the command SIGTERM, upon which it has this long to save and end."""
         if self._stop_deadline_s is None:
-            self._stop_deadline_s = time.monotonic() + grace_s
+            self._stop_deadline_s = time.monotonic() + grace_s + STOP_SLACK_S
             self._signal()
 
     def enforce(self) -> None:
@@ -88,7 +91,11 @@ class TrialProcess:
             return "its reaper process ended unexpectedly"
         if code < 0:
             return describe_exit(code)[0]
-        lines = [line for line in self._read_stderr().splitlines() if line.strip(" -")]
+        try:
+            text = self._stderr.read_bytes()[self._began :].decode(errors="replace")
+        except OSError:
+            text = ""
+        lines = [line for line in text.splitlines() if line.strip(" -")]
         return lines[-1].strip().removeprefix("train: ") if lines else describe_exit(code)[0]
 
     def _read(self) -> None:
@@ -103,11 +110,3 @@ class TrialProcess:
             return
         self._signalled = True
         send_signal([self._tree.first_pid], signal.SIGTERM)
-
-    def _read_stderr(self) -> str:
-        try:
-            with self._stderr.open("rb") as file:
-                file.seek(self._began)
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""

@@ -6,21 +6,20 @@ from typing import Any
 import yaml
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.plan import SweepPlan
+from mjtrain.tools.sweep.plan import REDUCTION_FACTOR, SweepPlan
 from mjtrain.tools.sweep.space import Parameter
-from mjtrain.tools.sweep.successive_halving import REDUCTION_FACTOR
 
 METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
 """What W&B calls the way in which settings are suggested."""
 
 
-def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
-    """Write a file for `wandb sweep`.
+def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
+    """Write a file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.agent_flags` reads them.
 
     Raises:
         RequestError: It already exists, it cannot be written, or W&B cannot search like that.
     """
-    content = make_wandb_sweep(plan)
+    content = _describe_sweep(plan)
     try:
         with path.open("x") as file:
             yaml.safe_dump(content, file, sort_keys=False, width=120)
@@ -28,22 +27,21 @@ def write_wandb_sweep(plan: SweepPlan, path: Path) -> Path:
         raise RequestError(f"--wandb {path}: already exists; remove it or choose another name") from error
     except OSError as error:
         raise RequestError(f"--wandb {path}: cannot be written ({error.strerror})") from error
-    return path
 
 
-def make_wandb_sweep(plan: SweepPlan) -> dict[str, Any]:
-    """Return the configuration of a W&B sweep; its agents pass settings as `mjtrain.cli.agent_flags` reads them."""
+def _describe_sweep(plan: SweepPlan) -> dict[str, Any]:
     options = plan.options
     if options.seeds_per_trial > 1:
         raise RequestError(f"--seeds-per-trial {options.seeds_per_trial}: a run of W&B's agent has one seed")
     if options.pruner == "median":
         raise RequestError("--pruner median: W&B has asha (its hyperband) and none")
+    arguments = [options.task, *options.train_flags, *plan.added_flags]
     content: dict[str, Any] = {
         "program": "train",
-        "command": ["${env}", "${program}", *plan.agent_arguments(), "${args_no_boolean_flags}"],
+        "command": ["${env}", "${program}", *arguments, "${args_no_boolean_flags}"],
         "method": METHODS[options.sampler],
-        "metric": {"name": plan.metric, "goal": "maximize" if plan.maximize else "minimize"},
-        "run_cap": options.num_trials,
+        "metric": {"name": plan.metric, "goal": plan.direction},
+        "run_cap": options.trials,
         "parameters": {parameter.name: _describe(parameter) for parameter in options.space},
     }
     if options.pruner == "asha":  # W&B counts how often the metric was reported

@@ -6,9 +6,9 @@ import statistics
 import time
 from collections import deque
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -130,23 +130,19 @@ class _PlainConsole(Console):
             super().on_broken_pipe()
 
 
-class ProgressDisplay:
-    """A live status on a terminal, one line per iteration elsewhere. Use as a context manager.
+class Display:
+    """Lines on the console, and below them, on a terminal, a status that lives. Use as a context manager.
 
-    A console that takes nothing more, as a pipe without a reader or a full disk, does not end the training.
+    A console that takes nothing more, as a pipe without a reader or a full disk, does not end the work.
     """
 
-    def __init__(self, max_iterations: int) -> None:
-        self._max_iterations = max_iterations
+    def __init__(self, status: ConsoleRenderable) -> None:
         self._console = _PlainConsole()
-        self._status = RunStatus(max_iterations)
         # FORCE_COLOR, which notebooks set, makes rich take everything for a terminal.
         is_live = self._console.is_terminal and self._console.file.isatty() and not self._console.is_dumb_terminal
-        self._live = Live(self._status, console=self._console, auto_refresh=False) if is_live else None
-        self._begin = time.monotonic()
-        self._first_iteration: int | None = None
+        self._live = Live(status, console=self._console, auto_refresh=False) if is_live else None
 
-    def __enter__(self) -> "ProgressDisplay":
+    def __enter__(self) -> Self:
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.start()
@@ -158,6 +154,29 @@ class ProgressDisplay:
             with contextlib.suppress(OSError):
                 self._live.stop()
 
+    def refresh(self) -> bool:
+        """Render the status again; return whether there is a terminal for it."""
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.refresh()
+        return self._live is not None
+
+    def tell(self, line: str | Text) -> None:
+        """Print a line above the status."""
+        with contextlib.suppress(OSError):
+            self._console.print(line, soft_wrap=True)
+
+
+class ProgressDisplay(Display):
+    """A live status of a run on a terminal, one line per iteration elsewhere."""
+
+    def __init__(self, max_iterations: int) -> None:
+        self._max_iterations = max_iterations
+        self._status = RunStatus(max_iterations)
+        super().__init__(self._status)
+        self._begin = time.monotonic()
+        self._first_iteration: int | None = None
+
     def update(self, metrics: dict[str, Any]) -> None:
         """Show one iteration."""
         if self._first_iteration is None:
@@ -166,9 +185,7 @@ class ProgressDisplay:
         done = metrics["iteration"] - self._first_iteration
         remaining_s = elapsed_s / done * (self._max_iterations - metrics["iteration"])
         self._status.update(metrics, elapsed_s, remaining_s)
-        if self._live is not None:
-            with contextlib.suppress(OSError):
-                self._live.refresh()
+        if self.refresh():
             return
         fields = {
             "iteration": f"{metrics['iteration']}/{self._max_iterations}",
@@ -180,19 +197,11 @@ class ProgressDisplay:
         }
         if "eval/return" in metrics:
             fields["evaluation"] = describe_evaluation(metrics)
-        self._print(" | ".join(f"{name} {value}" for name, value in fields.items()))
-
-    def tell(self, line: str) -> None:
-        """Print a line above the status."""
-        self._print(line)
+        self.tell(" | ".join(f"{name} {value}" for name, value in fields.items()))
 
     def warn(self, line: str) -> None:
         """Print a warning above the status."""
-        self._print(Text(f"warning: {line}", style="yellow"))
-
-    def _print(self, line: str | Text) -> None:
-        with contextlib.suppress(OSError):
-            self._console.print(line, soft_wrap=True)
+        self.tell(Text(f"warning: {line}", style="yellow"))
 
 
 SLOWER = 1.2
