@@ -1,23 +1,17 @@
 """Which cores and GPUs the trials of a sweep use."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.slots import Slot, resolve_slots
+from mjtrain.tools.sweep.plan import Slot, resolve_slots
+from support.sweep_plans import make_options
 
 
-def resolve(**options: Any) -> tuple[Slot, ...]:
-    asked: dict[str, Any] = {
-        "cores": range(4),
-        "gpus": (),
-        "num_trials": 20,
-        "jobs": None,
-        "cores_per_trial": None,
-        "gpus_per_trial": 0,
-    }
-    return resolve_slots(**asked | options)
+def resolve(cores: Sequence[int] = range(4), gpus: Sequence[str] = (), **options: Any) -> tuple[Slot, ...]:
+    return resolve_slots(make_options(**{"trials": 20, "gpus_per_trial": 0} | options), cores, gpus)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +23,7 @@ def resolve(**options: Any) -> tuple[Slot, ...]:
         ({"jobs": 2}, [(0, 1), (2, 3)], [()] * 2),
         ({"cores_per_trial": 2}, [(0, 1), (2, 3)], [()] * 2),
         ({"cores_per_trial": 3}, [(0, 1, 2)], [()]),
-        ({"num_trials": 1}, [(0, 1, 2, 3)], [()]),
+        ({"trials": 1}, [(0, 1, 2, 3)], [()]),
         ({"gpus": ("0", "1"), "gpus_per_trial": 1}, [(0, 1), (2, 3)], [("0",), ("1",)]),
         ({"gpus": ("0", "1"), "gpus_per_trial": 2}, [(0, 1, 2, 3)], [("0", "1")]),
         ({"gpus": ("MIG-a", "MIG-b", "MIG-c"), "gpus_per_trial": 1, "jobs": 2}, None, [("MIG-a",), ("MIG-b",)]),

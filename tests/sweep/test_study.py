@@ -8,27 +8,15 @@ import pytest
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.draw import plot_study
-from mjtrain.tools.sweep.plan import SweepOptions, SweepPlan
 from mjtrain.tools.sweep.space import parse_space
 from mjtrain.tools.sweep.study import Study, Trial
+from support.sweep_plans import make_plan
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])
 
 
-def make_plan(folder: Path, **options: Any) -> SweepPlan:
-    asked: dict[str, Any] = {"task": "X", "space": SPACE, "trials": 9, "metric": None, "direction": None}
-    asked |= {"sampler": "random", "pruner": "asha", "min_iterations": None, "seeds_per_trial": 1, "jobs": None}
-    asked |= {"cores_per_trial": None, "gpus_per_trial": None, "start_timeout_s": None, "stall_timeout_s": 1800.0}
-    asked |= {"shared": False, "for_wandb": False, "sweep_dir": None, "train_flags": ()}
-    plan: dict[str, Any] = {"folder": folder, "metric": "mean_reward", "direction": "maximize", "added_flags": ()}
-    plan |= {"slots": (), "max_iterations": 90, "min_iterations": 22, "seed": 0, "start_timeout_s": 1800.0}
-    plan |= {"stop_grace_s": 30.0, "num_reports": 90}
-    asked |= {name: value for name, value in options.items() if name not in plan}
-    return SweepPlan(options=SweepOptions(**asked), **plan | {k: options[k] for k in options if k in plan})
-
-
 def open_study(folder: Path, **options: Any) -> Study:
-    return Study(make_plan(folder, **options))
+    return Study(make_plan(folder, **{"space": SPACE} | options))
 
 
 def prune_hopeless(study: Study) -> None:

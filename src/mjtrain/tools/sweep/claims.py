@@ -11,20 +11,16 @@ from mjtrain.runtime.file_locks import lock, open_lock_file
 
 @dataclass(eq=False, kw_only=True)
 class Claim:
-    """Something that no other process has, or of a shared one, something that is not another's alone."""
+    """Names that no other process has, with open files. A process that inherits one keeps the claim to it alive."""
 
     shared: bool
     descriptors: dict[str, int] = field(default_factory=dict)
-    """Open files by name. A process that inherits one keeps the claim to that name alive."""
 
     def is_held(self) -> bool:
-        """Tell whether no other process has any of it: a server of NFS that was restarted can lose locks silently.
-
-        What was lost and is free is locked again. A file system without locks loses none.
-        """
+        """Tell whether no other process has any of it, and lock again what a restarted server of NFS has lost."""
         try:
             return all(lock(descriptor, shared=self.shared) for descriptor in self.descriptors.values())
-        except OSError:
+        except OSError:  # a file system without locks loses none
             return True
 
     def release(self) -> None:
@@ -34,33 +30,16 @@ class Claim:
 
 
 class Claims:
-    """The claims to what a folder's processes share, by name.
-
-    They are locks of open files, which NFS and other shared file systems pass on to all hosts.
-    """
+    """The claims to what a folder's processes share: locks that NFS and others pass on to all hosts."""
 
     def __init__(self, folder: Path, *, needs_locks: bool) -> None:
-        """Make the folder.
-
-        Args:
-            needs_locks: What follows on a file system without locks: an OSError with each claim, or trust.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Make the folder; without locks in its file system, each claim is an OSError, or granted."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._needs_locks = needs_locks
 
     def take(self, *names: str, shared: bool = False) -> Claim | None:
-        """Claim all of these, or none.
-
-        Returns:
-            None if another process has one of them.
-
-        Raises:
-            OSError: The file system has no locks, and they are needed.
-        """
+        """Claim all of these; None if another process has one of them."""
         claim = Claim(shared=shared)
         with ExitStack() as undo:
             undo.callback(claim.release)

@@ -13,11 +13,7 @@ COLUMNS = 3
 
 
 def draw_study(study: optuna.Study, metric: str, out: Path) -> None:
-    """Draw a study, see `plot_study`.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Draw a study, see `plot_study`."""
     import numpy as np
     from matplotlib import pyplot
 
@@ -33,10 +29,9 @@ def draw_study(study: optuna.Study, metric: str, out: Path) -> None:
 
 
 def plot_study(study: optuna.Study, metric: str) -> Iterator[Any]:
-    """Plot history, curves, importances, parallel coordinates, and values over each setting, also of pruned trials.
+    """Yield the axes of a figure each: history, curves, importances, parallel coordinates, values over each setting.
 
-    Yields:
-        The axes of a figure each. None without values, and without importances if too few trials are complete or equal.
+    The latter are those of pruned trials too. Importances need several complete trials with different values.
     """
     import matplotlib
     from optuna.visualization import matplotlib as plots

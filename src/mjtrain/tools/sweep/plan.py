@@ -17,7 +17,6 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
-from mjtrain.tools.sweep.slots import Slot, resolve_slots
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
@@ -52,6 +51,9 @@ START_TIMEOUT_S = 1800.0
 REDUCTION_FACTOR = 4
 """With asha, one of this many trials continues from each rung, and rungs are this factor of iterations apart."""
 
+MAX_JOBS_ON_CPU = 8
+"""Trials side by side without GPUs, unless the user chooses: a search learns little from trials begun too early."""
+
 SEED_STEP = 1000
 """Difference between the seeds of a trial's runs; ranks use those in between."""
 
@@ -81,35 +83,39 @@ class SweepOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slot:
+    """Where one trial at a time runs; no two slots share a core or a GPU."""
+
+    cores: tuple[int, ...]
+    """CPU cores, by the kernel's numbers."""
+
+    gpus: tuple[str, ...]
+    """Entries for CUDA_VISIBLE_DEVICES; empty for the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """A sweep that can be carried out on this machine."""
+    """A sweep that can be carried out on this machine, with what its options leave open.
+
+    A grid has no more trials than combinations. The folder may not exist yet. No trial is pruned before
+    `min_iterations`. `start_timeout_s` is the time until the first iteration of a run.
+    """
 
     options: SweepOptions
-    """As asked for; the number of trials is at most that of all combinations of a grid."""
-
     folder: Path
-    """Its directory, absolute; it may not exist yet."""
-
     metric: str
     direction: Literal["maximize", "minimize"]
+    slots: tuple[Slot, ...]
+    max_iterations: int
+    min_iterations: int
+    start_timeout_s: float
+    stop_grace_s: float
+
     added_flags: tuple[str, ...]
     """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
 
-    slots: tuple[Slot, ...]
-    """Where trials run."""
-
-    max_iterations: int
-    min_iterations: int
-    """Iterations before which no trial is pruned."""
-
     seed: int
     """Seed of the first run of each trial, and of the suggestions."""
-
-    start_timeout_s: float
-    """Time that a run has until its first iteration, in seconds."""
-
-    stop_grace_s: float
-    """Time that a run has to save when it is stopped, in seconds."""
 
     num_reports: int
     """How often a run reports the metric."""
@@ -139,7 +145,7 @@ class SweepPlan:
     def train_arguments(self, params: dict[str, Any], seed_index: int, run_name: str) -> list[str]:
         """Return the arguments of `train` for a run of a trial."""
         own = ["--seed", str(self.seed + SEED_STEP * seed_index), "--log-root", str(self.log_root)]
-        own += ["--run-name", run_name, "--resume", "auto", *_gpu_flags(len(self.slots[0].gpus))]
+        own += ["--run-name", run_name, "--resume", "auto", *_gpu_flags(self.slots[0])]
         return [*self._shared_arguments(params), *self.added_flags, *own]
 
     def best_command(self, params: dict[str, Any]) -> str:
@@ -152,25 +158,13 @@ class SweepPlan:
 
 
 def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
-    """Check a sweep against the task, the flags of `train` and this machine; writes nothing.
-
-    Raises:
-        RequestError: Something is wrong; the message names the flag and what would be right.
-    """
+    """Check a sweep against the task, the flags of `train` and this machine; writes nothing."""
     _check_options(options)
     if options.sampler == "grid":
         options = replace(options, trials=min(options.trials, count_grid(options.space)))
     gpus = () if options.gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
-    gpus_per_trial = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
-    slots = resolve_slots(
-        cores=_choose_cores(),
-        gpus=gpus,
-        num_trials=options.trials,
-        jobs=options.jobs,
-        cores_per_trial=options.cores_per_trial,
-        gpus_per_trial=gpus_per_trial,
-    )
-    fixed, device = [options.task, *options.train_flags], _gpu_flags(gpus_per_trial)
+    slots = resolve_slots(options, _choose_cores(), gpus)
+    fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])
     read(fixed)  # what is wrong there is no parameter's fault
     corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
     requests = [resolve_training(*corner) for corner in corners[:2]]
@@ -199,6 +193,36 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     )
 
 
+def resolve_slots(options: SweepOptions, cores: Sequence[int], gpus: Sequence[str]) -> tuple[Slot, ...]:
+    """Divide this machine."""
+    num_gpus = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
+    jobs, num_cores = options.jobs, options.cores_per_trial
+    if num_gpus > len(gpus):
+        there = {0: "no GPU is", 1: "1 GPU is"}.get(len(gpus), f"{len(gpus)} GPUs are")
+        raise RequestError(f"--gpus-per-trial {num_gpus}: {there} visible here; 0 trains on the CPU")
+    if num_cores is not None and num_cores > len(cores):
+        raise RequestError(f"--cores-per-trial {num_cores}: {_count(len(cores), 'core')} can be used here")
+    fitting = len(cores) // (num_cores or 1)
+    if num_gpus:
+        fitting = min(fitting, len(gpus) // num_gpus)
+    if jobs is not None and jobs > fitting:
+        have = _count(len(cores), "core") + (f" and {_count(len(gpus), 'GPU')}" if num_gpus else "")
+        raise RequestError(f"--jobs {jobs}: {have} can run {_count(fitting, 'trial')} side by side")
+    count = min(jobs or (fitting if num_gpus else min(fitting, MAX_JOBS_ON_CPU)), options.trials)
+    width = num_cores or len(cores) // count
+    return tuple(
+        Slot(
+            cores=tuple(cores[index * width : (index + 1) * width]),
+            gpus=tuple(gpus[index * num_gpus : (index + 1) * num_gpus]),
+        )
+        for index in range(count)
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _check_options(options: SweepOptions) -> None:
     """Refuse values that no machine could carry out, flags that the sweep decides, and what is given twice."""
     if problems := find_option_problems(options):
@@ -207,9 +231,8 @@ def _check_options(options: SweepOptions) -> None:
         if value is not None and not value > 0:  # NaN neither
             raise RequestError(f"{flag} {value:g}: must be more than 0")
     fixed = _names(options.train_flags)
-    for flag in fixed:
-        if flag in DECIDED:
-            raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
+    for flag in fixed & DECIDED.keys():
+        raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
     for flag in (flag for parameter in options.space for flag in parameter.flags):
         if flag in DECIDED or flag == "seed":
             raise RequestError(f"--param {flag}: {DECIDED.get(flag, 'is decided by --seeds-per-trial')}")
@@ -218,15 +241,13 @@ def _check_options(options: SweepOptions) -> None:
 
 
 def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
-    given = options.min_iterations
+    given, flag = options.min_iterations, f"--min-iterations {options.min_iterations}"
     if given is None:
         return max(1, max_iterations // REDUCTION_FACTOR)
     if options.pruner == "none":
-        raise RequestError(f"--min-iterations {given}: --pruner none prunes no trial at all")
+        raise RequestError(f"{flag}: --pruner none prunes no trial at all")
     if not 1 <= given < max_iterations:
-        raise RequestError(
-            f"--min-iterations {given}: must be at least 1 and below the {max_iterations} iterations of a run"
-        )
+        raise RequestError(f"{flag}: must be at least 1 and below the {max_iterations} iterations of a run")
     return given
 
 
@@ -234,26 +255,19 @@ def _names(train_flags: Sequence[str]) -> set[str]:
     return {normalise_flag(word.partition("=")[0]) for word in train_flags if word.startswith("--")}
 
 
-def _gpu_flags(count: int) -> list[str]:
-    return ["--gpu-ids", *(list(map(str, range(count))) or ["None"])]
+def _gpu_flags(slot: Slot) -> list[str]:
+    return ["--gpu-ids", *(map(str, range(len(slot.gpus))) if slot.gpus else ["None"])]
 
 
 def _choose_cores() -> list[int]:
-    """Choose the cores of all trials: those of this process, at random the number that a quota of CPU time allows.
-
-    At random, so that two containers on one machine do not choose the same ones.
-    """
+    """Choose this process's cores, as many as its quota of CPU time allows, and at random, as other containers may."""
     cores = sorted(os.sched_getaffinity(0))
     return sorted(random.SystemRandom().sample(cores, min(len(cores), count_cores())))
 
 
 def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
     """Refuse more trials side by side than there is memory for, as far as a plan knows what a run needs."""
-    needs = [
-        request.memory.total_bytes * request.plan.world_size
-        for request in requests
-        if request.memory is not None and request.device == "cpu"
-    ]
+    needs = [run.memory.total_bytes * run.plan.world_size for run in requests if run.memory and run.device == "cpu"]
     need, free = max(needs, default=0), available_memory()
     if need * num_slots > free:
         raise RequestError(

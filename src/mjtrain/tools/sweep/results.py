@@ -1,10 +1,21 @@
-"""How the trials of a sweep ended, and sweep.json."""
+"""What the trials of a sweep leave in its folder: their runs, their results, and sweep.json."""
 
+import contextlib
+import glob
+import itertools
 import json
+import os
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
+from mjtrain.runs.claim import is_claimed
+from mjtrain.runs.history import summarise_run
+from mjtrain.runs.metrics import Rows, read_metrics
+from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.files import write_whole
 from mjtrain.tools.sweep.plan import SUMMARY, SweepPlan
 
@@ -14,39 +25,25 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One trial of a sweep; `sweep.json` has it with the same names."""
+    """One trial of a sweep, with the names of `sweep.json`.
+
+    Trials are numbered from 0 in the order in which they were begun. One that is running has not ended; if no process
+    trains it, the next start of the sweep continues with it. One that is paused continues if it turns out to be among
+    the best. The value is the metric at the end, averaged over the seeds, and of a pruned trial the last one. Env steps
+    and seconds of training are those of all its runs, without starts and saves, and iterations those of the last one.
+    Runs are directories below the sweep's folder.
+    """
 
     number: int
-    """From 0, in the order in which they were begun."""
-
     state: State
-    """running: not ended; if no process trains it, the next start of the sweep continues with it. paused: not ended; it
-    continues if it turns out to be among the best."""
-
     params: dict[str, Any]
-    """Value of each parameter, by its name."""
-
     value: float | None = None
-    """The metric: at the end of a trial that is complete, averaged over its seeds; the last one of a trial that was
-    pruned. None if there is none."""
-
     seed_values: Sequence[float] = ()
-    """The metric at the end of each seed's run that came to its end."""
-
     env_steps: int = 0
-    """Env steps of all its runs, whole jobs."""
-
     train_s: float = 0.0
-    """Seconds of their iterations, without starts and saves."""
-
     iterations: int = 0
-    """Iterations of its last run."""
-
     cause: str = ""
-    """Why it failed; empty otherwise."""
-
     runs: Sequence[str] = ()
-    """Its run directories, below the sweep's folder."""
 
 
 def find_best(trials: Iterable[TrialResult], plan: SweepPlan) -> TrialResult | None:
@@ -85,3 +82,75 @@ def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> None:
         "trials": [asdict(trial) for trial in trials],
     }
     write_whole(plan.folder / SUMMARY, json.dumps(content, indent=2) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """The files of a run with this name, however often it was started."""
+
+    log_root: Path
+    name: str
+
+    def find_all(self) -> list[Path]:
+        """Return its run directories; several after starts that were killed before they saved anything."""
+        return list(self.log_root.glob(f"*/*_{glob.escape(self.name)}"))
+
+    @property
+    def folder(self) -> Path | None:
+        """Its newest run directory; None if there is none."""
+        return max(self.find_all(), key=lambda path: path.name, default=None)
+
+    def read(self) -> Rows:
+        """Return its metrics, a row per iteration, as far as it came."""
+        folder = self.folder
+        return [] if folder is None else read_metrics(folder)[0]
+
+    def find_end(self) -> tuple[str, str]:
+        """Return its state, and what there is to say about it, as `mjtrain runs` lists them; empty without a run."""
+        folder = self.folder
+        summary = None if folder is None else summarise_run(folder)
+        return ("", "") if summary is None else (summary.state, summary.detail)
+
+    def remove_stillborn(self) -> None:
+        """Remove the directories of starts that were killed before they saved anything.
+
+        One whose checkpoints are all damaged gets another name: its metrics, and what can be saved of it, stay.
+        """
+        for run_dir in self.find_all():
+            if find_valid_checkpoint(run_dir)[0] is not None or is_claimed(run_dir):
+                continue
+            if list_checkpoints(run_dir) or any(run_dir.glob("model_*.damaged*")):
+                names = (run_dir.with_name(f"{run_dir.name}.damaged-{n}") for n in itertools.count(1))
+                with contextlib.suppress(OSError):
+                    run_dir.rename(next(path for path in names if not path.exists()))
+            else:
+                shutil.rmtree(run_dir, ignore_errors=True)
+
+
+class MetricFollower:
+    """Reads the lines of a run's metrics.jsonl as they are written."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._path: Path | None = None
+        self._inode = self._done = 0
+        """Which file was read, and how many bytes of it."""
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the iterations that are new; after a resume some of them may be known already."""
+        if self._path is None:
+            if (folder := self._files.folder) is None:
+                return []
+            self._path = folder / METRICS_FILE
+        try:
+            with self._path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:  # a resumed run has rewritten it
+                    self._inode, self._done = inode, 0
+                file.seek(self._done)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._done += len(whole)
+        return [row for row in MetricLines(whole.splitlines()) if "event" not in row]

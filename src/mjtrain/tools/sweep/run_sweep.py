@@ -12,10 +12,9 @@ from mjtrain.launcher.ipc.signals import leave
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
-from mjtrain.tools.sweep.plan import SweepPlan
+from mjtrain.tools.sweep.plan import Slot, SweepPlan
 from mjtrain.tools.sweep.results import TrialResult, write_summary
 from mjtrain.tools.sweep.running_trial import DiskFullError, RunningTrial
-from mjtrain.tools.sweep.slots import Slot
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
 
 RESUME_HINT = "rerun the same command to resume the sweep"
@@ -40,7 +39,7 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
         KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
         SystemExit: It was stopped by another signal; its trials have saved.
     """
-    with claim_folder(plan) as claims:
+    with _claim_folder(plan) as claims:
         with claims.alone():
             study = Study(plan)
         try:
@@ -60,12 +59,8 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
 
 
 @contextmanager
-def claim_folder(plan: SweepPlan) -> Iterator[Claims]:
-    """Make the folder of a sweep; during a with block only processes work there that share it, if this one does.
-
-    Raises:
-        RequestError: It cannot be written, another process works there, or it cannot be shared.
-    """
+def _claim_folder(plan: SweepPlan) -> Iterator[Claims]:
+    """Make the folder of a sweep; during a with block only processes work there that share it, if this one does."""
     flag, shared = f"--sweep-dir {plan.folder}", plan.options.shared
     try:
         for folder in (plan.log_root, plan.folder / "output"):
@@ -175,7 +170,6 @@ class _Sweep:
                 self._waits |= self._has_paused  # others may promote it, or their runs are being ended
                 return None, None
             trial = self._study.ask()
-            self._results = self._study.results()
             claim = self._claims.take(f"trial_{trial.number}", _processes_of(trial.number))
             assert claim is not None
             return trial, claim

@@ -1,16 +1,29 @@
 """One trial while it runs: its runs of train, one seed after the other, in its slot."""
 
 import math
+import os
+import shutil
+import signal
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
+from mjtrain.launcher.failure import describe_exit
 from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.job.process_tree import ProcessTree
+from mjtrain.launcher.spawn import module_path
+from mjtrain.runtime.processes import send_signal
 from mjtrain.tools.plotting.curves import elapsed_s
-from mjtrain.tools.sweep.plan import SweepPlan
-from mjtrain.tools.sweep.run_files import MetricFollower, RunFiles
-from mjtrain.tools.sweep.slots import Slot
+from mjtrain.tools.sweep.plan import Slot, SweepPlan
+from mjtrain.tools.sweep.results import MetricFollower, RunFiles
 from mjtrain.tools.sweep.study import Trial
-from mjtrain.tools.sweep.trial_process import TrialProcess
+
+STOP_SLACK_S = 10.0
+"""How much longer than train itself a sweep waits for the end of a run that it has stopped, in seconds."""
+
+LEFTOVER_GRACE_S = 2.0
+"""Time that processes have to end by themselves after the command, in seconds."""
 
 FULL_DISK = ("No space left on device", "Disk quota exceeded")
 """Words of the kernel in the cause of a failure that no settings are to blame for."""
@@ -21,6 +34,75 @@ REPORTS = 100
 
 class DiskFullError(RuntimeError):
     """A run failed because the disk is full; the trial has not ended."""
+
+
+class TrialProcess:
+    """The command train and what it has started, below a reaper that ends them if this process is killed.
+
+    If the reaper is killed, the kernel ends the command.
+    """
+
+    def __init__(self, arguments: list[str], slot: Slot, output: Path, loop: EventLoop, inherited: int) -> None:
+        """Start it; what it prints is added to {output}.stdout and {output}.stderr."""
+        self._loop = loop
+        stdout, self._stderr = (output.with_name(f"{output.name}.{stream}") for stream in ("stdout", "stderr"))
+        environ = {**os.environ, "PYTHONPATH": module_path()}
+        if slot.gpus:
+            environ["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
+        places = [",".join(map(str, slot.cores)), str(stdout), str(self._stderr)]
+        with self._stderr.open("ab", buffering=0) as log:
+            self._began = log.tell()
+            self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
+            command = ["mjtrain.tools.sweep.start_trial", *places, *arguments]
+            self._tree = ProcessTree(self._scratch, environ, log, command, inherited=[inherited])
+        loop.watch(self._tree.control, self._read)
+        self._is_to_stop = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command is over, or its reaper is."""
+        return self._tree.first_exit_code is not None or self._tree.lost
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the command ended with status 0."""
+        return self._tree.first_exit_code == 0
+
+    def stop(self) -> None:
+        """Send the command SIGTERM as soon as it runs; it saves and ends."""
+        self._is_to_stop = True
+        self._signal()
+
+    def close(self) -> None:
+        """End all of its processes; returns when none is left."""
+        self._loop.unwatch(self._tree.control)
+        self._tree.end([], wait_s=LEFTOVER_GRACE_S if self.has_ended else 0.0)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def describe_end(self) -> str:
+        """Say in a line how a command that failed ended: its last words, or the signal that killed it."""
+        code = self._tree.first_exit_code
+        if code is None:
+            return "its reaper process ended unexpectedly"
+        if code < 0:
+            return describe_exit(code)[0]
+        try:
+            text = self._stderr.read_bytes()[self._began :].decode(errors="replace")
+        except OSError:
+            text = ""
+        lines = [line for line in text.splitlines() if line.strip(" -")]
+        return lines[-1].strip().removeprefix("train: ") if lines else describe_exit(code)[0]
+
+    def _read(self) -> None:
+        self._tree.read()
+        self._signal()
+        if self._tree.lost:
+            self._loop.unwatch(self._tree.control)
+
+    def _signal(self) -> None:
+        if self._is_to_stop and self._tree.first_pid is not None and not self.has_ended:
+            self._is_to_stop = False  # a second signal would end it at once
+            send_signal([self._tree.first_pid], signal.SIGTERM)
 
 
 class RunningTrial:
@@ -38,12 +120,9 @@ class RunningTrial:
         """The metric where the present run reported it last."""
         self.seed_index = 0
         """Which of its seeds runs."""
-        self._plan = plan
-        self._loop = loop
-        self._inherited = inherited
+        self._plan, self._loop, self._inherited = plan, loop, inherited
         self._process: TrialProcess | None = None
-        self._interrupted = False
-        self._is_paused = False
+        self._interrupted = self._is_stopping = self._is_paused = False
         self._advance(known=0)
 
     @property
@@ -56,20 +135,18 @@ class RunningTrial:
         process = self._process
         if process is None:
             return
-        process.enforce()
         has_ended = process.has_ended  # before the metrics are read, as the last ones are written before that
         self._read_metrics()
-        if not (self.ended or self._interrupted or has_ended) and time.monotonic() > self._deadline_s:
+        is_late = not has_ended and time.monotonic() > self._deadline_s
+        if is_late and not self._is_stopping:
             self._fail(self._describe_hang())
-            process.close()
-        if has_ended or process.has_ended:
+        if is_late or has_ended:
             self._end_run(process)
 
     def stop(self) -> None:
         """Ask its run to save and end; the trial continues when the sweep is started again."""
         self._interrupted = True
-        if self._process is not None:
-            self._process.stop(self._plan.stop_grace_s)
+        self._stop_run()
 
     def close(self) -> None:
         """End all of its processes now."""
@@ -118,12 +195,13 @@ class RunningTrial:
         if not rows:
             return
         self.iteration = rows[-1]["iteration"]
-        self._expect_next()
+        if not self._is_stopping:
+            self._expect_next()
         reported = {row["iteration"]: row[plan.metric] for row in rows if isinstance(row.get(plan.metric), int | float)}
         if not reported:
             return
         self.value = reported[max(reported)]
-        if self.ended or self._interrupted or self.seed_index > 0:  # only first seeds are compared with each other
+        if self._is_stopping or self.seed_index > 0:  # only first seeds are compared with each other
             return
         for iteration, value in reported.items():
             if iteration < self.trial.last_reported + max(1, plan.max_iterations // REPORTS):
@@ -132,7 +210,12 @@ class RunningTrial:
             if iteration >= plan.max_iterations:
                 return
             if self.trial.should_prune():
-                self._stop_early(iteration, value)
+                self._is_paused = plan.options.pruner == "asha"
+                if not self._is_paused:
+                    self.trial.end("pruned", **self._record())
+                how = "paused" if self._is_paused else "pruned"
+                self.ended = f"{how} after iteration {iteration}: {plan.metric} {value:.6g}"
+                self._stop_run()
                 return
 
     def _expect_next(self) -> None:
@@ -146,14 +229,11 @@ class RunningTrial:
             return f"no new iteration within {self._plan.start_timeout_s:g} s of its start (--start-timeout-s)"
         return f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)"
 
-    def _stop_early(self, iteration: int, value: float) -> None:
-        assert self._process is not None
-        self._is_paused = self._plan.options.pruner == "asha"
-        if not self._is_paused:
-            self.trial.end("pruned", **self._record())
-        how = "paused" if self._is_paused else "pruned"
-        self.ended = f"{how} after iteration {iteration}: {self._plan.metric} {value:.6g}"
-        self._process.stop(self._plan.stop_grace_s)
+    def _stop_run(self) -> None:
+        if self._process is not None and not self._is_stopping:
+            self._is_stopping = True
+            self._deadline_s = time.monotonic() + self._plan.stop_grace_s + STOP_SLACK_S
+            self._process.stop()
 
     def _end_run(self, process: TrialProcess) -> None:
         process.close()

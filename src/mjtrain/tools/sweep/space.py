@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -15,14 +15,8 @@ from mjtrain.runtime.errors import RequestError, suggest
 Kind = Literal["log", "uniform", "int", "choice", "flag"]
 Value = float | int | str
 
-KINDS: dict[Kind, str] = {
-    "log": "log LOW HIGH",
-    "uniform": "uniform LOW HIGH",
-    "int": "int LOW HIGH",
-    "choice": "choice A B …",
-    "flag": "flag",
-}
-"""How each kind is written."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMS = "log LOW HIGH, uniform LOW HIGH, int LOW HIGH, choice A B …, flag"
 
 SWITCH = ("off", "on")
 """Values of a flag that takes none: left out, and given."""
@@ -38,14 +32,12 @@ class Parameter:
     """Flags of `train` that all get its value, without the dashes before them."""
 
     kind: Kind
-    """log and uniform: a number in [low, high], whose logarithm or which itself is spread evenly. int: a whole number
-    in it. choice: one of the choices. flag: a flag without a value, given or left out."""
+    """log and uniform: a number, whose logarithm or which itself is spread evenly. int: a whole number. choice: one or
+    more words. flag: a flag without a value, given or left out."""
 
     low: float = 0.0
     high: float = 0.0
-
     choices: tuple[str, ...] = ()
-    """Values of a choice: words of the command line, several of them separated by spaces."""
 
     @property
     def name(self) -> str:
@@ -60,8 +52,6 @@ class Parameter:
     @property
     def tested_values(self) -> Sequence[Value]:
         """Values that are tried before a sweep: the bounds, or all choices."""
-        if self.kind == "int":
-            return int(self.low), int(self.high)
         return self.choices or (self.low, self.high)
 
     def value_at(self, share: float) -> Value:
@@ -110,9 +100,8 @@ def count_grid(space: Sequence[Parameter]) -> int:
     """Count all combinations."""
     for parameter in space:
         if not parameter.finite_values:
-            raise RequestError(
-                f"--sampler grid: {parameter.name} {parameter.kind} has no finite number of values; give choice or int"
-            )
+            words = f"{parameter.name} {parameter.kind} has no finite number of values"
+            raise RequestError(f"--sampler grid: {words}; give choice or int")
     return math.prod(len(parameter.finite_values) for parameter in space)
 
 
@@ -142,7 +131,7 @@ def _parse(words: Sequence[str]) -> Parameter:
         raise RequestError(f"{text}: a name is missing")
     kind: Kind | None = next((kind for kind in KINDS if kind == words[1]), None)
     if kind is None:
-        hint = suggest(words[1], KINDS, f"give {', '.join(KINDS.values())}")
+        hint = suggest(words[1], KINDS, f"give {FORMS}")
         raise RequestError(f"{text}: unknown kind {words[1]}{hint}")
     values = words[2:]
     if kind == "flag":
@@ -154,31 +143,22 @@ def _parse(words: Sequence[str]) -> Parameter:
         if len(choices) < 2 or len(set(choices)) < len(choices) or not all(choices):
             raise RequestError(f"{text}: give two different values or more")
         return Parameter(flags=flags, kind=kind, choices=choices)
-    low, high = _parse_bounds(text, kind, values)
-    return Parameter(flags=flags, kind=kind, low=low, high=high)
-
-
-def _parse_bounds(text: str, kind: Kind, values: Sequence[str]) -> tuple[float, float]:
     try:
         low, high = (int(value) if kind == "int" else float(value) for value in values)
     except ValueError:
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RequestError(f"{text}: give two {'whole ' if kind == 'int' else ''}numbers, as in {KINDS[kind]}")
+        raise RequestError(f"{text}: give two {'whole ' if kind == 'int' else ''}numbers, as in {kind} LOW HIGH")
     if low >= high:
         swapped = f"; give {values[1]} {values[0]}" if low > high else ""
         raise RequestError(f"{text}: the lower bound comes first, and both differ{swapped}")
     if kind == "log" and low <= 0:
         raise RequestError(f"{text}: a logarithm needs bounds above 0; give uniform {values[0]} {values[1]}")
-    return low, high
+    return Parameter(flags=flags, kind=kind, low=low, high=high)
 
 
 def read_space_file(path: Path) -> list[list[str]]:
-    """Read a mapping from the names of flags to what --param takes after them, as a text or as a list.
-
-    Returns:
-        The words of each parameter.
-    """
+    """Read a mapping from flags to what --param takes after them, a text or a list; return the words of each."""
     try:
         content = parse_yaml(path.read_bytes())
     except OSError as error:

@@ -31,7 +31,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class LostTrialError(RuntimeError):
-    """Another process has the trial now."""
+    """Another process has a trial that was to be ended."""
 
 
 class Trial(optuna.Trial):
@@ -42,15 +42,13 @@ class Trial(optuna.Trial):
         super().__init__(study, trial._trial_id)
         self.was_begun = was_begun
         """Whether an earlier start of the sweep has begun it."""
-        self.last_reported = max(trial.intermediate_values, default=0)
-        """Iteration of the last value that was reported; 0 for none."""
         self.is_ours: Callable[[], bool] = lambda: True
         """Tells whether this process still has the claim to it."""
 
-    def report(self, value: float, step: int) -> None:
-        """Say how good it is after an iteration."""
-        super().report(value, step)
-        self.last_reported = step
+    @property
+    def last_reported(self) -> int:
+        """Iteration of the last value that was reported; 0 for none."""
+        return max(self._cached_frozen_trial.intermediate_values, default=0)
 
     def record(self, **record: Any) -> None:
         """Keep plain values with it, by the names of fields of `TrialResult`."""
@@ -58,11 +56,7 @@ class Trial(optuna.Trial):
             self.set_user_attr(name, content)
 
     def end(self, state: State, value: float | None = None, **record: Any) -> None:
-        """End it as complete with a value, as pruned with the value that was reported last, or as failed without one.
-
-        Raises:
-            LostTrialError: Another process has it now.
-        """
+        """End it as complete with a value, as pruned with the one that was reported last, or as failed without one."""
         if not self.is_ours():
             raise LostTrialError(f"trial {self.number}: another process has it now, because the lock on it was lost")
         self.record(**record)
@@ -73,35 +67,22 @@ class Study:
     """All trials of a sweep."""
 
     def __init__(self, plan: SweepPlan) -> None:
-        """Open the study in the folder of a sweep, or make one.
-
-        Raises:
-            OSError: The journal cannot be written.
-            RequestError: It is a study of something else.
-        """
+        """Open the study in the folder of a sweep, or make one; that of something else is refused."""
         self._plan = plan
         self._halving = SuccessiveHalving(plan)
-        path = str(plan.folder / JOURNAL)
+        path, identity = str(plan.folder / JOURNAL), plan.identity()
+        storage = JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path)))
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path))),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=plan.min_iterations)
-            if plan.options.pruner == "median"
-            else self._halving,
-            study_name="sweep",
-            direction=plan.direction,
-            load_if_exists=True,
+            storage=storage, study_name="sweep", direction=plan.direction, load_if_exists=True, pruner=self._halving
         )
-        identity = plan.identity()
-        recorded = self._study.user_attrs.get(_IDENTITY)
-        if recorded is None:
+        if plan.options.pruner == "median":
+            self._study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=plan.min_iterations)
+        if (recorded := self._study.user_attrs.get(_IDENTITY)) is None:
             self._study.set_user_attr(_IDENTITY, recorded := identity)
         for name, value in identity.items():
             if recorded.get(name) != value:
-                before, after = _write(recorded.get(name)), _write(value)
-                raise RequestError(
-                    f"--sweep-dir {plan.folder}: holds a sweep with {name} {before}, not {after}; give another "
-                    "--sweep-dir"
-                )
+                words = f"{name} {_write(recorded.get(name))}, not {_write(value)}"
+                raise RequestError(f"--sweep-dir {plan.folder}: holds a sweep with {words}; give another --sweep-dir")
 
     def ask(self) -> Trial:
         """Begin a trial; one operation of the journal records it with all of its settings."""
@@ -109,10 +90,7 @@ class Study:
         return Trial(self._study, self._trials()[-1], was_begun=False)
 
     def ready(self) -> list[int]:
-        """Return the numbers of the trials that were begun and may continue; those that wait for nothing come first.
-
-        Which trials nobody runs already, the caller has to know.
-        """
+        """Return the numbers of the trials that were begun and may continue, if nobody runs them already."""
         trials = self._trials()
         begun = [trial for trial in trials if not trial.state.is_finished()]
         running = [trial.number for trial in begun if not self._halving.is_waiting(trial)]
@@ -137,23 +115,17 @@ class Study:
         return [self._to_result(trial) for trial in self._trials()]
 
     def draw(self) -> None:
-        """Rewrite sweep.png; nothing without a value.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Rewrite sweep.png, once a trial has a value."""
         draw_study(self._study, self._plan.metric, self._plan.folder / PICTURE)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 
     def _suggest(self) -> FrozenTrial:
-        """Choose the settings of the next trial, in a copy of the study.
+        """Choose the settings of the next trial, in a copy of the study in which waiting trials count as pruned.
 
-        They depend on the study and on the trial's number, so a sweep that is started again does not repeat them. In
-        the copy, waiting trials count as pruned where they are. They have not ended, so Optuna would take their
-        settings for bad ones, as it takes those of trials that run (`constant_liar`), although what they have reported
-        says how good they are.
+        Optuna would take their settings for bad ones, as it does with those of trials that run (`constant_liar`),
+        although what they have reported says how good they are.
         """
         options, space, number = self._plan.options, self._plan.options.space, len(self._trials())
         seed = (self._plan.seed * 100_003 + number) % 2**32
@@ -180,11 +152,9 @@ class Study:
 
 
 class _KernelLock(JournalFileOpenLock):
-    """A lock that the kernel gives back when its process ends, however it ends.
+    """A lock that the kernel gives back when its process ends; Optuna's own are files that a killed process leaves.
 
-    Optuna's own locks are files that a killed process leaves behind; the next process waits half a minute for them. A
-    line that was cut short makes Optuna refuse the journal once another follows it, so whoever gets the lock removes
-    it.
+    A line that was cut short makes Optuna refuse the journal once another follows it, so this lock's holder removes it.
     """
 
     def __init__(self, path: str) -> None:
@@ -217,9 +187,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 def _spread(space: Sequence[Parameter], number: int, seed: int) -> dict[str, Value]:
     """Return a trial's point of a scrambled Sobol sequence over all parameters (Sobol 1967, Owen 1998).
 
-    Of 2**k trials in a row, the same number falls into each half, quarter and so on of every parameter. Optuna's
-    QMCSampler draws categorical parameters at random, which in reinforcement learning are often those that matter
-    most: networks.
+    Optuna's QMCSampler draws categorical ones, such as networks, at random.
     """
     engine = torch.quasirandom.SobolEngine(len(space), scramble=True, seed=seed).fast_forward(number)
     point = engine.draw(1, dtype=torch.float64)[0].tolist()

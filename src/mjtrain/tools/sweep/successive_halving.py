@@ -1,10 +1,9 @@
 """ASHA: trials pause at rungs, and the best of each rung continue.
 
 The variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: a trial that is not among
-the best when it arrives can still be promoted later, when others have arrived and are worse. So the first trials are
-not trained to their end merely because there is nothing yet to compare them with. Unlike there, no more than the share
-of those that have come is promoted in all until the last has come: each of the first few that is better than those
-before it would be promoted, and of these most are not good (measured in docs/sweeps.md).
+the best when it arrives can still be promoted later, when others have arrived and are worse. Unlike there, no more than
+the share of those that have come is promoted in total until the last has come: each of the first few that is better
+than those before it would be promoted, and of these most are not good (measured in docs/sweeps.md).
 """
 
 import math
@@ -20,13 +19,10 @@ PROMOTIONS = "promotions"
 
 
 class SuccessiveHalving(optuna.pruners.BasePruner):
-    """Which trials may continue, which must wait, and which will never continue.
-
-    Optuna's own pruner ends what this one lets wait. It takes all trials of a study, in the order of their numbers.
-    """
+    """Which of all trials may continue, must wait, or will never continue; Optuna's own pruner ends those that wait."""
 
     def __init__(self, plan: SweepPlan) -> None:
-        """Place the rungs, the first one after the minimum of iterations; with another pruner there are none."""
+        """Place the rungs; with another pruner there are none."""
         self._rungs: list[int] = []
         rung = plan.min_iterations
         while plan.options.pruner == "asha" and rung < plan.max_iterations:
@@ -45,11 +41,12 @@ class SuccessiveHalving(optuna.pruners.BasePruner):
         study._storage.set_trial_user_attr(trial._trial_id, PROMOTIONS, _promotions(trials[trial.number]) + 1)
         return False
 
-    def is_waiting(self, trial: FrozenTrial) -> bool:
-        """Whether a trial has arrived at a rung from which it was not promoted."""
+    def is_waiting(self, trial: FrozenTrial, at: int | None = None) -> bool:
+        """Whether a trial has arrived at a rung, or at this one, from which it was not promoted."""
         rung = _promotions(trial)
-        is_open = not trial.state.is_finished()
-        return is_open and rung < len(self._rungs) and self._value_at(trial, rung) is not None
+        if trial.state.is_finished() or rung >= len(self._rungs) or at not in (None, rung):
+            return False
+        return self._value_at(trial, rung) is not None
 
     def find_promotable(self, trials: Sequence[FrozenTrial]) -> list[int]:
         """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first."""
@@ -57,7 +54,7 @@ class SuccessiveHalving(optuna.pruners.BasePruner):
         for rung in reversed(range(len(self._rungs))):
             is_last = len(trials) >= self._num_trials and not self._is_awaited(trials, rung)
             best = self._find_best(trials, rung, least=1 if is_last else 0)
-            waiting = [other.number for other in best if self._waits_at(other, rung)]
+            waiting = [other.number for other in best if self.is_waiting(other, rung)]
             if not is_last:
                 arrived = [other for other in trials if self._value_at(other, rung) is not None]
                 promoted = sum(_promotions(other) > rung for other in arrived)
@@ -72,12 +69,9 @@ class SuccessiveHalving(optuna.pruners.BasePruner):
             if self._is_awaited(trials, rung):
                 break
             best = self._find_best(trials, rung, least=1)
-            found += [other.number for other in trials if self._waits_at(other, rung) and other not in best]
+            found += [other.number for other in trials if self.is_waiting(other, rung) and other not in best]
             trials = [other for other in trials if other.number not in found]
         return found
-
-    def _waits_at(self, trial: FrozenTrial, rung: int) -> bool:
-        return _promotions(trial) == rung and self.is_waiting(trial)
 
     def _is_awaited(self, trials: Sequence[FrozenTrial], rung: int) -> bool:
         """Whether a trial that was begun may still arrive at a rung."""

@@ -10,7 +10,8 @@ from mjtrain.tools.sweep.plan import REDUCTION_FACTOR, SweepPlan
 from mjtrain.tools.sweep.space import Parameter
 
 METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
-"""What W&B calls the way in which settings are suggested."""
+DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_uniform"}
+"""What W&B calls samplers, and kinds of parameters."""
 
 
 def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
@@ -55,7 +56,4 @@ def _describe(parameter: Parameter) -> dict[str, Any]:
         return {"values": [False, True]}
     if parameter.choices:
         return {"values": list(parameter.choices)}
-    if parameter.kind == "int":
-        return {"distribution": "int_uniform", "min": int(parameter.low), "max": int(parameter.high)}
-    distribution = "log_uniform_values" if parameter.kind == "log" else "uniform"
-    return {"distribution": distribution, "min": parameter.low, "max": parameter.high}
+    return {"distribution": DISTRIBUTIONS[parameter.kind], "min": parameter.low, "max": parameter.high}
