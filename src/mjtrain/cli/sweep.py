@@ -105,7 +105,7 @@ def _main(argv: list[str]) -> None:
     require("sweep", "sweep", "optuna", "matplotlib")
     from mjtrain.env.catalog import resolve_task_name
     from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep
-    from mjtrain.tools.sweep.run_sweep import SweepStoppedError, run_sweep
+    from mjtrain.tools.sweep.run_sweep import run_sweep
     from mjtrain.tools.sweep.space import parse_space, read_space_file
     from mjtrain.tools.sweep.wandb_sweep import write_wandb_sweep
 
@@ -124,12 +124,7 @@ def _main(argv: list[str]) -> None:
         write_wandb_sweep(plan, Path(options.wandb))
         print(f"wrote {options.wandb}; continue with: wandb sweep {options.wandb}")
         return
-    try:
-        trials = run_sweep(plan)
-    except SweepStoppedError as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        sys.exit(1)
-    _print_result(trials, plan)
+    _print_result(run_sweep(plan), plan)
 
 
 def _check_wandb(options: Options) -> None:

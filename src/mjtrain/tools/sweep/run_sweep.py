@@ -9,22 +9,18 @@ from contextlib import ExitStack, contextmanager
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.signals import leave
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
 from mjtrain.tools.sweep.plan import Slot, SweepPlan
 from mjtrain.tools.sweep.results import TrialResult, write_summary
-from mjtrain.tools.sweep.running_trial import DiskFullError, RunningTrial
+from mjtrain.tools.sweep.running_trial import RunningTrial
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
 
 RESUME_HINT = "rerun the same command to resume the sweep"
 
 LOOK_INTERVAL_S = 1.0
 """Time between two looks for a trial to begin, where there was none, in seconds."""
-
-
-class SweepStoppedError(RuntimeError):
-    """The sweep cannot continue now; what has ended is recorded."""
 
 
 def run_sweep(plan: SweepPlan) -> list[TrialResult]:
@@ -35,7 +31,7 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
-        SweepStoppedError: The disk is full.
+        OutsideError: The disk is full; what has ended is recorded.
         KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
         SystemExit: It was stopped by another signal; its trials have saved.
     """
@@ -44,13 +40,10 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
             study = Study(plan)
         try:
             _Sweep(plan, study, claims).run()
-        except DiskFullError as error:
-            message = f"{error}; {RESUME_HINT} when there is room on the disk of {plan.folder}"
-            raise SweepStoppedError(message) from error
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise SweepStoppedError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
+            raise OutsideError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
         with claims.alone():
             trials = study.results()
             write_summary(plan, trials)

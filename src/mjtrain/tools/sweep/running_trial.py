@@ -1,5 +1,6 @@
 """One trial while it runs: its runs of train, one seed after the other, in its slot."""
 
+import errno
 import math
 import os
 import shutil
@@ -30,10 +31,6 @@ FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 REPORTS = 100
 """About how often a run's metric is told to the study; each time is a write to the disk."""
-
-
-class DiskFullError(RuntimeError):
-    """A run failed because the disk is full; the trial has not ended."""
 
 
 class TrialProcess:
@@ -248,7 +245,7 @@ class RunningTrial:
             state, detail = self._files().find_end()
             cause = detail if state == "failed" and detail else process.describe_end()
             if any(words in cause for words in FULL_DISK):
-                raise DiskFullError(f"trial {self.trial.number}: {cause}")
+                raise OSError(errno.ENOSPC, f"trial {self.trial.number}: {cause}")  # the trial has not ended
             self._fail(cause)
 
     def _fail(self, cause: str) -> None:
