@@ -13,7 +13,8 @@ from mjtrain.tools.sweep.results import TrialResult, count_states, find_best
 from mjtrain.tools.sweep.running_trial import RunningTrial
 from mjtrain.tools.sweep.space import format_value, shorten
 from mjtrain.tools.sweep.study import Trial
-from mjtrain.training.reporting.console import Display, format_duration
+from mjtrain.training.reporting.console import format_duration
+from mjtrain.training.reporting.display import Display
 
 
 class SweepDisplay(Display):
