@@ -86,49 +86,51 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
+    from mjtrain.tools.doctor.finding import Question
     from mjtrain.tools.doctor.report import (
         HEAD,
         count_hidden,
         format_advice,
         format_finding,
-        format_row,
         is_hidden,
         to_plain,
         would_fail,
     )
-    from mjtrain.tools.doctor.run import DoctorRequest, has_several_hosts, run_doctor
+    from mjtrain.tools.doctor.run import has_several_hosts, run_doctor
 
     found: list[Finding] = []
-    in_short = False
 
     def show(finding: "Finding") -> None:
         if not found:
-            print(format_row(HEAD))
+            print(HEAD)
         found.append(finding)
         if not in_short or not is_hidden(finding):
             print(format_finding(finding), flush=True)
 
-    request = DoctorRequest(
-        launch=LaunchConfig(
-            gpu_ids=options.gpu_ids,
-            num_workers=options.num_workers,
-            hostnames=options.hostnames,
-            num_threads=options.num_threads,
-            interface=options.interface,
-            backend=options.backend,
-            ssh_config_file=options.ssh_config_file,
-            copy_env=options.copy_env,
-            no_job_token=options.no_job_token,
-        ),
+    launch = LaunchConfig(
+        gpu_ids=options.gpu_ids,
+        num_workers=options.num_workers,
+        hostnames=options.hostnames,
+        num_threads=options.num_threads,
+        interface=options.interface,
+        backend=options.backend,
+        ssh_config_file=options.ssh_config_file,
+        copy_env=options.copy_env,
+        no_job_token=options.no_job_token,
+    )
+    question = Question(
         log_root=options.log_root,
         checkpoint_url=options.checkpoint_url,
         video=options.video,
+        gpu_ids=options.gpu_ids,
+        num_threads=options.num_threads,
+        interface=options.interface,
         skip=options.skip,
         timeout_s=options.timeout_s,
     )
-    in_short = not options.all and has_several_hosts(request.launch)
+    in_short = not options.all and has_several_hosts(launch)
     try:
-        leads = run_doctor(request, show)
+        leads = run_doctor(launch, question, show)
     finally:
         if found:  # not by a process whose findings the one that leads has
             print("\n" + "\n".join([*(count_hidden(found) if in_short else []), *format_advice(found)]))

@@ -46,9 +46,14 @@ def count_gpus() -> int:
     return torch.cuda.device_count()
 
 
+def nearest_existing(folder: Path) -> Path:
+    """Return the folder, or the first above it that exists: a run creates the rest."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
 def is_writable(folder: Path) -> bool:
     """Whether a folder can be written, or created if it does not exist yet."""
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    existing = nearest_existing(folder)
     return existing.is_dir() and os.access(existing, os.W_OK)
 
 

@@ -15,13 +15,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the one that started it ends.
+def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when the one that started it ends.
 
     Args:
         parent: Process id of the parent, which may have ended already.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os._exit(1)
 

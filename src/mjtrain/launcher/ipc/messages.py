@@ -50,7 +50,8 @@ Between supervisor, or a sweep, and reaper:
 
 From the coordinator of a job on several hosts to each host:
 
-    probe         folder, names, …          asks what the host is like; answered with `facts`
+    call          environ, function,        calls a generator function of an installed module; answered with `value`
+                  arguments
     port                                    asks for a free port; answered with `port`
     start         environ, host, log_dir    starts the host's ranks; body: the job, pickled (to hosts that a node
                   or address, port, …       rendezvous has connected: no body, but where rank 0 is)
@@ -60,7 +61,8 @@ From the coordinator of a job on several hosts to each host:
 
 From each host to the coordinator:
 
-    facts         hostname, python, …       answer to `probe`
+    value         value                     what the function of a `call` has yielded
+    returned                                it has returned
     port          port                      answer to `port`
     output        stream                    body: what belongs on the console
     begun                                   all ranks of the host have connected

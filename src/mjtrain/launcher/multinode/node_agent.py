@@ -1,12 +1,14 @@
-"""The agent on one host of a job on several hosts: describes the host, and runs its ranks.
+"""The agent on one host of a job on several hosts: calls functions that look at the host, and runs its ranks.
 
 Run as `python -m mjtrain.launcher.multinode.node_agent`, through ssh or srun, or directly on this host. Standard input
-and output are the connection to the launcher. The launcher sends `probe`, and the agent answers with `facts`. Or the
-launcher sends `start` with a job; then the agent sends `output`, in the end the result, and `gone` when no process of
-the job is left. When the connection breaks, the job ends.
+and output are the connection to the launcher. The launcher sends `call` with a function's name and its arguments, and
+the agent answers with one `value` for each that it yields, and `returned`. Or the launcher sends `start` with a job;
+then the agent sends `output`, in the end the result, and `gone` when no process of the job is left. When the connection
+breaks, the job or the call ends.
 """
 
 import contextlib
+import importlib
 import os
 import pickle
 import platform
@@ -14,6 +16,9 @@ import random
 import select
 import signal
 import socket
+import threading
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +55,9 @@ def main() -> None:
         for message, body in connection.receive():
             if message["kind"] == "port":
                 connection.send("port", port=find_free_port())
-            elif message["kind"] == "probe":
+            elif message["kind"] == "call":
                 os.environ.update(message["environ"])
-                connection.send("facts", **describe_host(message))
+                threading.Thread(target=_call, args=(connection, message), name="mjtrain-call", daemon=True).start()
             elif message["kind"] == "start":
                 # Unpickling is safe: the other end could log in here as this user, or has started this process.
                 os.environ.update(message["environ"])
@@ -61,24 +66,38 @@ def main() -> None:
     os._exit(0)
 
 
-def describe_host(message: dict[str, Any]) -> dict[str, Any]:
-    """Answer a probe.
+def _call(connection: HostConnection, message: dict[str, Any]) -> None:
+    """Call a function in a thread, so that this process keeps in touch with the launcher."""
+    module, _, name = message["function"].partition(":")
+    try:
+        for value in getattr(importlib.import_module(module), name)(**message["arguments"]):
+            connection.send("value", value=value)
+        connection.send("returned")
+    except BaseException:
+        connection.flush(_FLUSH_S)
+        traceback.print_exc()  # the launcher shows its last line
+        os._exit(1)
+
+
+def describe_host(folder: str | None, *, with_gpus: bool, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield what this host has.
 
     Args:
-        message: `folder` that must be writable (or None), whether to `count_gpus`, and `names` of hosts to resolve.
+        folder: What must be writable; None for nothing.
+        with_gpus: Whether to count the GPUs, which imports torch.
+        names: Hosts to resolve.
     """
-    folder = message["folder"]
-    return {
+    yield {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),
         "packages": installed_packages(),
         "writable": folder is None or is_writable(Path(folder)),
-        "num_gpus": count_gpus() if message["count_gpus"] else 0,
+        "num_gpus": count_gpus() if with_gpus else 0,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "num_cores": count_cores(),
         "interfaces": list_interfaces(),
         "connection": os.environ.get("SSH_CONNECTION", "").split(),
-        "resolved": {name: _resolve(name) for name in message["names"]},
+        "resolved": {name: _resolve(name) for name in names},
     }
 
 

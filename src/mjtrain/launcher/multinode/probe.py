@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
+from mjtrain.launcher.ipc.host_connection import HOST_TIMEOUT_S
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
@@ -66,19 +67,8 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
     Raises:
         RequestError: Some cannot be used; the message has the first problem, and each further one is a note.
     """
-    transport = "srun" if config.hostnames == ("slurm",) else "ssh"
-    handles = [open_handle(name, ssh_config_file=config.ssh_config_file, transport=transport) for name in names]
-    try:
-        question = {
-            "environ": select_environ(os.environ, config.copy_env),
-            "folder": None if folder is None else str(folder),
-            "count_gpus": config.gpu_ids is not None,
-            "names": list(names),
-        }
-        facts, problems = _ask(handles, question)
-    finally:
-        for handle in handles:
-            handle.close()
+    facts, failed = _describe(names, config, folder, count=config.gpu_ids is not None)
+    problems = [f"host {name}: {problem}" for name, problem in failed.items()]
     for name in names:
         if name in facts:
             problems += [f"host {name}: {problem}" for problem in list_differences(facts[name], folder)]
@@ -105,49 +95,98 @@ def find_answering(
     names: Sequence[str], plan: LaunchPlan, is_cancelled: Callable[[], bool] = lambda: False
 ) -> list[str]:
     """Return which hosts of a job that were lost can be used again."""
-    handles = [open_handle(name, ssh_config_file=plan.ssh_config_file, transport=plan.transport) for name in names]
-    try:
-        environ = select_environ(os.environ, plan.copy_env)
-        question = {"environ": environ, "folder": plan.log_dir, "count_gpus": False, "names": []}
-        facts = _ask(handles, question, RETURN_TIMEOUT_S, is_cancelled)[0]
-    finally:
-        for handle in handles:
-            handle.close()
     folder = None if plan.log_dir is None else Path(plan.log_dir)
+    facts = _describe(names, plan, folder, timeout_s=RETURN_TIMEOUT_S, is_cancelled=is_cancelled)[0]
     return [name for name in facts if not list_differences(facts[name], folder)]
 
 
-def _ask(
-    handles: list[HostHandle],
-    question: dict[str, Any],
+def _describe(
+    names: Sequence[str],
+    way: LaunchConfig | LaunchPlan,
+    folder: Path | None,
+    *,
+    count: bool = False,
     timeout_s: float = PROBE_TIMEOUT_S,
     is_cancelled: Callable[[], bool] = lambda: False,
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what each host answers, by name, and why others do not."""
-    for handle in handles:
-        handle.connection.send("probe", **question)
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return what `describe_host` finds on each host, with the number of GPUs if they count, and why others fail."""
+    question = {"folder": None if folder is None else str(folder), "with_gpus": count, "names": list(names)}
     facts: dict[str, dict[str, Any]] = {}
-    problems = []
+    failed: dict[str, str] = {}
+    call_on_hosts(
+        "mjtrain.launcher.multinode.node_agent:describe_host",
+        dict.fromkeys(names, question),
+        way,
+        facts.__setitem__,
+        failed.__setitem__,
+        timeout_s=timeout_s,
+        is_cancelled=is_cancelled,
+    )
+    return facts, failed
+
+
+def call_on_hosts(
+    function: str,
+    arguments: Mapping[str, Mapping[str, Any]],
+    way: LaunchConfig | LaunchPlan,
+    on_value: Callable[[str, Any], None],
+    on_failure: Callable[[str, str], None],
+    *,
+    timeout_s: float,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Call a generator function on several hosts at the same time, before any rank is started there.
+
+    Only JSON travels, so the hosts may have different versions of Python and of packages.
+
+    Args:
+        function: Where it is, as "module:name".
+        arguments: Its keyword arguments on each host, by the host's name; plain values.
+        way: How to reach the hosts, and which environment variables they get.
+        on_value: Called with the name of a host and a plain value that the function there has yielded, as it comes.
+        on_failure: Called with the name of a host where the function does not finish, and why.
+        timeout_s: Time that all of it may take, in seconds.
+    """
+    transport = "srun" if isinstance(way, LaunchConfig) and way.hostnames == ("slurm",) else "ssh"
+    transport = way.transport if isinstance(way, LaunchPlan) else transport
+    handles = [open_handle(name, ssh_config_file=way.ssh_config_file, transport=transport) for name in arguments]
     waiting = {handle.connection.fileno(): handle for handle in handles}
-    deadline_s = time.monotonic() + timeout_s
-    while waiting and (left_s := deadline_s - time.monotonic()) > 0 and not is_cancelled():
-        for descriptor in select.select(list(waiting), [], [], min(left_s, 1.0))[0]:
-            handle = waiting[descriptor]
-            try:
-                answers = [message for message, _ in handle.connection.receive() if message["kind"] == "facts"]
-            except ValueError:
-                answers, handle.connection.lost = [], True
-            if answers:
-                facts[handle.host] = answers[0]
-            elif handle.connection.lost:
-                problems.append(f"host {handle.host}: {handle.explain_end()}")
-            else:
-                continue
-            del waiting[descriptor]
+    begin_s = time.monotonic()
+    try:
+        environ = select_environ(os.environ, way.copy_env)
+        for handle in handles:
+            handle.connection.heard_s = begin_s + PROBE_TIMEOUT_S - HOST_TIMEOUT_S
+            handle.connection.send("call", environ=environ, function=function, arguments=dict(arguments[handle.host]))
+        while waiting and (left_s := begin_s + timeout_s - time.monotonic()) > 0 and not is_cancelled():
+            ready = select.select(list(waiting), [], [], min(left_s, 1.0))[0]
+            for descriptor, handle in list(waiting.items()):
+                handle.connection.beat()
+                problem = "it does not answer: it is down, or the network is" if handle.connection.unresponsive else ""
+                if descriptor in ready:
+                    problem = _hear(handle, on_value)
+                if problem is None:
+                    del waiting[descriptor]
+                elif problem:
+                    on_failure(waiting.pop(descriptor).host, problem)
         for handle in waiting.values():
-            handle.connection.beat()
-    problems += [f"host {handle.host}: did not answer within {timeout_s:g} s" for handle in waiting.values()]
-    return facts, problems
+            on_failure(handle.host, f"did not answer within {timeout_s:g} s")
+    finally:
+        for handle in handles:
+            handle.close()
+
+
+def _hear(handle: HostHandle, on_value: Callable[[str, Any], None]) -> str | None:
+    """Take what has arrived; return what is wrong with the host, empty for nothing, or None once it is done."""
+    try:
+        messages = handle.connection.receive()
+    except ValueError:
+        return "its answer is not one of mjtrain's: something prints into the connection, such as a shell's start file"
+    for message, _ in messages:
+        if message["kind"] == "value":
+            on_value(handle.host, message["value"])
+        elif message["kind"] == "returned":
+            return None
+    return handle.explain_end() if handle.connection.lost else ""
 
 
 def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]:

@@ -16,8 +16,6 @@ from mjtrain.launcher.ipc.network import is_local, list_interfaces
 
 Transport = Literal["ssh", "srun"]
 
-NODE_AGENT = "mjtrain.launcher.multinode.node_agent"
-
 _NO_FOLDER, _NO_PYTHON = 91, 92
 
 _SSH_OPTIONS = (
@@ -88,11 +86,9 @@ def explain_status(status: int | None, lines: list[str]) -> str:
     return f"mjtrain's agent on this host ended with status {status}: {last}"
 
 
-def open_handle(
-    host: str, *, ssh_config_file: str | None, transport: Transport, module: str = NODE_AGENT
-) -> HostHandle:
+def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
     """Start the agent of a host."""
-    python = [sys.executable, "-P", "-m", module]
+    python = [sys.executable, "-P", "-m", "mjtrain.launcher.multinode.node_agent"]
     if transport == "srun":
         # A separate step on that host, beside others of this job. srun would bind its one task to one core.
         step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--cpu-bind=none"]

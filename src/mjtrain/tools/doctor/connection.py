@@ -4,10 +4,10 @@ import errno
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from mjtrain.launcher.ipc.network import is_local, list_interfaces, names_this_machine
+from mjtrain.launcher.ipc.network import is_local, list_interfaces, listen_at
 from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok
 
@@ -39,50 +39,28 @@ def check_port(question: Question) -> list[Finding]:
         return []
     name, port = question.listens_at
     try:
-        address = str(socket.getaddrinfo(name, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        advice = "set MASTER_ADDR to a name or address of the first host that every host can resolve"
-        return [failure("port", f"{name}:{port}: the name does not resolve", advice)]
-    try:
-        _listen("" if is_local(address) and not names_this_machine(name) else address, port)
-    except OSError as error:
+        listen_at(name, port, for_others=True).close()
+    except ConnectionError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        if isinstance(cause, socket.gaierror):
+            advice = "set MASTER_ADDR to a name or address of the first host that every host can resolve"
+            return [failure("port", f"{name}:{port}: the name does not resolve", advice)]
         advice = "set MASTER_PORT to a free port on every host, or end the program that holds this one"
-        holder = f", held by {_find_holder(port)}" if error.errno == errno.EADDRINUSE else ""
-        return [failure("port", f"{name}:{port}: {os.strerror(error.errno or 0).lower()}{holder}", advice)]
+        holder = f", held by {_find_holder(port)}" if cause.errno == errno.EADDRINUSE else ""
+        return [failure("port", f"{name}:{port}: {os.strerror(cause.errno or 0).lower()}{holder}", advice)]
     return [ok("port", f"{name}:{port} is free")]
-
-
-def _listen(address: str, port: int) -> None:
-    """Listen for a moment, as `launcher.ipc.network.listen_at` does."""
-    try:
-        socket.create_server((address, port)).close()
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:  # the name is that of something in front of this host
-            raise
-        socket.create_server(("", port)).close()
 
 
 def _find_holder(port: int) -> str:
     """Name the process of this host that listens at a port, as far as this user may see it."""
-    inodes = set(_listening_inodes(port))
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
+    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and re.search(rf":{port:04X}$", row[1])}
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            links = [os.readlink(path) for path in (folder / "fd").iterdir()]  # noqa: PTH115
-            if any(f"socket:[{inode}]" in links for inode in inodes):
+            if any(str(path.readlink()) in sockets for path in (folder / "fd").iterdir()):
                 return f"process {folder.name} ({(folder / 'comm').read_text().strip()})"
         except OSError:
             continue  # it has ended, or is another user's
     return "a process that this user may not see"
-
-
-def _listening_inodes(port: int) -> Iterator[str]:
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for columns in map(str.split, lines):
-            if columns[3] == "0A" and re.search(rf":{port:04X}$", columns[1]):
-                yield columns[9]

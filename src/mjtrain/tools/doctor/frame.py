@@ -36,19 +36,20 @@ def check_frame(question: Question) -> list[Finding]:
         return [judge("rendering", figure, advice or _ADVICE)]
     os.environ.update(chosen)
     backend = chosen["MUJOCO_GL"]
+    begin_s = time.monotonic()
     try:
-        colours, seconds = _render()
+        colours = _count_colours()
     except Exception as error:  # of EGL, OpenGL or MuJoCo, each with its own class
         reason = " ".join(str(error).split()) or type(error).__name__
         return [judge("rendering", f"{backend}: {reason[:160]}", _ADVICE)]
     if colours < 3:
         return [judge("rendering", f"{backend}: the frame is empty", _ADVICE)]
+    seconds = time.monotonic() - begin_s
     return [ok("rendering", f"{backend}: {_SIZE} x {_SIZE} pixels with {colours} colours in {seconds:.2f} s")]
 
 
-def _render() -> tuple[int, float]:
-    """Return how many colours the frame has, and how long it took with all that comes before it, in seconds."""
-    begin_s = time.monotonic()
+def _count_colours() -> int:
+    """Render the frame, and return how many colours it has."""
     import mujoco  # reads MUJOCO_GL
     import numpy as np
 
@@ -57,5 +58,4 @@ def _render() -> tuple[int, float]:
     mujoco.mj_forward(model, data)
     with mujoco.Renderer(model, _SIZE, _SIZE) as renderer:
         renderer.update_scene(data, camera="camera")
-        frame = renderer.render()
-    return len(np.unique(frame.reshape(-1, 3), axis=0)), time.monotonic() - begin_s
+        return len(np.unique(renderer.render().reshape(-1, 3), axis=0))

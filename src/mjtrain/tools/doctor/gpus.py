@@ -3,7 +3,7 @@
 import pynvml
 
 from mjtrain.runtime.machine import count_gpus, format_bytes
-from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, skipped, warning
+from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, skipped, warning
 
 _BUSY = 0.1
 """Part of a GPU's memory that is in use before a run, from which on something else must be using it."""
@@ -14,30 +14,25 @@ def check_gpus(question: Question) -> list[Finding]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return [_without_driver(question, str(error))]
+        if question.gpu_ids == "auto":
+            return [skipped("gpus", f"no GPU: a run uses the CPU ({error})")]
+        advice = "install NVIDIA's driver (`nvidia-smi` must list the GPUs); docker run --gpus all; or --gpu-ids None"
+        return [failure("gpus", f"no driver: {error}", advice)]
     try:
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        driver, version = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlSystemGetCudaDriverVersion_v2()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         found = [_look_at(index, handle) for index, handle in enumerate(handles)]
     finally:
         pynvml.nvmlShutdown()
-    return [_check_cuda(driver, f"{cuda // 1000}.{cuda % 1000 // 10}", len(handles)), *found]
+    return [_check_cuda(f"driver {driver} for CUDA {version // 1000}.{version % 1000 // 10}", len(handles)), *found]
 
 
-def _without_driver(question: Question, reason: str) -> Finding:
-    if question.gpu_ids == "auto":
-        return skipped("gpus", f"no GPU: a run uses the CPU ({reason})")
-    advice = "install NVIDIA's driver (`nvidia-smi` must list the GPUs); docker run --gpus all; or --gpu-ids None"
-    return failure("gpus", f"no driver: {reason}", advice)
-
-
-def _check_cuda(driver: str, highest: str, num_there: int) -> Finding:
+def _check_cuda(driver: str, num_there: int) -> Finding:
     """Look whether torch can use the GPUs that the driver has."""
     import torch
 
     visible, built = count_gpus(), torch.version.cuda
-    figure = f"driver {driver} for CUDA {highest}; torch {torch.__version__} for CUDA {built}; {visible} visible"
+    figure = f"{driver}; torch {torch.__version__} for CUDA {built}; {visible} visible"
     if built is None:
         return failure("cuda", figure, "install a torch with CUDA: pip install torch, from the index for this CUDA")
     if visible == 0 or not torch.cuda.is_available():
@@ -47,9 +42,9 @@ def _check_cuda(driver: str, highest: str, num_there: int) -> Finding:
 
 
 def _look_at(index: int, handle: object) -> Finding:
-    name, memory = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetMemoryInfo(handle)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     free, total = int(memory.free), int(memory.total)
-    figure = f"{index}: {name}, {format_bytes(free)} of {format_bytes(total)} free"
+    figure = f"{index}: {pynvml.nvmlDeviceGetName(handle)}, {format_bytes(free)} of {format_bytes(total)} free"
     try:
         errors = pynvml.nvmlDeviceGetTotalEccErrors(
             handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
@@ -59,6 +54,5 @@ def _look_at(index: int, handle: object) -> Finding:
     if errors:
         advice = f"leave GPU {index} out with --gpu-ids, and have it reset or replaced"
         return warning("gpu", f"{figure}; {errors} uncorrected memory errors", advice)
-    if total - free > _BUSY * total:
-        return warning("gpu", figure, f"`nvidia-smi` shows what uses GPU {index}; end it, or choose another --gpu-ids")
-    return ok("gpu", figure)
+    advice = f"`nvidia-smi` shows what uses GPU {index}; end it, or choose another --gpu-ids"
+    return grade("gpu", figure, advice, warns=total - free > _BUSY * total)

@@ -3,6 +3,8 @@
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import warp as wp
@@ -10,7 +12,7 @@ import warp as wp
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.warp_start import choose_kernel_cache, start_warp
 from mjtrain.sim.drawing.backend import list_gpu_uuids
-from mjtrain.tools.doctor.finding import Finding, Judge, Question, failure, ok, skipped, warning
+from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, skipped, warning
 
 _SIZE = 1024
 
@@ -33,7 +35,7 @@ def check_kernel_cache(*, on_cpu: bool) -> Finding:
     try:
         folder, replaced = choose_kernel_cache()
     except RequestError as error:
-        return _judge("cpu" if on_cpu else "cuda")("kernel cache", str(error), advice)
+        return (warning if on_cpu else failure)("kernel cache", str(error), advice)
     if replaced:
         return warning("kernel cache", f"the usual folder cannot be written; {folder} is used instead", advice)
     return ok("kernel cache", str(folder))
@@ -46,55 +48,49 @@ def _try_devices(question: Question) -> list[Finding]:
         tempfile.tempdir = folder  # of this process, which ends after the check: Warp's precompiled header goes there
         start_warp(on_cpu=on_cpu)
         devices = [] if on_cpu else [device.alias for device in wp.get_cuda_devices()]
-        if isinstance(question.gpu_ids, list):
+        if isinstance(question.gpu_ids, tuple):
             devices = [devices[index] for index in question.gpu_ids if index < len(devices)]
         if not devices and not on_cpu and list_gpu_uuids() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
             return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _advise("cuda"))]
         if not devices:
-            return [_try_device("cpu"), skipped("cuda graph", "no GPU")]
-        return [finding for device in devices for finding in (_try_device(device), _try_graph(device))]
+            return [_try("warp kernels", "cpu", _run_kernel), skipped("cuda graph", "no GPU")]
+        checks = (("warp kernels", _run_kernel), ("cuda graph", _replay_graph))
+        return [_try(check, device, function) for device in devices for check, function in checks]
 
 
-def _try_device(device: str) -> Finding:
-    begin_s = time.monotonic()
+def _try(check: str, device: str, function: Callable[[str], tuple[str, bool]]) -> Finding:
+    """Make a finding of what a function has done on a device, and of whether its numbers were right."""
+    judge = warning if device == "cpu" else failure  # on a CPU only cameras and --engine warp need them
+    judge = partial(judge, check, advice=_advise(device))
     try:
-        values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
-        wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
-        right = np.array_equal(values.numpy(), np.arange(_SIZE, dtype=np.float32))
+        done, right = function(device)
     except Exception as error:  # of the compiler, the driver or Warp, each with its own class
-        return _judge(device)("warp kernels", f"{device}: {_first_line(error)}", _advise(device))
-    if not right:
-        return _judge(device)("warp kernels", f"{device}: a kernel gave wrong numbers", _advise(device))
-    return ok("warp kernels", f"{device}: compiled and run in {time.monotonic() - begin_s:.1f} s")
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return judge(f"{device}: {reason[:160]}")
+    return ok(check, f"{device}: {done}") if right else judge(f"{device}: wrong numbers")
 
 
-def _try_graph(device: str) -> Finding:
+def _run_kernel(device: str) -> tuple[str, bool]:
+    begin_s = time.monotonic()
+    values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
+    wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
+    right = np.array_equal(values.numpy(), np.arange(_SIZE, dtype=np.float32))
+    return f"compiled and run in {time.monotonic() - begin_s:.1f} s", right
+
+
+def _replay_graph(device: str) -> tuple[str, bool]:
     """Capture two launches, and replay them three times."""
-    try:
-        values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
-        with wp.ScopedCapture(device) as capture:
-            for _ in range(2):
-                wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
-        assert capture.graph is not None
-        for _ in range(3):
-            wp.capture_launch(capture.graph)
-        right = np.array_equal(values.numpy(), 6 * np.arange(_SIZE, dtype=np.float32))
-    except Exception as error:
-        return failure("cuda graph", f"{device}: {_first_line(error)}", _advise(device))
-    if not right:
-        return failure("cuda graph", f"{device}: a replay gave wrong numbers", _advise(device))
-    return ok("cuda graph", f"{device}: captured and replayed")
-
-
-def _judge(device: str) -> Judge:
-    return warning if device == "cpu" else failure  # on a CPU only cameras and --engine warp need them
+    values = wp.zeros(_SIZE, dtype=wp.float32, device=device)
+    with wp.ScopedCapture(device) as capture:
+        for _ in range(2):
+            wp.launch(add_index, dim=_SIZE, inputs=[values], device=device)
+    assert capture.graph is not None
+    for _ in range(3):
+        wp.capture_launch(capture.graph)
+    return "captured and replayed", np.array_equal(values.numpy(), 6 * np.arange(_SIZE, dtype=np.float32))
 
 
 def _advise(device: str) -> str:
     if device == "cpu":
         return "reinstall warp-lang for this machine; only cameras and --engine warp need its kernels on a CPU"
     return "update NVIDIA's driver to one that warp-lang supports, or reinstall warp-lang, then try again"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

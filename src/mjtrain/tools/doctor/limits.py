@@ -9,7 +9,7 @@ from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runtime.cgroups import cpu_quota, max_tasks
 from mjtrain.runtime.machine import available_memory, format_bytes
 from mjtrain.sim.drawing.backend import list_gpu_uuids
-from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
+from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, warning
 
 RANK_BYTES = 1 << 30
 """Memory that a small training takes on a rank, libraries included."""
@@ -38,9 +38,9 @@ def check_limits(question: Question) -> list[Finding]:
     ]
 
 
-def count_ranks(gpu_ids: list[int] | str | None, environ: Mapping[str, str], num_gpus: int) -> int:
+def count_ranks(gpu_ids: tuple[int, ...] | str | None, environ: Mapping[str, str], num_gpus: int) -> int:
     """Return how many ranks --gpu-ids means on this host, without asking the driver, which may hang."""
-    if isinstance(gpu_ids, list):
+    if isinstance(gpu_ids, tuple):
         return max(1, len(gpu_ids))
     return max(1, len(visible_gpus(environ, num_gpus))) if gpu_ids == "all" else 1
 
@@ -56,9 +56,9 @@ def least_descriptors(num_ranks: int, world_size: int) -> int:
 
 def check_descriptors(limit: int, num_ranks: int, world_size: int) -> Finding:
     """Compare the limit of open files with what the ranks of this host need."""
-    least = least_descriptors(num_ranks, world_size)
     if _is_endless(limit):
         return ok("descriptors", "no limit")
+    least = least_descriptors(num_ranks, world_size)
     advice = "`ulimit -n 65536` before the command; for good in /etc/security/limits.conf (nofile) or LimitNOFILE="
     if limit < least:
         return failure("descriptors", f"{limit} open files per process, {least} are needed", advice)
@@ -103,46 +103,38 @@ def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: i
         return warning("cores", f"{words}; for {num_ranks} ranks", advice)
     threads = num_ranks * (num_threads or max(1, int(has) // num_ranks))
     if threads > has + 0.5:
-        good = max(1, int(has / num_ranks))
-        return warning(
-            "cores", f"{words}; for {threads} threads", f"give --num-threads {good}: threads that wait cost time"
-        )
+        advice = f"give --num-threads {max(1, int(has / num_ranks))}: threads that wait cost time"
+        return warning("cores", f"{words}; for {threads} threads", advice)
     return ok("cores", words)
 
 
 def check_memory(free: int, address_space: int, num_ranks: int) -> Finding:
     """Compare free memory, within this process's cgroups, with what the ranks take before any environment is made."""
     need = RANK_BYTES * num_ranks
-    ranks = "a rank" if num_ranks == 1 else f"{num_ranks} ranks"
+    ranks = "a rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
     if not _is_endless(address_space) and address_space < _LEAST_ADDRESSES:
         figure = f"address space limited to {format_bytes(address_space)}; libraries alone take more"
         return failure("memory", figure, "`ulimit -v unlimited` before the command: it limits addresses, not memory")
+    figure = f"{format_bytes(free)} free"
     if free < need:
-        advice = (
-            "start fewer ranks, end other programs, or raise the limit of the container or the job (--mem of Slurm)"
-        )
-        return failure(
-            "memory", f"{format_bytes(free)} free, {ranks} take {format_bytes(need)} before any environment", advice
-        )
+        advice = "start fewer ranks, end other programs, or raise the limit of the container or job (--mem of Slurm)"
+        return failure("memory", f"{figure}, {ranks} {format_bytes(need)} before any environment", advice)
     if free < 2 * need:
         advice = "keep --num-envs small, or raise the limit; `train --dry-run` says what a rollout needs"
-        return warning("memory", f"{format_bytes(free)} free, of which {ranks} take {format_bytes(need)}", advice)
-    return ok("memory", f"{format_bytes(free)} free")
+        return warning("memory", f"{figure}, of which {ranks} {format_bytes(need)}", advice)
+    return ok("memory", figure)
 
 
 def check_shared_memory(folder: Path, num_ranks: int) -> Finding:
     """Look at /dev/shm, through which NCCL's ranks and the processes of Gymnasium's environments talk."""
-    need = _SHM_BYTES * num_ranks
     try:
         found = os.statvfs(folder)
     except OSError as error:
         return warning("/dev/shm", error.strerror or str(error), f"mount -t tmpfs -o size=1g tmpfs {folder}")
-    free = found.f_bavail * found.f_frsize
-    if free >= need:
-        return ok("/dev/shm", f"{format_bytes(free)} free")
+    free, need = found.f_bavail * found.f_frsize, _SHM_BYTES * num_ranks
+    figure = f"{format_bytes(free)} free" + (f", {format_bytes(need)} are needed" if free < need else "")
     advice = "docker run --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm"
-    figure = f"{format_bytes(free)} free, {format_bytes(need)} are needed"
-    return failure("/dev/shm", figure, advice) if num_ranks > 1 else warning("/dev/shm", figure, advice)
+    return grade("/dev/shm", figure, advice, warns=free < need, fails=free < need and num_ranks > 1)
 
 
 def _is_endless(limit: int) -> bool:

@@ -1,85 +1,60 @@
-"""What the ranks measure together: collectives, links and clocks. Every rank must call each of these."""
+"""What the ranks measure together: collectives, links, clocks and a shared folder. Every rank must call all of it."""
 
+import contextlib
 import json
 import os
+import socket
 import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from mjtrain.learning.collectives import Collectives
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.machine import nearest_existing
 from mjtrain.runtime.rank import RankContext
-
-LARGE_BYTES = 4 << 20
-"""About the gradients of networks with a million parameters."""
+from mjtrain.tools.doctor.ranks import LARGE_BYTES
+from mjtrain.tools.doctor.storage import PREFIX
 
 _NUM_SMALL = 10
 _LARGE_S, _MAX_LARGE = 1.0, 10
 _NUM_PINGS = 5
 
-
-def measure_all_reduce(context: RankContext) -> dict[str, float]:
-    """Time sums over all ranks.
-
-    Returns:
-        `latency_s` of one number and `large_s` of `LARGE_BYTES`: the fastest of several on this rank, in seconds.
-    """
-    small = torch.zeros(1, device=context.device)
-    latency_s = min(_time_all_reduce(small) for _ in range(_NUM_SMALL))
-    large = torch.zeros(LARGE_BYTES // 4, device=context.device)
-    first_s = torch.tensor([_time_all_reduce(large)], device=context.device)
-    dist.all_reduce(first_s, op=dist.ReduceOp.MAX)  # so that all ranks repeat it as often
-    repeats = min(_MAX_LARGE, max(1, int(_LARGE_S / max(float(first_s), 1e-6))))
-    return {"latency_s": latency_s, "large_s": min(_time_all_reduce(large) for _ in range(repeats))}
+_VISIBLE_S = 5.0
+"""Time that a shared file system may take until another host sees a new file."""
 
 
-def _time_all_reduce(values: torch.Tensor) -> float:
-    _synchronise(values)
-    begin_s = time.perf_counter()
-    dist.all_reduce(values)
-    _synchronise(values)
-    return time.perf_counter() - begin_s
-
-
-def measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str, float]]:
-    """Time messages from rank 0 to other ranks and back.
-
-    Returns:
-        On rank 0, by rank: `latency_s` of one number and `large_s` of `LARGE_BYTES`, there and back, the fastest of
-        several in seconds. On other ranks nothing of use.
-    """
-    small = torch.zeros(1, device=context.device)
-    large = torch.zeros(LARGE_BYTES // 4, device=context.device)
-    found = {
-        peer: {
-            "latency_s": min(_time_ball(context, peer, small) for _ in range(_NUM_PINGS)),
-            "large_s": min(_time_ball(context, peer, large) for _ in range(2)),
-        }
-        for peer in peers
-    }
+def measure_ranks(
+    context: RankContext, log_root: str, can_write: bool, report: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Measure all of it; arguments and result as those of `ranks.check_ranks`."""
+    _begin("describe")
+    ranks = gather(context, _describe_rank(context))
+    found = {"ranks": ranks, "reports": gather(context, report if context.local_rank == 0 else None)}
+    if not context.is_distributed:
+        return found
+    _begin("all-reduce")
+    found["all_reduce"] = gather(context, _measure_all_reduce(context))
+    _begin("links")
+    peers = [rank["rank"] for rank in ranks if rank["local_rank"] == 0 and rank["node_rank"] != 0]
+    found["links"] = _measure_links(context, peers)
+    _begin("clocks")
     dist.barrier()
+    dist.barrier()  # the first may have had to connect
+    found["clocks"] = gather(context, time.time())
+    _begin("log root")
+    if peers and all(gather(context, can_write)):
+        found["seen"] = _look_at_shared_folder(context, log_root, len({rank["node_rank"] for rank in ranks}))
     return found
 
 
-def _time_ball(context: RankContext, peer: int, ball: torch.Tensor) -> float:
-    """Have a rank send back what rank 0 sends; other ranks do nothing."""
-    begin_s = time.perf_counter()
-    if context.is_main:
-        dist.send(ball, peer)
-        dist.recv(ball, peer)
-        _synchronise(ball)
-    elif context.rank == peer:
-        dist.recv(ball, 0)
-        dist.send(ball, 0)
-    return time.perf_counter() - begin_s
-
-
-def read_clock() -> float:
-    """Return the time of this host's clock, in seconds since the epoch, at about the same moment on every rank."""
-    dist.barrier()
-    dist.barrier()  # the first may have had to connect
-    return time.time()
+def _begin(phase: str) -> None:
+    heartbeat.beat(phase, warming_up=True)
 
 
 def gather(context: RankContext, value: Any) -> list[Any]:
@@ -94,26 +69,95 @@ def gather(context: RankContext, value: Any) -> list[Any]:
     return json.loads(collectives.broadcast_bytes(everything, context))
 
 
-def describe_rank(context: RankContext, host: str) -> dict[str, Any]:
+def _describe_rank(context: RankContext) -> dict[str, Any]:
     """Return where this rank runs, and with which torch; its device is used once."""
     if float(torch.ones(4, device=context.device).sum()) != 4.0:
         raise RuntimeError(f"{context.device} adds up four ones to something else")
+    library = "GLOO" if not dist.is_initialized() or dist.get_backend() == "gloo" else "NCCL"
     return {
         "rank": context.rank,
-        "host": host,
+        "host": socket.gethostname(),
         "node_rank": context.node_rank,
         "local_rank": context.local_rank,
         "device": context.device,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "interface": os.environ.get("GLOO_SOCKET_IFNAME" if _uses_gloo() else "NCCL_SOCKET_IFNAME"),
+        "interface": os.environ.get(f"{library}_SOCKET_IFNAME"),
     }
 
 
-def _uses_gloo() -> bool:
-    return not dist.is_initialized() or dist.get_backend() == "gloo"
+def _measure_all_reduce(context: RankContext) -> dict[str, float]:
+    """Time sums of one number (`latency_s`) and of `LARGE_BYTES` (`large_s`): the fastest of several, in seconds."""
+    small, large = _make_messages(context)
+    latency_s = _time_fastest(_NUM_SMALL, dist.all_reduce, small)
+    first_s = torch.tensor([_time_fastest(1, dist.all_reduce, large)], device=context.device)
+    dist.all_reduce(first_s, op=dist.ReduceOp.MAX)  # so that all ranks repeat it as often
+    repeats = min(_MAX_LARGE, max(1, int(_LARGE_S / max(float(first_s), 1e-6))))
+    return {"latency_s": latency_s, "large_s": _time_fastest(repeats, dist.all_reduce, large)}
+
+
+def _measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str, float]]:
+    """Return on rank 0, by rank, the same times for a message from rank 0 to a peer and back."""
+    small, large = _make_messages(context)
+    found = {}
+    for peer in peers:
+        bounce = partial(_bounce, context, peer)
+        latency_s, large_s = _time_fastest(_NUM_PINGS, bounce, small), _time_fastest(2, bounce, large)
+        found[peer] = {"latency_s": latency_s, "large_s": large_s}
+    dist.barrier()
+    return found
+
+
+def _bounce(context: RankContext, peer: int, ball: torch.Tensor) -> None:
+    """Have a rank send back what rank 0 sends; other ranks do nothing."""
+    if context.is_main:
+        dist.send(ball, peer)
+        dist.recv(ball, peer)
+    elif context.rank == peer:
+        dist.recv(ball, 0)
+        dist.send(ball, 0)
+
+
+def _make_messages(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(1, device=context.device), torch.zeros(LARGE_BYTES // 4, device=context.device)
+
+
+def _time_fastest(repeats: int, action: Callable[[torch.Tensor], Any], values: torch.Tensor) -> float:
+    times = []
+    for _ in range(repeats):
+        _synchronise(values)
+        begin_s = time.perf_counter()
+        action(values)
+        _synchronise(values)
+        times.append(time.perf_counter() - begin_s)
+    return min(times)
 
 
 def _synchronise(values: torch.Tensor) -> None:
     if values.is_cuda:
         torch.cuda.synchronize(values.device)
+
+
+def _look_at_shared_folder(context: RankContext, log_root: str, num_nodes: int) -> list[list[int]]:
+    """Return, by rank, the nodes whose files it sees."""
+    mine = (uuid.uuid4().hex, str(nearest_existing(Path(log_root))))
+    session, place = gather(context, mine)[0]  # the others look where rank 0 would write
+    folder, prefix = Path(place), f"{PREFIX}{session}-"
+    own = folder / f"{prefix}{context.node_rank}"
+    try:
+        if context.local_rank == 0:
+            with contextlib.suppress(OSError):  # the others do not see it then
+                own.touch()
+        dist.barrier()
+        deadline_s = time.monotonic() + _VISIBLE_S
+        seen: list[int] = []
+        while len(seen) < num_nodes and time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError):
+                names = [path.name for path in folder.iterdir()]
+                seen = sorted(int(name.removeprefix(prefix)) for name in names if name.startswith(prefix))
+            time.sleep(0.1)
+        return gather(context, seen)  # nobody deletes before all have looked
+    finally:
+        if context.local_rank == 0:
+            with contextlib.suppress(OSError):
+                own.unlink(missing_ok=True)

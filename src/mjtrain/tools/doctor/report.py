@@ -5,37 +5,29 @@ from typing import Any
 
 from mjtrain.tools.doctor.finding import Finding
 
-HEAD = ("check", "host", "result", "figure")
-_WIDTHS = (13, 12, 11)
-"""Of all columns but the last: rows are printed as they come."""
+_ROW = "{:13} {:12} {:11} {}"  # rows are printed as they come: a cell that is too long pushes the others
 
-
-def format_row(cells: Sequence[str]) -> str:
-    """Format one row of the table; a cell that is too long pushes the others."""
-    *first, last = cells
-    padded = [cell.ljust(width) for cell, width in zip(first, _WIDTHS, strict=True)]
-    return " ".join([*padded, last]).rstrip()
+HEAD = _ROW.format("check", "host", "result", "figure")
+"""First row of the table."""
 
 
 def format_finding(finding: Finding) -> str:
     """Format a finding as a row of the table."""
-    return format_row((finding.check, finding.place or "-", finding.result, finding.figure))
+    return _ROW.format(finding.check, finding.place or "-", finding.result, finding.figure).rstrip()
 
 
 def format_advice(findings: Sequence[Finding]) -> list[str]:
     """Return a line of advice for each finding that has one, failures first, and a last line that sums up."""
-    order = ("failure", "warning", "ok", "not checked")
-    advised = sorted((finding for finding in findings if finding.advice), key=lambda one: order.index(one.result))
-    lines = [f"{one.result}: {_name(one)}: {one.advice}" for one in advised]
-    failures, warnings = (sum(one.result == kind for one in findings) for kind in ("failure", "warning"))
-    if not failures and not warnings:
-        return [*lines, "nothing is wrong"]
-    counts = [
-        f"{count} {kind}{'' if count == 1 else 's'}"
-        for kind, count in (("failure", failures), ("warning", warnings))
-        if count
-    ]
-    return [*lines, f"{', '.join(counts)}: a run {'would fail' if failures else 'works'}"]
+    lines, counts = [], []
+    for kind in ("failure", "warning"):
+        found = [finding for finding in findings if finding.result == kind]
+        for one in found:
+            place = f" on {one.place}" if one.place else ""
+            lines.append(f"{kind}: {one.check}{place}: {one.advice}")
+        counts += [f"{len(found)} {kind}{'' if len(found) == 1 else 's'}"] if found else []
+    if not counts:
+        return ["nothing is wrong"]
+    return [*lines, f"{', '.join(counts)}: a run {'would fail' if would_fail(findings) else 'works'}"]
 
 
 def is_hidden(finding: Finding) -> bool:
@@ -61,8 +53,6 @@ def would_fail(findings: Sequence[Finding]) -> bool:
 
 def to_plain(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return all findings as plain values, with whether a run would fail."""
-    return {"would_fail": would_fail(findings), "findings": [finding.to_plain() for finding in findings]}
-
-
-def _name(finding: Finding) -> str:
-    return f"{finding.check} on {finding.place}" if finding.place else finding.check
+    names = ("check", "place", "result", "figure", "advice")
+    plain = [{name: getattr(finding, name) for name in names} for finding in findings]
+    return {"would_fail": would_fail(findings), "findings": plain}

@@ -1,43 +1,36 @@
 """All checks, from those of one host to those of all ranks."""
 
 import os
+import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from mjtrain.config import LaunchConfig
+from mjtrain.config import LaunchConfig, to_plain
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
 from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.multinode.probe import call_on_hosts
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
-from mjtrain.runs.storage.store import check_url
+from mjtrain.runs.storage import check_url
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import ancestor_commands
-from mjtrain.tools.doctor.finding import Finding, Question, skipped
-from mjtrain.tools.doctor.hosts import HostReport, ask_hosts, ask_this_host
-from mjtrain.tools.doctor.ranks import RankTask, check_ranks, explain, judge_ranks
-from mjtrain.tools.doctor.timed import SLOW_CHECKS
+from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
+from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host
+from mjtrain.tools.doctor.ranks import check_ranks, explain, judge_ranks
 from mjtrain.tools.doctor.versions import compare_versions
 
-_KEEP_FROM_STARTING = {
-    "host",
-    "python",
-    "packages",
-    "descriptors",
-    "processes",
-    "memory",
-    "interface",
-    "port",
-    "gpus",
-    "cuda",
-}
+_KEEP_FROM_STARTING = (
+    *("host", "python", "packages", "descriptors", "processes", "memory", "interface", "port", "gpus", "cuda"),
+)
 """Checks whose failure means that no rank can start, or none can reach the others: it need not be tried."""
 
 _IMPORTS_S = 60.0
-"""Time that ranks have until they begin, beside the limit of each check."""
+"""Time that ranks and hosts have until they begin, beside the limit of each check."""
 
-_LATE_S = 10.0
-"""How much later than the others a rank may begin."""
+_LEAVE_S = 10.0
+"""Time that a check which hangs may take to end."""
 
 SKIPPABLE = (*SLOW_CHECKS, "ranks")
 """Names of the checks that can be left out."""
@@ -45,144 +38,139 @@ SKIPPABLE = (*SLOW_CHECKS, "ranks")
 OnFinding = Callable[[Finding], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorRequest:
-    """What a training would use."""
+class Hosts:
+    """What is known of the hosts of a job."""
 
-    launch: LaunchConfig
-    log_root: str = "logs"
-    """Folder below which runs would live."""
+    def __init__(self, on_finding: OnFinding) -> None:
+        self.facts: list[dict[str, Any]] = []
+        """What `describe_host` returned there."""
+        self.findings: list[Finding] = []
+        self._on_finding = on_finding
 
-    checkpoint_url: str | None = None
-    """Object storage; None for none."""
+    def hear(self, name: str, value: dict[str, Any]) -> None:
+        """Take what `check_host` has yielded on a host."""
+        if "facts" in value:
+            self.facts.append({**value["facts"], "host": name})
+        else:
+            self.add(Finding(**value).at(name))
 
-    video: bool = False
-    skip: tuple[str, ...] = ()
-    """Checks to leave out, of `SKIPPABLE`."""
+    def add(self, *findings: Finding) -> None:
+        """Keep findings, and tell them."""
+        for finding in findings:
+            self.findings.append(finding)
+            self._on_finding(finding)
 
-    timeout_s: float = 60.0
-    """Time that a check may take, in seconds."""
+    def compare(self) -> None:
+        """Compare the versions of all hosts with those of the first."""
+        for facts in self.facts[1:]:
+            self.add(*compare_versions(facts, self.facts[0]))
+
+    def failed(self, *checks: str) -> list[str]:
+        """Return which of some checks have failed, and where."""
+        failures = [one for one in self.findings if one.result == "failure" and one.check in checks]
+        return list(dict.fromkeys(f"{one.check} on {one.place}" for one in failures))
 
 
 def has_several_hosts(launch: LaunchConfig) -> bool:
     """Return whether a job has several hosts, as far as is known before any is asked."""
-    external = resolve_external(add_local_world_size(os.environ, ancestor_commands()))
+    environ = add_local_world_size(os.environ, ancestor_commands())
+    external = resolve_external(environ)
     if isinstance(external, ExternalRank):
         return external.world_size > external.local_world_size
-    if external is not None:
-        return external.num_nodes > 1
-    return len(resolve_hostnames(launch, os.environ)) > 1
+    return external.num_nodes > 1 if external is not None else len(resolve_hostnames(launch, environ)) > 1
 
 
-def run_doctor(request: DoctorRequest, on_finding: OnFinding) -> bool:
+def run_doctor(launch: LaunchConfig, question: Question, on_finding: OnFinding) -> bool:
     """Make all checks.
 
     Args:
+        launch: How a training would be launched; its limits of time are replaced.
+        question: What it would use.
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
+
+    Returns:
+        Whether this process leads.
     """
-    request, expected = _check(request)
-    with StopSignals(leave):  # so that agents are left in order
-        if resolve_hostnames(request.launch, os.environ):
-            _check_named_hosts(request, on_finding)
+    launch, question, expected = _check(launch, question)
+    with StopSignals(leave):  # so that hosts are left in order
+        if counts := resolve_hostnames(launch, os.environ):
+            _check_named_hosts(launch, question, counts, Hosts(on_finding))
             return True
-        _check_this_host(request, expected, on_finding)
+        _check_this_host(launch, question, expected, on_finding)
     return expected.leads
 
 
-def _check(request: DoctorRequest) -> tuple[DoctorRequest, LaunchPlan]:
+def _check(launch: LaunchConfig, question: Question) -> tuple[LaunchConfig, Question, LaunchPlan]:
     """Check the flags without asking a driver, which may hang."""
-    if not request.timeout_s > 0:
-        raise RequestError(f"--timeout-s {request.timeout_s:g}: must be more than 0")
-    for name in request.skip:
+    timeout_s, url, ids = question.timeout_s, question.checkpoint_url, launch.gpu_ids
+    if not timeout_s > 0:
+        raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0")
+    for name in question.skip:
         if name not in SKIPPABLE:
             raise RequestError(f"--skip {name}: give some of {', '.join(SKIPPABLE)}")
-    url = request.checkpoint_url
-    limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), request.timeout_s)
-    launch = replace(request.launch, heartbeat_timeout_s=request.timeout_s, **limits)
-    request = replace(
-        request,
-        launch=launch,
-        log_root=str(Path(request.log_root).absolute()),
-        checkpoint_url=None if url is None else check_url("--checkpoint-url", url),
-    )
+    url = None if url is None else check_url("--checkpoint-url", url)
+    question = replace(question, log_root=str(Path(question.log_root).absolute()), checkpoint_url=url)
+    limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), timeout_s)
+    launch = replace(launch, heartbeat_timeout_s=timeout_s, **limits)
     environ = add_local_world_size(os.environ, ancestor_commands())
-    ids = launch.gpu_ids
     if launch.hostnames:
         environ.pop("CUDA_VISIBLE_DEVICES", None)  # of this host
     num_gpus = max(ids, default=-1) + 1 if isinstance(ids, tuple) else 1
-    return request, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
+    return launch, question, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
 
 
-def _make_question(request: DoctorRequest, num_ranks: int | None, world_size: int) -> Question:
-    launch = request.launch
-    return Question(
-        log_root=request.log_root,
-        checkpoint_url=request.checkpoint_url,
-        video=request.video,
-        gpu_ids=list(launch.gpu_ids) if isinstance(launch.gpu_ids, tuple) else launch.gpu_ids,
-        num_ranks=num_ranks,
-        world_size=world_size,
-        num_threads=launch.num_threads,
-        interface=launch.interface,
-        skip=request.skip,
-        timeout_s=request.timeout_s,
-    )
-
-
-def _check_named_hosts(request: DoctorRequest, tell: OnFinding) -> None:
+def _check_named_hosts(launch: LaunchConfig, question: Question, counts: dict[str, int | None], hosts: Hosts) -> None:
     """Check the hosts of --hostnames, and the ranks there."""
-    launch = request.launch
-    counts = {name: count or launch.num_workers for name, count in resolve_hostnames(launch, os.environ).items()}
+    counts = {name: count or launch.num_workers for name, count in counts.items()}
     world_size = sum(count or 1 for count in counts.values())
-    questions = {name: _make_question(request, count, world_size) for name, count in counts.items()}
-    reports = ask_hosts(questions, launch, tell)
-    findings = [finding for report in reports for finding in report.findings]
-    findings += _compare(reports, tell)
-    if reason := _explain_skip(request, findings):
-        tell(skipped("ranks", reason))
-        return
-    try:
-        plan = make_plan(launch, hosts=find_hosts(launch))
-    except RequestError as error:
-        tell(explain(error))
-        return
-    _run_ranks(plan, request, RankTask(log_root=request.log_root, can_write=_can_write(findings)), tell)
+    questions = {name: replace(question, num_ranks=count, world_size=world_size) for name, count in counts.items()}
+    call_on_hosts(
+        "mjtrain.tools.doctor.host:check_host",
+        {name: to_plain(one) for name, one in questions.items()},
+        launch,
+        hosts.hear,
+        lambda name, problem: hosts.add(failure("host", problem, _advise(problem, name)).at(name)),
+        timeout_s=_IMPORTS_S + len(SLOW_CHECKS) * (question.timeout_s + _LEAVE_S),
+    )
+    hosts.facts.sort(key=lambda facts: list(counts).index(facts["host"]))
+    hosts.compare()
+    _check_ranks(launch, question, hosts)
 
 
-def _check_this_host(request: DoctorRequest, expected: LaunchPlan, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command."""
-    if expected.leads:
-        _check_own_part(request, expected, tell, tell)
-        return
+def _advise(problem: str, host: str) -> str:
+    if "does not resolve" in problem:
+        return f"add {host} to DNS, /etc/hosts or the SSH configuration (--ssh-config-file)"
+    if "host key" in problem:
+        return f"`ssh {host}` once by hand, and compare the key that it shows"
+    if "does not exist" in problem:
+        return "mount or install it at the same path on every host"
+    if problem.startswith("SSH failed"):
+        return f"`ssh -o BatchMode=yes {host} true` must work without a question: keys, user, port, firewall"
+    return f"log in on {host} and look whether it is up; then try again, with a larger --timeout-s if it is slow"
+
+
+def _check_this_host(launch: LaunchConfig, question: Question, expected: LaunchPlan, tell: OnFinding) -> None:
+    """Check this host, alone or as one of those on which something else has started the same command.
+
+    Its first process checks it. A process that does not lead tells its findings only if the one that leads does not.
+    """
     held: list[Finding] = []
-    leader_knows = False
+    leader_knows = expected.leads
+    hosts = Hosts(tell if expected.leads else held.append)
+    first = expected.ranks[0]
     try:
-        leader_knows = _check_own_part(request, expected, held.append, tell)
+        if first.local_rank == 0:
+            num_ranks = first.local_world_size if launch.gpu_ids != "all" else None
+            port = _find_port(expected.external)
+            here = replace(question, num_ranks=num_ranks, world_size=expected.world_size, listens_at=port)
+            for value in check_host(**to_plain(here)):
+                hosts.hear(socket.gethostname(), value)
+        leader_knows = _check_ranks(launch, question, hosts)
     finally:
         if not leader_knows:  # torchrun ends this process when another one has failed
             for finding in held:
                 tell(finding)
-
-
-def _check_own_part(request: DoctorRequest, expected: LaunchPlan, of_host: OnFinding, of_ranks: OnFinding) -> bool:
-    """Check this host if this is its first process, then the ranks."""
-    external, first = expected.external, expected.ranks[0]
-    report = None
-    if first.local_rank == 0:
-        here = first.local_world_size if request.launch.gpu_ids != "all" else None
-        question = replace(_make_question(request, here, expected.world_size), listens_at=_find_port(external))
-        report = ask_this_host(question, of_host)
-    findings = [] if report is None else report.findings
-    if reason := _explain_skip(request, findings):
-        of_host(skipped("ranks", reason))
-        return False
-    task = RankTask(
-        log_root=request.log_root,
-        can_write=_can_write(findings),
-        report=report.to_plain() if external is not None and report is not None else None,
-    )
-    return _run_ranks(make_plan(request.launch), request, task, of_ranks)
 
 
 def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] | None:
@@ -194,51 +182,35 @@ def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] 
     return (external.master_addr, external.master_port) if waits and external is not None else None
 
 
-def _run_ranks(plan: LaunchPlan, request: DoctorRequest, task: RankTask, tell: OnFinding) -> bool:
-    """Start the ranks as a training does; tell what they find, where this process leads; return whether they ran."""
-    start_timeout_s = request.timeout_s + _IMPORTS_S
-    plan = replace(plan, log_dir=None, log_below_run=False, start_timeout_s=start_timeout_s, notices=())
-    try:
-        group = rendezvous(plan, f"doctor\n{request.log_root}")
-        found = run_plan(plan, check_ranks, task, rendezvous=group, preload=("mjtrain.tools.doctor.measure",))
-    except Exception as error:
-        tell(explain(error))
+def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool:
+    """Start the ranks as a training does, and tell what they find; whether the process that leads knows all of it."""
+    failed = ", ".join(hosts.failed(*_KEEP_FROM_STARTING))
+    if "ranks" in question.skip or failed:
+        reason = "--skip ranks" if "ranks" in question.skip else f"not started, because of {failed}"
+        hosts.add(skipped("ranks", reason))
         return False
-    if not plan.leads:
-        return True
-    from mjtrain.tools.doctor.measure import LARGE_BYTES
-
-    reports = [HostReport.from_plain(plain) for plain in found["reports"] if plain is not None]
-    for report in reports[1:]:
-        for finding in report.findings:
-            tell(finding)
-    _compare(reports, tell)
-    for finding in judge_ranks(found, backend=plan.backend, large_bytes=LARGE_BYTES):
-        tell(finding)
+    try:
+        plan = make_plan(launch, hosts=find_hosts(launch))
+    except RequestError as error:
+        if not launch.hostnames:
+            raise
+        hosts.add(explain(error))
+        return False
+    start_timeout_s = question.timeout_s + _IMPORTS_S
+    plan = replace(plan, log_dir=None, log_below_run=False, start_timeout_s=start_timeout_s, notices=())
+    report = {"facts": hosts.facts, "findings": [asdict(finding) for finding in hosts.findings]}
+    task = (question.log_root, not hosts.failed("log root", "disk space"), report if plan.external else None)
+    try:
+        group = rendezvous(plan, f"doctor\n{question.log_root}")
+        found = run_plan(plan, check_ranks, *task, rendezvous=group, preload=("mjtrain.tools.doctor.measure",))
+    except Exception as error:
+        hosts.add(explain(error))
+        return False
+    if plan.leads:
+        for report in [report for report in found["reports"] if report is not None][1:]:
+            hosts.add(*(Finding(**plain) for plain in report["findings"]))
+            hosts.facts += report["facts"]
+        if plan.external:
+            hosts.compare()
+        hosts.add(*judge_ranks(found, backend=plan.backend))
     return True
-
-
-def _compare(reports: list[HostReport], tell: OnFinding) -> list[Finding]:
-    """Compare the versions of all hosts with those of the first."""
-    facts = [(report.name, report.facts) for report in reports if report.facts is not None]
-    found = [
-        replace(finding, place=name)
-        for name, theirs in facts[1:]
-        for finding in compare_versions(theirs, facts[0][1] or {})
-    ]
-    for finding in found:
-        tell(finding)
-    return found
-
-
-def _explain_skip(request: DoctorRequest, findings: list[Finding]) -> str:
-    """Say why no ranks are started; empty if they are."""
-    if "ranks" in request.skip:
-        return "--skip ranks"
-    failed = [one for one in findings if one.result == "failure" and one.check in _KEEP_FROM_STARTING]
-    names = ", ".join(dict.fromkeys(f"{one.check} on {one.place}" for one in failed))
-    return f"not started, because of {names}" if names else ""
-
-
-def _can_write(findings: list[Finding]) -> bool:
-    return all(one.result != "failure" for one in findings if one.check in ("log root", "disk space"))

@@ -14,22 +14,18 @@ _NEEDED = ("mjtrain", "torch", "torchrunx", "rsl-rl-lib", "tensordict", "mujoco"
 
 def describe_host() -> dict[str, Any]:
     """Return what must be the same on all hosts, and where it is."""
-    return {
-        "host": socket.gethostname(),
-        "python": platform.python_version(),
-        "prefix": sys.prefix,
-        "packages": installed_packages(),
-    }
+    facts = {"host": socket.gethostname(), "python": platform.python_version(), "prefix": sys.prefix}
+    return {**facts, "packages": installed_packages()}
 
 
 def check_versions(facts: Mapping[str, Any]) -> list[Finding]:
     """Look at the versions of one host."""
     packages = facts["packages"]
-    missing = [name for name in _NEEDED if packages.get(name) is None]
+    missing = ", ".join(name for name in _NEEDED if packages.get(name) is None)
     there = ", ".join(f"{name} {packages[name]}" for name in ("mjtrain", "torch", "mujoco", "warp-lang"))
     if missing:
-        advice = f"install {', '.join(missing)} into {facts['prefix']}: `uv sync`, or pip install mjtrain again"
-        return [ok("python", facts["python"]), failure("packages", f"{', '.join(missing)} missing", advice)]
+        advice = f"install {missing} into {facts['prefix']}: `uv sync`, or pip install mjtrain again"
+        return [ok("python", facts["python"]), failure("packages", f"{missing} missing", advice)]
     return [ok("python", facts["python"]), ok("packages", there)]
 
 
