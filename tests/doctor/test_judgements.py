@@ -9,10 +9,18 @@ from mjtrain.config import from_plain
 from mjtrain.config import to_plain as config_to_plain
 from mjtrain.launcher.failure import Failure
 from mjtrain.tools.doctor import limits
-from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
+from mjtrain.tools.doctor.finding import (
+    Finding,
+    Question,
+    failure,
+    format_advice,
+    format_finding,
+    ok,
+    to_plain,
+    warning,
+)
+from mjtrain.tools.doctor.host import check_versions, compare_versions
 from mjtrain.tools.doctor.ranks import explain, judge_ranks
-from mjtrain.tools.doctor.report import format_advice, format_finding, to_plain
-from mjtrain.tools.doctor.versions import check_versions, compare_versions
 
 GB = 10**9
 

@@ -86,9 +86,9 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
-    from mjtrain.tools.doctor.finding import Question
-    from mjtrain.tools.doctor.report import (
+    from mjtrain.tools.doctor.finding import (
         HEAD,
+        Question,
         count_hidden,
         format_advice,
         format_finding,

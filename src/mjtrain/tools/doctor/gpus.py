@@ -9,7 +9,7 @@ _BUSY = 0.1
 """Part of a GPU's memory that is in use before a run, from which on something else must be using it."""
 
 
-def check_gpus(question: Question) -> list[Finding]:
+def check(question: Question) -> list[Finding]:
     """Ask the driver about every GPU, and torch whether CUDA works."""
     try:
         pynvml.nvmlInit()

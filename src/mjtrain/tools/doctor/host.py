@@ -1,54 +1,79 @@
-"""The checks of one host. Those that may hang or crash run in separate processes, within a time limit."""
+"""The checks of one host, and versions compared between hosts. What may hang or crash has a separate process."""
 
 import _thread
 import contextlib
 import importlib
 import json
 import os
+import platform
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from mjtrain.config import from_plain, to_plain
 from mjtrain.launcher.failure import describe_exit
+from mjtrain.runtime.machine import installed_packages
 from mjtrain.runtime.processes import die_with_parent
-from mjtrain.tools.doctor.connection import check_interface, check_port
-from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped, warning
-from mjtrain.tools.doctor.limits import check_limits
-from mjtrain.tools.doctor.versions import check_versions, describe_host
+from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, skipped, warning
+from mjtrain.tools.doctor.limits import check_interface, check_limits, check_port
 
 _GRACE_S = 2
 """Time that a check has to delete what it wrote."""
 
+_NEEDED = ("mjtrain", "torch", "torchrunx", "rsl-rl-lib", "tensordict", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+
 SLOW_CHECKS = {
-    "gpus": (
-        "gpus.check_gpus",
-        "the driver does not answer: `nvidia-smi` may hang as well; reset the GPU or restart the machine",
-    ),
-    "log-root": (
-        "storage.check_log_root",
-        "the file system does not answer: look at its mount and its server, or give another --log-root",
-    ),
-    "storage": (
-        "storage.check_storage",
-        "the storage does not answer: look at the URL, the endpoint, the proxy and the firewall",
-    ),
-    "kernels": (
-        "kernels.check_kernels",
-        "give a larger --timeout-s if the machine is slow; otherwise reset the GPU or restart the machine",
-    ),
-    "rendering": (
-        "frame.check_frame",
-        "the graphics driver does not answer: restart the machine, or try MUJOCO_GL=osmesa",
-    ),
+    "gpus": "the driver does not answer: `nvidia-smi` may hang as well; reset the GPU or restart the machine",
+    "log-root": "the file system does not answer: look at its mount and its server, or give another --log-root",
+    "storage": "the storage does not answer: look at the URL, the endpoint, the proxy and the firewall",
+    "kernels": "give a larger --timeout-s if the machine is slow; otherwise reset the GPU or restart the machine",
+    "rendering": "the graphics driver does not answer: restart the machine, or try MUJOCO_GL=osmesa",
 }
-"""Checks that may hang, in their order: module and function, imported by the check's process only, and what to do."""
+"""Checks that may hang, in their order, and what to do then. `check` of its module makes a check, in its process."""
 
 _LABELS = {"log-root": "log root", "kernels": "warp kernels"}
+
+
+def describe_host() -> dict[str, Any]:
+    """Return what must be the same on all hosts, and where it is."""
+    facts = {"host": socket.gethostname(), "python": platform.python_version(), "prefix": sys.prefix}
+    return {**facts, "packages": installed_packages()}
+
+
+def check_versions(facts: Mapping[str, Any]) -> list[Finding]:
+    """Look at the versions of one host."""
+    packages = facts["packages"]
+    missing = ", ".join(name for name in _NEEDED if packages.get(name) is None)
+    there = ", ".join(f"{name} {packages[name]}" for name in ("mjtrain", "torch", "mujoco", "warp-lang"))
+    if missing:
+        advice = f"install {missing} into {facts['prefix']}: `uv sync`, or pip install mjtrain again"
+        return [ok("python", facts["python"]), failure("packages", f"{missing} missing", advice)]
+    return [ok("python", facts["python"]), ok("packages", there)]
+
+
+def compare_versions(facts: Mapping[str, Any], first: Mapping[str, Any]) -> list[Finding]:
+    """Compare a host with the first one; empty where they have the same versions."""
+    found = []
+    if facts["python"] != first["python"]:
+        figure = f"{facts['python']}, and {first['python']} on {first['host']}"
+        advice = f"use Python {first['python']} on every host, at the same path ({first['prefix']})"
+        found.append(failure("python", figure, advice).at(facts["host"]))
+    pairs = [(name, facts["packages"].get(name), version) for name, version in first["packages"].items()]
+    differences = [(name, theirs, mine) for name, theirs, mine in pairs if theirs != mine]
+    if differences:
+        words = [f"{name} {theirs or 'missing'}, and {mine or 'none'}" for name, theirs, mine in differences]
+        wanted = " ".join(f"{name}=={mine}" for name, _, mine in differences if mine)
+        figure = f"{'; '.join(words)} on {first['host']}"
+        advice = f"install the same on every host, into {facts['prefix']}: pip install {wanted}"
+        if not wanted:
+            advice = f"install the same on every host: pip uninstall {' '.join(name for name, *_ in differences)}"
+        found.append(failure("packages", figure, advice).at(facts["host"]))
+    return found
 
 
 def check_host(**plain: Any) -> Iterator[dict[str, Any]]:
@@ -71,9 +96,13 @@ def check_host(**plain: Any) -> Iterator[dict[str, Any]]:
 
 def _check_apart(name: str, question: Question) -> list[Finding]:
     """Make a check in a separate process; its findings, or a failure if it hangs or crashes."""
-    label, advice = _LABELS.get(name, name), SLOW_CHECKS[name][1]
-    if (reason := _explain_skip(name, question)) is not None:
-        return [skipped(label, reason)]
+    label = _LABELS.get(name, name)
+    if name in question.skip:
+        return [skipped(label, f"--skip {name}")]
+    if name == "gpus" and question.gpu_ids is None:
+        return [skipped(label, "--gpu-ids None")]
+    if name == "storage" and question.checkpoint_url is None:
+        return [skipped(label, "no --checkpoint-url")]
     optional = (name == "rendering" and not question.video) or (name == "kernels" and question.gpu_ids is None)
     judge = warning if optional else failure
     process = subprocess.Popen(
@@ -87,7 +116,7 @@ def _check_apart(name: str, question: Question) -> list[Finding]:
     try:
         out, err = process.communicate(json.dumps(to_plain(question)), timeout=question.timeout_s)
     except subprocess.TimeoutExpired:
-        return [judge(label, f"no answer within {question.timeout_s:g} s (--timeout-s)", advice)]
+        return [judge(label, f"no answer within {question.timeout_s:g} s (--timeout-s)", SLOW_CHECKS[name])]
     finally:
         _end(process)
     if process.returncode == 0:
@@ -95,15 +124,6 @@ def _check_apart(name: str, question: Question) -> list[Finding]:
     lines = err.strip().splitlines() or ["without a message"]
     figure = f"the check {describe_exit(process.returncode)[0]}: {lines[-1][:160]}"
     return [judge(label, figure, "reinstall the library or driver named above")]
-
-
-def _explain_skip(name: str, question: Question) -> str | None:
-    """Say why a check need not be made; None if it must."""
-    if name in question.skip:
-        return f"--skip {name}"
-    if name == "gpus" and question.gpu_ids is None:
-        return "--gpu-ids None"
-    return "no --checkpoint-url" if name == "storage" and question.checkpoint_url is None else None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
@@ -125,8 +145,8 @@ def main() -> None:
     signal.alarm(int(question.timeout_s) + 2 * _GRACE_S)  # for a library that lets no other thread run
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    module, _, function = SLOW_CHECKS[name][0].partition(".")
-    findings = getattr(importlib.import_module(f"mjtrain.tools.doctor.{module}"), function)(question)
+    module = importlib.import_module(f"mjtrain.tools.doctor.{name.replace('-', '_')}")
+    findings: list[Finding] = module.check(question)
     with answer:
         json.dump([asdict(finding) for finding in findings], answer)
     os._exit(0)  # drivers take seconds to close

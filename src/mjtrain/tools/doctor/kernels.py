@@ -4,7 +4,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import warp as wp
@@ -12,9 +11,12 @@ import warp as wp
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.warp_start import choose_kernel_cache, start_warp
 from mjtrain.sim.drawing.backend import list_gpu_uuids
-from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, skipped, warning
+from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, skipped, warning
 
 _SIZE = 1024
+
+_CPU_ADVICE = "reinstall warp-lang for this machine; only cameras and --engine warp need its kernels on a CPU"
+_GPU_ADVICE = "update NVIDIA's driver to one that warp-lang supports, or reinstall warp-lang, then try again"
 
 
 @wp.kernel
@@ -24,7 +26,7 @@ def add_index(values: wp.array(dtype=wp.float32)):  # pyright: ignore[reportInva
     values[i] = values[i] + wp.float32(i)  # pyright: ignore[reportArgumentType]
 
 
-def check_kernels(question: Question) -> list[Finding]:
+def check(question: Question) -> list[Finding]:
     """Try every device that a run would use."""
     return [check_kernel_cache(on_cpu=question.gpu_ids is None), *_try_devices(question)]
 
@@ -36,9 +38,8 @@ def check_kernel_cache(*, on_cpu: bool) -> Finding:
         folder, replaced = choose_kernel_cache()
     except RequestError as error:
         return (warning if on_cpu else failure)("kernel cache", str(error), advice)
-    if replaced:
-        return warning("kernel cache", f"the usual folder cannot be written; {folder} is used instead", advice)
-    return ok("kernel cache", str(folder))
+    figure = f"the usual folder cannot be written; {folder} is used instead" if replaced else str(folder)
+    return grade("kernel cache", figure, advice, warns=replaced)
 
 
 def _try_devices(question: Question) -> list[Finding]:
@@ -51,7 +52,7 @@ def _try_devices(question: Question) -> list[Finding]:
         if isinstance(question.gpu_ids, tuple):
             devices = [devices[index] for index in question.gpu_ids if index < len(devices)]
         if not devices and not on_cpu and list_gpu_uuids() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-            return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _advise("cuda"))]
+            return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _GPU_ADVICE)]
         if not devices:
             return [_try("warp kernels", "cpu", _run_kernel), skipped("cuda graph", "no GPU")]
         checks = (("warp kernels", _run_kernel), ("cuda graph", _replay_graph))
@@ -60,14 +61,13 @@ def _try_devices(question: Question) -> list[Finding]:
 
 def _try(check: str, device: str, function: Callable[[str], tuple[str, bool]]) -> Finding:
     """Make a finding of what a function has done on a device, and of whether its numbers were right."""
-    judge = warning if device == "cpu" else failure  # on a CPU only cameras and --engine warp need them
-    judge = partial(judge, check, advice=_advise(device))
+    judge, advice = (warning, _CPU_ADVICE) if device == "cpu" else (failure, _GPU_ADVICE)
     try:
         done, right = function(device)
     except Exception as error:  # of the compiler, the driver or Warp, each with its own class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return judge(f"{device}: {reason[:160]}")
-    return ok(check, f"{device}: {done}") if right else judge(f"{device}: wrong numbers")
+        return judge(check, f"{device}: {reason[:160]}", advice)
+    return ok(check, f"{device}: {done}") if right else judge(check, f"{device}: wrong numbers", advice)
 
 
 def _run_kernel(device: str) -> tuple[str, bool]:
@@ -88,9 +88,3 @@ def _replay_graph(device: str) -> tuple[str, bool]:
     for _ in range(3):
         wp.capture_launch(capture.graph)
     return "captured and replayed", np.array_equal(values.numpy(), 6 * np.arange(_SIZE, dtype=np.float32))
-
-
-def _advise(device: str) -> str:
-    if device == "cpu":
-        return "reinstall warp-lang for this machine; only cameras and --engine warp need its kernels on a CPU"
-    return "update NVIDIA's driver to one that warp-lang supports, or reinstall warp-lang, then try again"

@@ -1,17 +1,21 @@
-"""What the operating system and its cgroups allow a process on this host."""
+"""What the operating system and its cgroups allow a process on this host, and its interfaces and ports."""
 
+import errno
 import os
+import re
 import resource
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.launcher.ipc.network import is_local, list_interfaces, listen_at
+from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES, visible_gpus
 from mjtrain.runtime.cgroups import cpu_quota, max_tasks
 from mjtrain.runtime.machine import available_memory, format_bytes
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, warning
 
-RANK_BYTES = 1 << 30
+_RANK_BYTES = 1 << 30
 """Memory that a small training takes on a rank, libraries included."""
 
 _RANK_TASKS = 64
@@ -45,20 +49,13 @@ def count_ranks(gpu_ids: tuple[int, ...] | str | None, environ: Mapping[str, str
     return max(1, len(visible_gpus(environ, num_gpus))) if gpu_ids == "all" else 1
 
 
-def least_descriptors(num_ranks: int, world_size: int) -> int:
-    """Return how many open files a process of a small training needs.
-
-    Two ranks on one host end with an error at 20 and run at 24, and four at 30 and at 36. Ranks on other hosts take a
-    connection each.
-    """
-    return 12 + 6 * num_ranks + (world_size - num_ranks)
-
-
 def check_descriptors(limit: int, num_ranks: int, world_size: int) -> Finding:
     """Compare the limit of open files with what the ranks of this host need."""
     if _is_endless(limit):
         return ok("descriptors", "no limit")
-    least = least_descriptors(num_ranks, world_size)
+    # Measured with small trainings: two ranks on one host end with an error at 20 and run at 24, and four at 30 and
+    # at 36. Ranks on other hosts take a connection each.
+    least = 12 + 6 * num_ranks + (world_size - num_ranks)
     advice = "`ulimit -n 65536` before the command; for good in /etc/security/limits.conf (nofile) or LimitNOFILE="
     if limit < least:
         return failure("descriptors", f"{limit} open files per process, {least} are needed", advice)
@@ -110,7 +107,7 @@ def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: i
 
 def check_memory(free: int, address_space: int, num_ranks: int) -> Finding:
     """Compare free memory, within this process's cgroups, with what the ranks take before any environment is made."""
-    need = RANK_BYTES * num_ranks
+    need = _RANK_BYTES * num_ranks
     ranks = "a rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
     if not _is_endless(address_space) and address_space < _LEAST_ADDRESSES:
         figure = f"address space limited to {format_bytes(address_space)}; libraries alone take more"
@@ -139,3 +136,57 @@ def check_shared_memory(folder: Path, num_ranks: int) -> Finding:
 
 def _is_endless(limit: int) -> bool:
     return limit in (resource.RLIM_INFINITY, -1)
+
+
+def check_interface(question: Question, environ: Mapping[str, str]) -> list[Finding]:
+    """Look whether the interfaces exist that --interface or the environment name.
+
+    NCCL's variable may hold a prefix, several names, or begin with ^ or =; gloo's may hold several names.
+    """
+    there = list_interfaces()
+    words = ", ".join(f"{name} {address}" for name, address in there.items()) or "none with an IPv4 address"
+    asked = [("--interface", question.interface)] if question.interface is not None else []
+    asked += [(name, environ[name]) for name in INTERFACE_VARIABLES if environ.get(name)]
+    for flag, value in asked:
+        for name in value.lstrip("=").split(","):
+            exists = any(one.startswith(name) for one in there) if flag.startswith("NCCL") else name in there
+            if not exists and not value.startswith("^"):
+                others = [one for one, address in there.items() if not is_local(address)] or list(there)
+                change = f"unset {flag}, or set it to" if flag.isupper() else f"give {flag}"
+                advice = f"{change} one of {', '.join(others)}"
+                return [failure("interface", f"{flag} {value}: there is no such interface; there are {words}", advice)]
+    chosen = "".join(f"; {flag} {value}" for flag, value in asked)
+    return [ok("interface", words + chosen)]
+
+
+def check_port(question: Question) -> list[Finding]:
+    """Look whether the port is free at which this host waits for the others; nothing if it does not wait anywhere."""
+    if question.listens_at is None:
+        return []
+    name, port = question.listens_at
+    try:
+        listen_at(name, port, for_others=True).close()
+    except ConnectionError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        if isinstance(cause, socket.gaierror):
+            advice = "set MASTER_ADDR to a name or address of the first host that every host can resolve"
+            return [failure("port", f"{name}:{port}: the name does not resolve", advice)]
+        advice = "set MASTER_PORT to a free port on every host, or end the program that holds this one"
+        holder = f", held by {_find_holder(port)}" if cause.errno == errno.EADDRINUSE else ""
+        return [failure("port", f"{name}:{port}: {os.strerror(cause.errno or 0).lower()}{holder}", advice)]
+    return [ok("port", f"{name}:{port} is free")]
+
+
+def _find_holder(port: int) -> str:
+    """Name the process of this host that listens at a port, as far as this user may see it."""
+    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and re.search(rf":{port:04X}$", row[1])}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(path.readlink()) in sockets for path in (folder / "fd").iterdir()):
+                return f"process {folder.name} ({(folder / 'comm').read_text().strip()})"
+        except OSError:
+            continue  # it has ended, or is another user's
+    return "a process that this user may not see"

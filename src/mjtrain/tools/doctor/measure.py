@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,11 @@ from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.machine import nearest_existing
 from mjtrain.runtime.rank import RankContext
+from mjtrain.tools.doctor.log_root import PREFIX
 from mjtrain.tools.doctor.ranks import LARGE_BYTES
-from mjtrain.tools.doctor.storage import PREFIX
 
-_NUM_SMALL = 10
-_LARGE_S, _MAX_LARGE = 1.0, 10
-_NUM_PINGS = 5
+_NUM_SMALL, _NUM_LARGE = 10, 3
+"""How often a small and a large message are sent."""
 
 _VISIBLE_S = 5.0
 """Time that a shared file system may take until another host sees a new file."""
@@ -39,13 +39,13 @@ def measure_ranks(
     if not context.is_distributed:
         return found
     _begin("all-reduce")
-    found["all_reduce"] = gather(context, _measure_all_reduce(context))
+    found["all_reduce"] = gather(context, _measure(context, dist.all_reduce))
     _begin("links")
     peers = [rank["rank"] for rank in ranks if rank["local_rank"] == 0 and rank["node_rank"] != 0]
-    found["links"] = _measure_links(context, peers)
-    _begin("clocks")
+    found["links"] = {peer: _measure(context, partial(_bounce, context, peer)) for peer in peers}
     dist.barrier()
-    dist.barrier()  # the first may have had to connect
+    _begin("clocks")
+    dist.barrier()  # the first has connected all, if that was still to be done
     found["clocks"] = gather(context, time.time())
     _begin("log root")
     if peers and all(gather(context, can_write)):
@@ -74,38 +74,26 @@ def _describe_rank(context: RankContext) -> dict[str, Any]:
     if float(torch.ones(4, device=context.device).sum()) != 4.0:
         raise RuntimeError(f"{context.device} adds up four ones to something else")
     library = "GLOO" if not dist.is_initialized() or dist.get_backend() == "gloo" else "NCCL"
-    return {
-        "rank": context.rank,
-        "host": socket.gethostname(),
-        "node_rank": context.node_rank,
-        "local_rank": context.local_rank,
-        "device": context.device,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "interface": os.environ.get(f"{library}_SOCKET_IFNAME"),
-    }
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    interface = os.environ.get(f"{library}_SOCKET_IFNAME")
+    return {**asdict(context), **versions, "host": socket.gethostname(), "interface": interface}
 
 
-def _measure_all_reduce(context: RankContext) -> dict[str, float]:
-    """Time sums of one number (`latency_s`) and of `LARGE_BYTES` (`large_s`): the fastest of several, in seconds."""
-    small, large = _make_messages(context)
-    latency_s = _time_fastest(_NUM_SMALL, dist.all_reduce, small)
-    first_s = torch.tensor([_time_fastest(1, dist.all_reduce, large)], device=context.device)
-    dist.all_reduce(first_s, op=dist.ReduceOp.MAX)  # so that all ranks repeat it as often
-    repeats = min(_MAX_LARGE, max(1, int(_LARGE_S / max(float(first_s), 1e-6))))
-    return {"latency_s": latency_s, "large_s": _time_fastest(repeats, dist.all_reduce, large)}
+def _measure(context: RankContext, action: Callable[[torch.Tensor], Any]) -> dict[str, float]:
+    """Time an action with one number (`latency_s`) and with `LARGE_BYTES` (`large_s`): the fastest of several, in s."""
+    times = {}
+    for name, size, repeats in (("latency_s", 1, _NUM_SMALL), ("large_s", LARGE_BYTES // 4, _NUM_LARGE)):
+        values = torch.zeros(size, device=context.device)
+        times[name] = min(_time(action, values) for _ in range(repeats))
+    return times
 
 
-def _measure_links(context: RankContext, peers: list[int]) -> dict[int, dict[str, float]]:
-    """Return on rank 0, by rank, the same times for a message from rank 0 to a peer and back."""
-    small, large = _make_messages(context)
-    found = {}
-    for peer in peers:
-        bounce = partial(_bounce, context, peer)
-        latency_s, large_s = _time_fastest(_NUM_PINGS, bounce, small), _time_fastest(2, bounce, large)
-        found[peer] = {"latency_s": latency_s, "large_s": large_s}
-    dist.barrier()
-    return found
+def _time(action: Callable[[torch.Tensor], Any], values: torch.Tensor) -> float:
+    values[0].item()  # waits for a GPU
+    begin_s = time.perf_counter()
+    action(values)
+    values[0].item()
+    return time.perf_counter() - begin_s
 
 
 def _bounce(context: RankContext, peer: int, ball: torch.Tensor) -> None:
@@ -116,26 +104,6 @@ def _bounce(context: RankContext, peer: int, ball: torch.Tensor) -> None:
     elif context.rank == peer:
         dist.recv(ball, 0)
         dist.send(ball, 0)
-
-
-def _make_messages(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.zeros(1, device=context.device), torch.zeros(LARGE_BYTES // 4, device=context.device)
-
-
-def _time_fastest(repeats: int, action: Callable[[torch.Tensor], Any], values: torch.Tensor) -> float:
-    times = []
-    for _ in range(repeats):
-        _synchronise(values)
-        begin_s = time.perf_counter()
-        action(values)
-        _synchronise(values)
-        times.append(time.perf_counter() - begin_s)
-    return min(times)
-
-
-def _synchronise(values: torch.Tensor) -> None:
-    if values.is_cuda:
-        torch.cuda.synchronize(values.device)
 
 
 def _look_at_shared_folder(context: RankContext, log_root: str, num_nodes: int) -> list[list[int]]:

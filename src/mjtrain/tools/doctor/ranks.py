@@ -1,6 +1,7 @@
 """What every rank of a job measures, and what the measurements mean."""
 
-from collections import defaultdict
+import re
+from collections import Counter
 from typing import Any
 
 from mjtrain.launcher.failure import final_message, summarise
@@ -45,25 +46,18 @@ def judge_ranks(found: dict[str, Any], *, backend: str | None) -> list[Finding]:
 
 
 def _describe(ranks: list[dict[str, Any]], backend: str | None) -> Finding:
-    by_host = defaultdict(list)
-    for rank in ranks:
-        by_host[rank["host"]].append(rank)
-    hosts = [f"{host}: {len(there)} on {there[0]['device'].partition(':')[0]}" for host, there in by_host.items()]
-    over = f", over {backend}" if backend is not None else ""
-    return ok("ranks", f"{len(ranks)} started{over} ({'; '.join(hosts)})")
+    counts = Counter((rank["host"], rank["device"].partition(":")[0]) for rank in ranks)
+    hosts = "; ".join(f"{host}: {count} on {device}" for (host, device), count in counts.items())
+    return ok("ranks", f"{len(ranks)} started{'' if backend is None else f', over {backend}'} ({hosts})")
 
 
 def _compare_torch(ranks: list[dict[str, Any]]) -> list[Finding]:
     """Compare what was imported, which need not be what is installed."""
     first = ranks[0]
     advice = f"have every rank import torch {first['torch']} for CUDA {first['cuda']}: look at PYTHONPATH on that host"
-    return [
-        failure("packages", f"rank {rank['rank']} imports torch {rank['torch']}, rank 0 {first['torch']}", advice).at(
-            rank["host"]
-        )
-        for rank in ranks
-        if (rank["torch"], rank["cuda"]) != (first["torch"], first["cuda"])
-    ]
+    others = [rank for rank in ranks if (rank["torch"], rank["cuda"]) != (first["torch"], first["cuda"])]
+    figure = "rank {rank} imports torch {torch}, rank 0 " + first["torch"]
+    return [failure("packages", figure.format_map(rank), advice).at(rank["host"]) for rank in others]
 
 
 def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]]) -> Finding:
@@ -97,8 +91,7 @@ def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Find
     firsts = {rank["host"]: clocks[rank["rank"]] for rank in reversed(ranks)}
     if len(firsts) == 1:
         return []
-    first_host = ranks[0]["host"]
-    findings = []
+    first_host, findings = ranks[0]["host"], []
     for host, clock in reversed(firsts.items()):
         ahead_s = clock - firsts[first_host]
         if abs(ahead_s) > _CLOCK_S:
@@ -143,8 +136,10 @@ _ADVICE = (
     ("NCCL", "set NCCL_DEBUG=WARN and try again; --backend gloo works without NCCL"),
     ("SIGKILL", "it may have been killed by the kernel's OOM killer: look at dmesg and at the limit of the container"),
     ("no progress", "ranks started, and then hung: look at the network between the hosts, and at dmesg for the GPUs"),
-    ("wait timeout", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
-    ("imed out", "ranks started, and could not reach each other: open all ports between the hosts in the firewall"),
+    (
+        "wait timeout|imed out",
+        "ranks started, and cannot reach each other: open all ports between the hosts in the firewall",
+    ),
     ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
     ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),
     ("asks for", "give every node the same command"),
@@ -158,5 +153,5 @@ def explain(error: BaseException) -> Finding:
     message = final_message(error)
     blocks = [line.removeprefix("FAILED: ") for line in message.splitlines() if line.startswith("FAILED: ")]
     figure = blocks[0] if blocks else summarise(error)  # a block says which rank, and on which host
-    advice = next((advice for part, advice in _ADVICE if part in f"{figure}\n{message}"), "")
+    advice = next((advice for part, advice in _ADVICE if re.search(part, f"{figure}\n{message}")), "")
     return failure("ranks", figure[:300], advice or "docs/reliability.md says what the message means")

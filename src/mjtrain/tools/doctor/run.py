@@ -17,23 +17,18 @@ from mjtrain.runs.storage import check_url
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
-from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host
+from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host, compare_versions
 from mjtrain.tools.doctor.ranks import check_ranks, explain, judge_ranks
-from mjtrain.tools.doctor.versions import compare_versions
 
-_KEEP_FROM_STARTING = (
-    *("host", "python", "packages", "descriptors", "processes", "memory", "interface", "port", "gpus", "cuda"),
-)
-"""Checks whose failure means that no rank can start, or none can reach the others: it need not be tried."""
+_CANNOT_START = ("host", "python", "packages", "descriptors", "processes", "memory", "gpus", "cuda")
+_CANNOT_MEET = ("interface", "port")
+"""Checks whose failure means that no rank can start, or that none can reach the others: it need not be tried."""
 
-_IMPORTS_S = 60.0
-"""Time that ranks and hosts have until they begin, beside the limit of each check."""
+_START_S = 60.0
+"""Time that hosts and ranks have to begin, beside the limit of each check."""
 
 _LEAVE_S = 10.0
 """Time that a check which hangs may take to end."""
-
-SKIPPABLE = (*SLOW_CHECKS, "ranks")
-"""Names of the checks that can be left out."""
 
 OnFinding = Callable[[Finding], None]
 
@@ -65,40 +60,36 @@ class Hosts:
         for facts in self.facts[1:]:
             self.add(*compare_versions(facts, self.facts[0]))
 
-    def failed(self, *checks: str) -> list[str]:
-        """Return which of some checks have failed, and where."""
+    def failed(self, *checks: str) -> str:
+        """Name which of some checks have failed, and where."""
         failures = [one for one in self.findings if one.result == "failure" and one.check in checks]
-        return list(dict.fromkeys(f"{one.check} on {one.place}" for one in failures))
+        return ", ".join(dict.fromkeys(f"{one.check} on {one.place}" for one in failures))
 
 
 def has_several_hosts(launch: LaunchConfig) -> bool:
     """Return whether a job has several hosts, as far as is known before any is asked."""
-    environ = add_local_world_size(os.environ, ancestor_commands())
-    external = resolve_external(environ)
+    external = resolve_external(add_local_world_size(os.environ, ancestor_commands()))
     if isinstance(external, ExternalRank):
         return external.world_size > external.local_world_size
-    return external.num_nodes > 1 if external is not None else len(resolve_hostnames(launch, environ)) > 1
+    return external.num_nodes > 1 if external is not None else len(resolve_hostnames(launch, os.environ)) > 1
 
 
 def run_doctor(launch: LaunchConfig, question: Question, on_finding: OnFinding) -> bool:
-    """Make all checks.
+    """Make all checks, and return whether this process leads.
 
     Args:
         launch: How a training would be launched; its limits of time are replaced.
         question: What it would use.
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
-
-    Returns:
-        Whether this process leads.
     """
     launch, question, expected = _check(launch, question)
     with StopSignals(leave):  # so that hosts are left in order
-        if counts := resolve_hostnames(launch, os.environ):
-            _check_named_hosts(launch, question, counts, Hosts(on_finding))
-            return True
-        _check_this_host(launch, question, expected, on_finding)
-    return expected.leads
+        if not (counts := resolve_hostnames(launch, os.environ)):
+            _check_this_host(launch, question, expected, on_finding)
+            return expected.leads
+        _check_named_hosts(launch, question, counts, Hosts(on_finding))
+        return True
 
 
 def _check(launch: LaunchConfig, question: Question) -> tuple[LaunchConfig, Question, LaunchPlan]:
@@ -107,8 +98,8 @@ def _check(launch: LaunchConfig, question: Question) -> tuple[LaunchConfig, Ques
     if not timeout_s > 0:
         raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0")
     for name in question.skip:
-        if name not in SKIPPABLE:
-            raise RequestError(f"--skip {name}: give some of {', '.join(SKIPPABLE)}")
+        if name not in (*SLOW_CHECKS, "ranks"):
+            raise RequestError(f"--skip {name}: give some of {', '.join(SLOW_CHECKS)}, ranks")
     url = None if url is None else check_url("--checkpoint-url", url)
     question = replace(question, log_root=str(Path(question.log_root).absolute()), checkpoint_url=url)
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), timeout_s)
@@ -123,15 +114,14 @@ def _check(launch: LaunchConfig, question: Question) -> tuple[LaunchConfig, Ques
 def _check_named_hosts(launch: LaunchConfig, question: Question, counts: dict[str, int | None], hosts: Hosts) -> None:
     """Check the hosts of --hostnames, and the ranks there."""
     counts = {name: count or launch.num_workers for name, count in counts.items()}
-    world_size = sum(count or 1 for count in counts.values())
-    questions = {name: replace(question, num_ranks=count, world_size=world_size) for name, count in counts.items()}
+    question = replace(question, world_size=sum(count or 1 for count in counts.values()))
     call_on_hosts(
         "mjtrain.tools.doctor.host:check_host",
-        {name: to_plain(one) for name, one in questions.items()},
+        {name: to_plain(replace(question, num_ranks=count)) for name, count in counts.items()},
         launch,
         hosts.hear,
         lambda name, problem: hosts.add(failure("host", problem, _advise(problem, name)).at(name)),
-        timeout_s=_IMPORTS_S + len(SLOW_CHECKS) * (question.timeout_s + _LEAVE_S),
+        timeout_s=_START_S + len(SLOW_CHECKS) * (question.timeout_s + _LEAVE_S),
     )
     hosts.facts.sort(key=lambda facts: list(counts).index(facts["host"]))
     hosts.compare()
@@ -156,15 +146,13 @@ def _check_this_host(launch: LaunchConfig, question: Question, expected: LaunchP
     Its first process checks it. A process that does not lead tells its findings only if the one that leads does not.
     """
     held: list[Finding] = []
-    leader_knows = expected.leads
-    hosts = Hosts(tell if expected.leads else held.append)
-    first = expected.ranks[0]
+    leader_knows = False
+    hosts, first = Hosts(tell if expected.leads else held.append), expected.ranks[0]
+    num_ranks = first.local_world_size if launch.gpu_ids != "all" else None
+    place = {"num_ranks": num_ranks, "world_size": expected.world_size, "listens_at": _find_port(expected.external)}
     try:
         if first.local_rank == 0:
-            num_ranks = first.local_world_size if launch.gpu_ids != "all" else None
-            port = _find_port(expected.external)
-            here = replace(question, num_ranks=num_ranks, world_size=expected.world_size, listens_at=port)
-            for value in check_host(**to_plain(here)):
+            for value in check_host(**{**to_plain(question), **place}):
                 hosts.hear(socket.gethostname(), value)
         leader_knows = _check_ranks(launch, question, hosts)
     finally:
@@ -175,17 +163,16 @@ def _check_this_host(launch: LaunchConfig, question: Question, expected: LaunchP
 
 def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] | None:
     """Return where this process waits for the others, if it does."""
-    if isinstance(external, ExternalRank):
-        waits = external.rank == 0 and not external.served
-    else:
-        waits = external is not None and external.node_rank == 0
-    return (external.master_addr, external.master_port) if waits and external is not None else None
+    if external is None:
+        return None
+    waits = not (external.rank or external.served) if isinstance(external, ExternalRank) else external.node_rank == 0
+    return (external.master_addr, external.master_port) if waits else None
 
 
 def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool:
     """Start the ranks as a training does, and tell what they find; whether the process that leads knows all of it."""
-    failed = ", ".join(hosts.failed(*_KEEP_FROM_STARTING))
-    if "ranks" in question.skip or failed:
+    failed = hosts.failed(*_CANNOT_START, *_CANNOT_MEET)
+    if failed or "ranks" in question.skip:
         reason = "--skip ranks" if "ranks" in question.skip else f"not started, because of {failed}"
         hosts.add(skipped("ranks", reason))
         return False
@@ -196,8 +183,7 @@ def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool
             raise
         hosts.add(explain(error))
         return False
-    start_timeout_s = question.timeout_s + _IMPORTS_S
-    plan = replace(plan, log_dir=None, log_below_run=False, start_timeout_s=start_timeout_s, notices=())
+    plan = replace(plan, log_dir=None, log_below_run=False, start_timeout_s=question.timeout_s + _START_S, notices=())
     report = {"facts": hosts.facts, "findings": [asdict(finding) for finding in hosts.findings]}
     task = (question.log_root, not hosts.failed("log root", "disk space"), report if plan.external else None)
     try:
@@ -207,9 +193,9 @@ def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool
         hosts.add(explain(error))
         return False
     if plan.leads:
-        for report in [report for report in found["reports"] if report is not None][1:]:
-            hosts.add(*(Finding(**plain) for plain in report["findings"]))
-            hosts.facts += report["facts"]
+        for theirs in [report for report in found["reports"] if report is not None][1:]:
+            hosts.add(*(Finding(**plain) for plain in theirs["findings"]))
+            hosts.facts += theirs["facts"]
         if plan.external:
             hosts.compare()
         hosts.add(*judge_ranks(found, backend=plan.backend))

@@ -25,7 +25,7 @@ _ADVICE = (
 )
 
 
-def check_frame(question: Question) -> list[Finding]:
+def check(question: Question) -> list[Finding]:
     """Render a sphere on a plane; a failure only where the run would record videos."""
     judge = failure if question.video else warning
     on_gpu = question.gpu_ids is not None and bool(list_gpu_uuids()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
