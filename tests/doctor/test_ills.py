@@ -300,13 +300,13 @@ def test_ranks_exchange_json_and_unpickle_nothing() -> None:
     def gather(context: RankContext) -> list[Any]:
         import torch.distributed.distributed_c10d as c10d
 
-        from mjtrain.tools.doctor import measure
+        from mjtrain.learning.collectives import Collectives
 
         def refuse(*_: object) -> None:
             raise AssertionError("unpickled")
 
         c10d._tensor_to_object = refuse  # what torch's gathering of objects calls
-        return measure.gather(context, {"rank": context.rank, "pair": (1, None)})
+        return Collectives("cpu").gather_plain({"rank": context.rank, "pair": (1, None)}, context)
 
     gathered = mjtrain.launch(gather, launch=mjtrain.LaunchConfig(gpu_ids=None, num_workers=2))
     assert gathered == [{"rank": rank, "pair": [1, None]} for rank in range(2)]

@@ -5,20 +5,12 @@ from typing import Any
 
 import pytest
 
-from mjtrain.config import from_plain
+from mjtrain.cli.doctor import format_advice, format_finding, to_plain
+from mjtrain.config import LaunchConfig, from_plain
 from mjtrain.config import to_plain as config_to_plain
 from mjtrain.launcher.failure import Failure
 from mjtrain.tools.doctor import limits
-from mjtrain.tools.doctor.finding import (
-    Finding,
-    Question,
-    failure,
-    format_advice,
-    format_finding,
-    ok,
-    to_plain,
-    warning,
-)
+from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
 from mjtrain.tools.doctor.host import check_versions, compare_versions
 from mjtrain.tools.doctor.ranks import explain, judge_ranks
 
@@ -80,7 +72,8 @@ def test_ranks_of_a_host_are_counted_without_its_driver() -> None:
 
 
 def test_a_question_survives_its_way_as_json() -> None:
-    question = Question(log_root="/logs", gpu_ids=(0, 1), skip=("gpus",), listens_at=("zeta", 5555))
+    launch = LaunchConfig(gpu_ids=(0, 1), hostnames=("zeta", "alpha:2"))
+    question = Question(launch=launch, log_root="/logs", skip=("gpus",), listens_at=("zeta", 5555))
     assert from_plain(Question, json.loads(json.dumps(config_to_plain(question)))) == question
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
@@ -86,58 +86,98 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
-    from mjtrain.tools.doctor.finding import (
-        HEAD,
-        Question,
-        count_hidden,
-        format_advice,
-        format_finding,
-        is_hidden,
-        to_plain,
-        would_fail,
-    )
+    from mjtrain.tools.doctor.finding import Question
     from mjtrain.tools.doctor.run import has_several_hosts, run_doctor
 
     found: list[Finding] = []
 
     def show(finding: "Finding") -> None:
         if not found:
-            print(HEAD)
+            print(_HEAD)
         found.append(finding)
-        if not in_short or not is_hidden(finding):
+        if not in_short or not _is_hidden(finding):
             print(format_finding(finding), flush=True)
 
-    launch = LaunchConfig(
-        gpu_ids=options.gpu_ids,
-        num_workers=options.num_workers,
-        hostnames=options.hostnames,
-        num_threads=options.num_threads,
-        interface=options.interface,
-        backend=options.backend,
-        ssh_config_file=options.ssh_config_file,
-        copy_env=options.copy_env,
-        no_job_token=options.no_job_token,
-    )
     question = Question(
+        launch=LaunchConfig(
+            gpu_ids=options.gpu_ids,
+            num_workers=options.num_workers,
+            hostnames=options.hostnames,
+            num_threads=options.num_threads,
+            interface=options.interface,
+            backend=options.backend,
+            ssh_config_file=options.ssh_config_file,
+            copy_env=options.copy_env,
+            no_job_token=options.no_job_token,
+        ),
         log_root=options.log_root,
         checkpoint_url=options.checkpoint_url,
         video=options.video,
-        gpu_ids=options.gpu_ids,
-        num_threads=options.num_threads,
-        interface=options.interface,
         skip=options.skip,
         timeout_s=options.timeout_s,
     )
-    in_short = not options.all and has_several_hosts(launch)
+    in_short = not options.all and has_several_hosts(question.launch)
     try:
-        leads = run_doctor(launch, question, show)
+        leads = run_doctor(question, show)
     finally:
         if found:  # not by a process whose findings the one that leads has
-            print("\n" + "\n".join([*(count_hidden(found) if in_short else []), *format_advice(found)]))
+            print("\n" + "\n".join([*(_count_hidden(found) if in_short else []), *format_advice(found)]))
     if options.json is not None and leads:
         Path(options.json).write_text(json.dumps(to_plain(found), indent=2) + "\n")
-    if would_fail(found):
+    if _would_fail(found):
         sys.exit(1)
+
+
+_ROW = "{:13} {:12} {:11} {}"  # rows are printed as they come: a cell that is too long pushes the others
+
+_HEAD = _ROW.format("check", "host", "result", "figure")
+
+
+def format_finding(finding: "Finding") -> str:
+    """Format a finding as a row of the table."""
+    return _ROW.format(finding.check, finding.place or "-", finding.result, finding.figure).rstrip()
+
+
+def format_advice(findings: Sequence["Finding"]) -> list[str]:
+    """Return a line of advice for each finding that has one, failures first, and a last line that sums up."""
+    lines, counts = [], []
+    for kind in ("failure", "warning"):
+        found = [finding for finding in findings if finding.result == kind]
+        for one in found:
+            place = f" on {one.place}" if one.place else ""
+            lines.append(f"{kind}: {one.check}{place}: {one.advice}")
+        counts += [f"{len(found)} {kind}{'' if len(found) == 1 else 's'}"] if found else []
+    if not counts:
+        return ["nothing is wrong"]
+    return [*lines, f"{', '.join(counts)}: a run {'would fail' if _would_fail(findings) else 'works'}"]
+
+
+def _is_hidden(finding: "Finding") -> bool:
+    """Return whether a short table has no row for a finding: nothing is wrong with its host."""
+    return bool(finding.place) and finding.result in ("ok", "not checked")
+
+
+def _count_hidden(findings: Sequence["Finding"]) -> list[str]:
+    """Return a line for each host that says how much of it a short table has no rows for."""
+    hidden = [finding for finding in findings if _is_hidden(finding)]
+    lines = []
+    for place in dict.fromkeys(finding.place for finding in hidden):
+        results = [finding.result for finding in hidden if finding.place == place]
+        counts = [f"{results.count(kind)} {kind}" for kind in ("ok", "not checked") if kind in results]
+        lines.append(f"{place}: {', '.join(counts)} (--all prints them)")
+    return lines
+
+
+def _would_fail(findings: Sequence["Finding"]) -> bool:
+    """Return whether a run would fail."""
+    return any(finding.result == "failure" for finding in findings)
+
+
+def to_plain(findings: Sequence["Finding"]) -> dict[str, Any]:
+    """Return all findings as plain values, with whether a run would fail."""
+    names = ("check", "place", "result", "figure", "advice")
+    plain = [{name: getattr(finding, name) for name in names} for finding in findings]
+    return {"would_fail": _would_fail(findings), "findings": plain}
 
 
 if __name__ == "__main__":

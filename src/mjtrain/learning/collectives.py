@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -59,9 +60,17 @@ class Collectives:
         mine = set(names)
         if self.sum(torch.tensor([len(mine)], device=self._device)).item() == 0:  # as in almost every call
             return []
-        gathered = self.gather_bytes(json.dumps(sorted(mine)).encode(), context)
-        both = sorted({name for names in gathered for name in json.loads(names)})
-        return json.loads(self.broadcast_bytes(json.dumps(both).encode(), context))
+        return sorted({name for names in self.gather_plain(sorted(mine), context) for name in names})
+
+    def gather_plain(self, value: Any, context: RankContext) -> list[Any]:
+        """Return the plain value of every rank, by rank; every rank must call it, and nothing is unpickled.
+
+        Raises:
+            ValueError: What a rank sent is not JSON.
+        """
+        sent = self.gather_bytes(json.dumps(value).encode(), context)
+        everything = json.dumps([json.loads(one) for one in sent]).encode() if context.is_main else b""
+        return json.loads(self.broadcast_bytes(everything, context))
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

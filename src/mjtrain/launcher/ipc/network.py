@@ -5,10 +5,12 @@ import errno
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
 _RETRY_S = 0.5
@@ -81,9 +83,24 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
                 raise
             return socket.create_server(("", port), backlog=socket.SOMAXCONN)
     except OSError as error:
+        holder = f", held by {find_holder(port)}" if error.errno == errno.EADDRINUSE else ""
         raise ConnectionError(
-            f"cannot listen at {host}:{port}, where the other ranks look: {_reason(error)}"
+            f"cannot listen at {host}:{port}, where the other ranks look: {_reason(error)}{holder}"
         ) from error
+
+
+def find_holder(port: int) -> str:
+    """Name the process of this host that listens at a port, as far as this user may see it."""
+    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and re.search(rf":{port:04X}$", row[1])}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(path.readlink()) in sockets for path in (folder / "fd").iterdir()):
+                return f"process {folder.name} ({(folder / 'comm').read_text().strip()})"
+        except OSError:
+            continue  # it has ended, or is another user's
+    return "a process that this user may not see"
 
 
 def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:

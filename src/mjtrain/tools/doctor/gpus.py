@@ -14,7 +14,7 @@ def check(question: Question) -> list[Finding]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        if question.gpu_ids == "auto":
+        if question.launch.gpu_ids == "auto":
             return [skipped("gpus", f"no GPU: a run uses the CPU ({error})")]
         advice = "install NVIDIA's driver (`nvidia-smi` must list the GPUs); docker run --gpus all; or --gpu-ids None"
         return [failure("gpus", f"no driver: {error}", advice)]

@@ -36,8 +36,6 @@ SLOW_CHECKS = {
 }
 """Checks that may hang, in their order, and what to do then. `check` of its module makes a check, in its process."""
 
-_LABELS = {"log-root": "log root", "kernels": "warp kernels"}
-
 
 def describe_host() -> dict[str, Any]:
     """Return what must be the same on all hosts, and where it is."""
@@ -63,15 +61,15 @@ def compare_versions(facts: Mapping[str, Any], first: Mapping[str, Any]) -> list
         figure = f"{facts['python']}, and {first['python']} on {first['host']}"
         advice = f"use Python {first['python']} on every host, at the same path ({first['prefix']})"
         found.append(failure("python", figure, advice).at(facts["host"]))
-    pairs = [(name, facts["packages"].get(name), version) for name, version in first["packages"].items()]
-    differences = [(name, theirs, mine) for name, theirs, mine in pairs if theirs != mine]
-    if differences:
-        words = [f"{name} {theirs or 'missing'}, and {mine or 'none'}" for name, theirs, mine in differences]
-        wanted = " ".join(f"{name}=={mine}" for name, _, mine in differences if mine)
+    theirs = facts["packages"]
+    others = {name: mine for name, mine in first["packages"].items() if theirs.get(name) != mine}
+    if others:
+        words = [f"{name} {theirs.get(name) or 'missing'}, and {mine or 'none'}" for name, mine in others.items()]
         figure = f"{'; '.join(words)} on {first['host']}"
+        wanted = " ".join(f"{name}=={mine}" for name, mine in others.items() if mine)
         advice = f"install the same on every host, into {facts['prefix']}: pip install {wanted}"
         if not wanted:
-            advice = f"install the same on every host: pip uninstall {' '.join(name for name, *_ in differences)}"
+            advice = f"install the same on every host: pip uninstall {' '.join(others)}"
         found.append(failure("packages", figure, advice).at(facts["host"]))
     return found
 
@@ -96,14 +94,14 @@ def check_host(**plain: Any) -> Iterator[dict[str, Any]]:
 
 def _check_apart(name: str, question: Question) -> list[Finding]:
     """Make a check in a separate process; its findings, or a failure if it hangs or crashes."""
-    label = _LABELS.get(name, name)
+    label = "warp kernels" if name == "kernels" else name.replace("-", " ")
     if name in question.skip:
         return [skipped(label, f"--skip {name}")]
-    if name == "gpus" and question.gpu_ids is None:
+    if name == "gpus" and question.launch.gpu_ids is None:
         return [skipped(label, "--gpu-ids None")]
     if name == "storage" and question.checkpoint_url is None:
         return [skipped(label, "no --checkpoint-url")]
-    optional = (name == "rendering" and not question.video) or (name == "kernels" and question.gpu_ids is None)
+    optional = (name == "rendering" and not question.video) or (name == "kernels" and question.launch.gpu_ids is None)
     judge = warning if optional else failure
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "mjtrain.tools.doctor.host", name, str(os.getpid())],

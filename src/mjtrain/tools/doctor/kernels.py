@@ -26,11 +26,6 @@ def add_index(values: wp.array(dtype=wp.float32)):  # pyright: ignore[reportInva
     values[i] = values[i] + wp.float32(i)  # pyright: ignore[reportArgumentType]
 
 
-def check(question: Question) -> list[Finding]:
-    """Try every device that a run would use."""
-    return [check_kernel_cache(on_cpu=question.gpu_ids is None), *_try_devices(question)]
-
-
 def check_kernel_cache(*, on_cpu: bool) -> Finding:
     """Look at the folder in which a run keeps its compiled kernels."""
     advice = "set WARP_CACHE_PATH to a folder that can be written and lasts, such as a volume"
@@ -42,32 +37,35 @@ def check_kernel_cache(*, on_cpu: bool) -> Finding:
     return grade("kernel cache", figure, advice, warns=replaced)
 
 
-def _try_devices(question: Question) -> list[Finding]:
-    on_cpu = question.gpu_ids is None
+def check(question: Question) -> list[Finding]:
+    """Try every device that a run would use."""
+    gpu_ids = question.launch.gpu_ids
+    on_cpu = gpu_ids is None
+    cache = check_kernel_cache(on_cpu=on_cpu)
     with tempfile.TemporaryDirectory(prefix="mjtrain-doctor-") as folder:
         wp.config.kernel_cache_dir = folder  # so that something has to be compiled, and nothing stays
         tempfile.tempdir = folder  # of this process, which ends after the check: Warp's precompiled header goes there
         start_warp(on_cpu=on_cpu)
         devices = [] if on_cpu else [device.alias for device in wp.get_cuda_devices()]
-        if isinstance(question.gpu_ids, tuple):
-            devices = [devices[index] for index in question.gpu_ids if index < len(devices)]
+        if isinstance(gpu_ids, tuple):
+            devices = [devices[index] for index in gpu_ids if index < len(devices)]
         if not devices and not on_cpu and list_gpu_uuids() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-            return [failure("warp kernels", "the machine has GPUs, and Warp sees none", _GPU_ADVICE)]
+            return [cache, failure("warp kernels", "the machine has GPUs, and Warp sees none", _GPU_ADVICE)]
         if not devices:
-            return [_try("warp kernels", "cpu", _run_kernel), skipped("cuda graph", "no GPU")]
+            return [cache, _try("warp kernels", "cpu", _run_kernel), skipped("cuda graph", "no GPU")]
         checks = (("warp kernels", _run_kernel), ("cuda graph", _replay_graph))
-        return [_try(check, device, function) for device in devices for check, function in checks]
+        return [cache, *(_try(name, device, function) for device in devices for name, function in checks)]
 
 
-def _try(check: str, device: str, function: Callable[[str], tuple[str, bool]]) -> Finding:
+def _try(name: str, device: str, function: Callable[[str], tuple[str, bool]]) -> Finding:
     """Make a finding of what a function has done on a device, and of whether its numbers were right."""
     judge, advice = (warning, _CPU_ADVICE) if device == "cpu" else (failure, _GPU_ADVICE)
     try:
         done, right = function(device)
     except Exception as error:  # of the compiler, the driver or Warp, each with its own class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return judge(check, f"{device}: {reason[:160]}", advice)
-    return ok(check, f"{device}: {done}") if right else judge(check, f"{device}: wrong numbers", advice)
+        return judge(name, f"{device}: {reason[:160]}", advice)
+    return ok(name, f"{device}: {done}") if right else judge(name, f"{device}: wrong numbers", advice)
 
 
 def _run_kernel(device: str) -> tuple[str, bool]:

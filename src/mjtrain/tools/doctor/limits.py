@@ -2,13 +2,12 @@
 
 import errno
 import os
-import re
 import resource
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from mjtrain.launcher.ipc.network import is_local, list_interfaces, listen_at
+from mjtrain.launcher.ipc.network import find_holder, is_local, list_interfaces, listen_at
 from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES, visible_gpus
 from mjtrain.runtime.cgroups import cpu_quota, max_tasks
 from mjtrain.runtime.machine import available_memory, format_bytes
@@ -26,19 +25,20 @@ _LEAST_ADDRESSES = 3_500_000_000
 """Address space without which a rank cannot load its libraries."""
 
 _SHM_BYTES = 64 << 20
+_ENDLESS = resource.RLIM_INFINITY
 _INFINIBAND = Path("/sys/class/infiniband")
 
 
 def check_limits(question: Question) -> list[Finding]:
     """Look at all limits of this process and its cgroups."""
-    ranks = question.num_ranks or count_ranks(question.gpu_ids, os.environ, len(list_gpu_uuids()))
+    ranks = question.num_ranks or count_ranks(question.launch.gpu_ids, os.environ, len(list_gpu_uuids()))
     return [
         check_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranks, question.world_size),
         check_tasks(ranks),
         check_locked_memory(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], uses_infiniband=_INFINIBAND.exists()),
-        check_cores(len(os.sched_getaffinity(0)), cpu_quota(), ranks, question.num_threads),
+        check_cores(len(os.sched_getaffinity(0)), cpu_quota(), ranks, question.launch.num_threads),
         check_memory(available_memory(), resource.getrlimit(resource.RLIMIT_AS)[0], ranks),
-        check_shared_memory(Path("/dev/shm"), ranks if question.gpu_ids is not None else 1),
+        check_shared_memory(Path("/dev/shm"), ranks if question.launch.gpu_ids is not None else 1),
     ]
 
 
@@ -51,7 +51,7 @@ def count_ranks(gpu_ids: tuple[int, ...] | str | None, environ: Mapping[str, str
 
 def check_descriptors(limit: int, num_ranks: int, world_size: int) -> Finding:
     """Compare the limit of open files with what the ranks of this host need."""
-    if _is_endless(limit):
+    if limit == _ENDLESS:
         return ok("descriptors", "no limit")
     # Measured with small trainings: two ranks on one host end with an error at 20 and run at 24, and four at 30 and
     # at 36. Ranks on other hosts take a connection each.
@@ -72,17 +72,17 @@ def check_tasks(num_ranks: int) -> Finding:
         advice = "raise the container's limit (docker run --pids-limit, pids.max of the cgroup)"
         return failure("processes", f"{in_cgroup} more in this cgroup, about {need} are needed", advice)
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if os.geteuid() != 0 and not _is_endless(limit) and limit < 2 * need:  # the limit does not hold for root
+    if os.geteuid() != 0 and limit != _ENDLESS and limit < 2 * need:  # the limit does not hold for root
         advice = "`ulimit -u 32768` before the command; for good in /etc/security/limits.conf (nproc)"
         return warning("processes", f"{limit} per user, about {need} are needed", advice)
-    there = [f"{limit:,} per user"] if not _is_endless(limit) else []
+    there = [f"{limit:,} per user"] if limit != _ENDLESS else []
     there += [f"{in_cgroup:,} more in this cgroup"] if in_cgroup is not None else []
     return ok("processes", ", ".join(there) or "no limit")
 
 
 def check_locked_memory(limit: int, *, uses_infiniband: bool) -> Finding:
     """Look at the limit of locked memory, which InfiniBand's driver needs for its buffers."""
-    if _is_endless(limit):
+    if limit == _ENDLESS:
         return ok("locked memory", "no limit")
     if not uses_infiniband:
         return ok("locked memory", f"{format_bytes(limit)}; only InfiniBand needs more, and this host has none")
@@ -109,7 +109,7 @@ def check_memory(free: int, address_space: int, num_ranks: int) -> Finding:
     """Compare free memory, within this process's cgroups, with what the ranks take before any environment is made."""
     need = _RANK_BYTES * num_ranks
     ranks = "a rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
-    if not _is_endless(address_space) and address_space < _LEAST_ADDRESSES:
+    if address_space != _ENDLESS and address_space < _LEAST_ADDRESSES:
         figure = f"address space limited to {format_bytes(address_space)}; libraries alone take more"
         return failure("memory", figure, "`ulimit -v unlimited` before the command: it limits addresses, not memory")
     figure = f"{format_bytes(free)} free"
@@ -134,10 +134,6 @@ def check_shared_memory(folder: Path, num_ranks: int) -> Finding:
     return grade("/dev/shm", figure, advice, warns=free < need, fails=free < need and num_ranks > 1)
 
 
-def _is_endless(limit: int) -> bool:
-    return limit in (resource.RLIM_INFINITY, -1)
-
-
 def check_interface(question: Question, environ: Mapping[str, str]) -> list[Finding]:
     """Look whether the interfaces exist that --interface or the environment name.
 
@@ -145,7 +141,7 @@ def check_interface(question: Question, environ: Mapping[str, str]) -> list[Find
     """
     there = list_interfaces()
     words = ", ".join(f"{name} {address}" for name, address in there.items()) or "none with an IPv4 address"
-    asked = [("--interface", question.interface)] if question.interface is not None else []
+    asked = [("--interface", question.launch.interface)] if question.launch.interface is not None else []
     asked += [(name, environ[name]) for name in INTERFACE_VARIABLES if environ.get(name)]
     for flag, value in asked:
         for name in value.lstrip("=").split(","):
@@ -173,20 +169,6 @@ def check_port(question: Question) -> list[Finding]:
             advice = "set MASTER_ADDR to a name or address of the first host that every host can resolve"
             return [failure("port", f"{name}:{port}: the name does not resolve", advice)]
         advice = "set MASTER_PORT to a free port on every host, or end the program that holds this one"
-        holder = f", held by {_find_holder(port)}" if cause.errno == errno.EADDRINUSE else ""
+        holder = f", held by {find_holder(port)}" if cause.errno == errno.EADDRINUSE else ""
         return [failure("port", f"{name}:{port}: {os.strerror(cause.errno or 0).lower()}{holder}", advice)]
     return [ok("port", f"{name}:{port} is free")]
-
-
-def _find_holder(port: int) -> str:
-    """Name the process of this host that listens at a port, as far as this user may see it."""
-    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
-    rows = [line.split() for table in tables for line in table.splitlines()]
-    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and re.search(rf":{port:04X}$", row[1])}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(str(path.readlink()) in sockets for path in (folder / "fd").iterdir()):
-                return f"process {folder.name} ({(folder / 'comm').read_text().strip()})"
-        except OSError:
-            continue  # it has ended, or is another user's
-    return "a process that this user may not see"

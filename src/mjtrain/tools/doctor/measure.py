@@ -1,7 +1,6 @@
 """What the ranks measure together: collectives, links, clocks and a shared folder. Every rank must call all of it."""
 
 import contextlib
-import json
 import os
 import socket
 import time
@@ -32,41 +31,38 @@ _VISIBLE_S = 5.0
 def measure_ranks(
     context: RankContext, log_root: str, can_write: bool, report: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Measure all of it; arguments and result as those of `ranks.check_ranks`."""
-    _begin("describe")
-    ranks = gather(context, _describe_rank(context))
-    found = {"ranks": ranks, "reports": gather(context, report if context.local_rank == 0 else None)}
+    """Measure all of it.
+
+    Args:
+        log_root: Absolute path of the folder below which runs live.
+        can_write: Whether it can be written, as far as the process knows that starts this rank.
+        report: What was found on this host; None if the process that leads knows of all hosts.
+
+    Returns:
+        `ranks`, what each is, with its `report`; with several, `all_reduce` and `clocks` by rank, and `links` by rank;
+        `seen`, by rank, the hosts whose files it sees in the log root, missing if that was not looked at.
+    """
+    begin = partial(heartbeat.beat, warming_up=True)
+    gather = partial(Collectives(context.device).gather_plain, context=context)
+    begin("describe")
+    ranks = gather({**_describe_rank(context), "report": report if context.local_rank == 0 else None})
+    found: dict[str, Any] = {"ranks": ranks}
     if not context.is_distributed:
         return found
-    _begin("all-reduce")
-    found["all_reduce"] = gather(context, _measure(context, dist.all_reduce))
-    _begin("links")
+    begin("all-reduce")
+    found["all_reduce"] = gather(_measure(context, dist.all_reduce))
+    begin("links")
     peers = [rank["rank"] for rank in ranks if rank["local_rank"] == 0 and rank["node_rank"] != 0]
     found["links"] = {peer: _measure(context, partial(_bounce, context, peer)) for peer in peers}
     dist.barrier()
-    _begin("clocks")
-    dist.barrier()  # the first has connected all, if that was still to be done
-    found["clocks"] = gather(context, time.time())
-    _begin("log root")
-    if peers and all(gather(context, can_write)):
-        found["seen"] = _look_at_shared_folder(context, log_root, len({rank["node_rank"] for rank in ranks}))
+    begin("clocks")
+    dist.barrier()
+    found["clocks"] = gather(time.time())
+    begin("log root")
+    if peers and all(gather(can_write)):
+        session, place = gather((uuid.uuid4().hex, str(nearest_existing(Path(log_root)))))[0]  # where rank 0 writes
+        found["seen"] = _look_at_shared_folder(context, Path(place), f"{PREFIX}{session}-", gather)
     return found
-
-
-def _begin(phase: str) -> None:
-    heartbeat.beat(phase, warming_up=True)
-
-
-def gather(context: RankContext, value: Any) -> list[Any]:
-    """Return the value of every rank, by rank; it travels as JSON, and nothing is unpickled.
-
-    Raises:
-        ValueError: What a rank sent is not JSON.
-    """
-    collectives = Collectives(context.device)
-    sent = collectives.gather_bytes(json.dumps(value).encode(), context)
-    everything = json.dumps([json.loads(one) for one in sent]).encode() if context.is_main else b""
-    return json.loads(collectives.broadcast_bytes(everything, context))
 
 
 def _describe_rank(context: RankContext) -> dict[str, Any]:
@@ -81,19 +77,17 @@ def _describe_rank(context: RankContext) -> dict[str, Any]:
 
 def _measure(context: RankContext, action: Callable[[torch.Tensor], Any]) -> dict[str, float]:
     """Time an action with one number (`latency_s`) and with `LARGE_BYTES` (`large_s`): the fastest of several, in s."""
-    times = {}
+    fastest = {}
     for name, size, repeats in (("latency_s", 1, _NUM_SMALL), ("large_s", LARGE_BYTES // 4, _NUM_LARGE)):
-        values = torch.zeros(size, device=context.device)
-        times[name] = min(_time(action, values) for _ in range(repeats))
-    return times
-
-
-def _time(action: Callable[[torch.Tensor], Any], values: torch.Tensor) -> float:
-    values[0].item()  # waits for a GPU
-    begin_s = time.perf_counter()
-    action(values)
-    values[0].item()
-    return time.perf_counter() - begin_s
+        values, times_s = torch.zeros(size, device=context.device), []
+        for _ in range(repeats):
+            values[0].item()  # waits for a GPU
+            begin_s = time.perf_counter()
+            action(values)
+            values[0].item()
+            times_s.append(time.perf_counter() - begin_s)
+        fastest[name] = min(times_s)
+    return fastest
 
 
 def _bounce(context: RankContext, peer: int, ball: torch.Tensor) -> None:
@@ -106,17 +100,16 @@ def _bounce(context: RankContext, peer: int, ball: torch.Tensor) -> None:
         dist.send(ball, 0)
 
 
-def _look_at_shared_folder(context: RankContext, log_root: str, num_nodes: int) -> list[list[int]]:
+def _look_at_shared_folder(
+    context: RankContext, folder: Path, prefix: str, gather: Callable[[Any], list[Any]]
+) -> list[list[int]]:
     """Return, by rank, the nodes whose files it sees."""
-    mine = (uuid.uuid4().hex, str(nearest_existing(Path(log_root))))
-    session, place = gather(context, mine)[0]  # the others look where rank 0 would write
-    folder, prefix = Path(place), f"{PREFIX}{session}-"
     own = folder / f"{prefix}{context.node_rank}"
     try:
         if context.local_rank == 0:
             with contextlib.suppress(OSError):  # the others do not see it then
                 own.touch()
-        dist.barrier()
+        num_nodes = len(set(gather(context.node_rank)))
         deadline_s = time.monotonic() + _VISIBLE_S
         seen: list[int] = []
         while len(seen) < num_nodes and time.monotonic() < deadline_s:
@@ -124,7 +117,7 @@ def _look_at_shared_folder(context: RankContext, log_root: str, num_nodes: int) 
                 names = [path.name for path in folder.iterdir()]
                 seen = sorted(int(name.removeprefix(prefix)) for name in names if name.startswith(prefix))
             time.sleep(0.1)
-        return gather(context, seen)  # nobody deletes before all have looked
+        return gather(seen)  # nobody deletes before all have looked
     finally:
         if context.local_rank == 0:
             with contextlib.suppress(OSError):

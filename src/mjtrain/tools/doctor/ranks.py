@@ -1,4 +1,4 @@
-"""What every rank of a job measures, and what the measurements mean."""
+"""What the measurements of the ranks mean, and why ranks did not start."""
 
 import re
 from collections import Counter
@@ -16,21 +16,11 @@ _SLOW_BYTES_PER_S = 30e6
 _CLOCK_S = 2.0
 
 
-def check_ranks(context: RankContext, log_root: str, can_write: bool, report: dict[str, Any] | None) -> dict[str, Any]:
-    """Measure, on every rank; the function that the launcher launches.
+def check_ranks(context: RankContext, *task: Any) -> dict[str, Any]:
+    """Call `measure_ranks` on a rank: the process that launches it imports no torch."""
+    from mjtrain.tools.doctor.measure import measure_ranks
 
-    Args:
-        log_root: Absolute path of the folder below which runs live.
-        can_write: Whether it can be written, as far as the process knows that starts this rank.
-        report: What was found on this host; None if the process that leads knows of all hosts.
-
-    Returns:
-        `ranks`, what each is; with several, `all_reduce` and `clocks` by rank, and `links` in seconds by rank; `seen`,
-        by rank, the hosts whose files it sees in the log root, missing if that was not looked at; `reports`, by rank.
-    """
-    from mjtrain.tools.doctor.measure import measure_ranks  # imports torch
-
-    return measure_ranks(context, log_root, can_write, report)
+    return measure_ranks(context, *task)
 
 
 def judge_ranks(found: dict[str, Any], *, backend: str | None) -> list[Finding]:
@@ -142,8 +132,7 @@ _ADVICE = (
     ),
     ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
     ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),
-    ("asks for", "give every node the same command"),
-    ("start the same number on every node", "start the same number of ranks on every node"),
+    ("asks for|start the same number on every node", "give every node the same command, for the same number of ranks"),
 )
 """Part of what a message says, and what helps; the first that fits."""
 

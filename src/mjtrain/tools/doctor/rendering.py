@@ -28,15 +28,13 @@ _ADVICE = (
 def check(question: Question) -> list[Finding]:
     """Render a sphere on a plane; a failure only where the run would record videos."""
     judge = failure if question.video else warning
-    on_gpu = question.gpu_ids is not None and bool(list_gpu_uuids()) and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    hidden = question.launch.gpu_ids is None or os.environ.get("CUDA_VISIBLE_DEVICES") == ""
     try:
-        chosen = drawing_environ("cuda:0" if on_gpu else "cpu", os.environ)
+        os.environ.update(drawing_environ("cpu" if hidden or not list_gpu_uuids() else "cuda:0", os.environ))
     except RequestError as error:
         figure, _, advice = str(error).removeprefix("--video: ").partition(": ")
         return [judge("rendering", figure, advice or _ADVICE)]
-    os.environ.update(chosen)
-    backend = chosen["MUJOCO_GL"]
-    begin_s = time.monotonic()
+    backend, begin_s = os.environ["MUJOCO_GL"], time.monotonic()
     try:
         colours = _count_colours()
     except Exception as error:  # of EGL, OpenGL or MuJoCo, each with its own class

@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig, to_plain
@@ -74,58 +73,58 @@ def has_several_hosts(launch: LaunchConfig) -> bool:
     return external.num_nodes > 1 if external is not None else len(resolve_hostnames(launch, os.environ)) > 1
 
 
-def run_doctor(launch: LaunchConfig, question: Question, on_finding: OnFinding) -> bool:
+def run_doctor(question: Question, on_finding: OnFinding) -> bool:
     """Make all checks, and return whether this process leads.
 
     Args:
-        launch: How a training would be launched; its limits of time are replaced.
-        question: What it would use.
+        question: What a training would use; the limits of time of its launch are replaced.
         on_finding: Called with each finding as it comes; under torchrun, srun or on nodes, only by the process that
             leads, or by each where they do not find each other.
     """
-    launch, question, expected = _check(launch, question)
+    question, expected = _check(question)
     with StopSignals(leave):  # so that hosts are left in order
-        if not (counts := resolve_hostnames(launch, os.environ)):
-            _check_this_host(launch, question, expected, on_finding)
+        if not (counts := resolve_hostnames(question.launch, os.environ)):
+            _check_this_host(question, expected, on_finding)
             return expected.leads
-        _check_named_hosts(launch, question, counts, Hosts(on_finding))
+        _check_named_hosts(question, counts, Hosts(on_finding))
         return True
 
 
-def _check(launch: LaunchConfig, question: Question) -> tuple[LaunchConfig, Question, LaunchPlan]:
+def _check(question: Question) -> tuple[Question, LaunchPlan]:
     """Check the flags without asking a driver, which may hang."""
-    timeout_s, url, ids = question.timeout_s, question.checkpoint_url, launch.gpu_ids
+    launch, timeout_s, url = question.launch, question.timeout_s, question.checkpoint_url
     if not timeout_s > 0:
         raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0")
     for name in question.skip:
         if name not in (*SLOW_CHECKS, "ranks"):
             raise RequestError(f"--skip {name}: give some of {', '.join(SLOW_CHECKS)}, ranks")
     url = None if url is None else check_url("--checkpoint-url", url)
-    question = replace(question, log_root=str(Path(question.log_root).absolute()), checkpoint_url=url)
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), timeout_s)
     launch = replace(launch, heartbeat_timeout_s=timeout_s, **limits)
+    question = replace(question, launch=launch, log_root=os.path.abspath(question.log_root), checkpoint_url=url)  # noqa: PTH100
     environ = add_local_world_size(os.environ, ancestor_commands())
     if launch.hostnames:
         environ.pop("CUDA_VISIBLE_DEVICES", None)  # of this host
+    ids = launch.gpu_ids
     num_gpus = max(ids, default=-1) + 1 if isinstance(ids, tuple) else 1
-    return launch, question, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
+    return question, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
 
 
-def _check_named_hosts(launch: LaunchConfig, question: Question, counts: dict[str, int | None], hosts: Hosts) -> None:
+def _check_named_hosts(question: Question, counts: dict[str, int | None], hosts: Hosts) -> None:
     """Check the hosts of --hostnames, and the ranks there."""
-    counts = {name: count or launch.num_workers for name, count in counts.items()}
+    counts = {name: count or question.launch.num_workers for name, count in counts.items()}
     question = replace(question, world_size=sum(count or 1 for count in counts.values()))
     call_on_hosts(
         "mjtrain.tools.doctor.host:check_host",
         {name: to_plain(replace(question, num_ranks=count)) for name, count in counts.items()},
-        launch,
+        question.launch,
         hosts.hear,
         lambda name, problem: hosts.add(failure("host", problem, _advise(problem, name)).at(name)),
         timeout_s=_START_S + len(SLOW_CHECKS) * (question.timeout_s + _LEAVE_S),
     )
     hosts.facts.sort(key=lambda facts: list(counts).index(facts["host"]))
     hosts.compare()
-    _check_ranks(launch, question, hosts)
+    _check_ranks(question, hosts)
 
 
 def _advise(problem: str, host: str) -> str:
@@ -140,7 +139,7 @@ def _advise(problem: str, host: str) -> str:
     return f"log in on {host} and look whether it is up; then try again, with a larger --timeout-s if it is slow"
 
 
-def _check_this_host(launch: LaunchConfig, question: Question, expected: LaunchPlan, tell: OnFinding) -> None:
+def _check_this_host(question: Question, expected: LaunchPlan, tell: OnFinding) -> None:
     """Check this host, alone or as one of those on which something else has started the same command.
 
     Its first process checks it. A process that does not lead tells its findings only if the one that leads does not.
@@ -148,13 +147,13 @@ def _check_this_host(launch: LaunchConfig, question: Question, expected: LaunchP
     held: list[Finding] = []
     leader_knows = False
     hosts, first = Hosts(tell if expected.leads else held.append), expected.ranks[0]
-    num_ranks = first.local_world_size if launch.gpu_ids != "all" else None
+    num_ranks = first.local_world_size if question.launch.gpu_ids != "all" else None
     place = {"num_ranks": num_ranks, "world_size": expected.world_size, "listens_at": _find_port(expected.external)}
     try:
         if first.local_rank == 0:
             for value in check_host(**{**to_plain(question), **place}):
                 hosts.hear(socket.gethostname(), value)
-        leader_knows = _check_ranks(launch, question, hosts)
+        leader_knows = _check_ranks(question, hosts)
     finally:
         if not leader_knows:  # torchrun ends this process when another one has failed
             for finding in held:
@@ -169,7 +168,7 @@ def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] 
     return (external.master_addr, external.master_port) if waits else None
 
 
-def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool:
+def _check_ranks(question: Question, hosts: Hosts) -> bool:
     """Start the ranks as a training does, and tell what they find; whether the process that leads knows all of it."""
     failed = hosts.failed(*_CANNOT_START, *_CANNOT_MEET)
     if failed or "ranks" in question.skip:
@@ -177,9 +176,9 @@ def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool
         hosts.add(skipped("ranks", reason))
         return False
     try:
-        plan = make_plan(launch, hosts=find_hosts(launch))
+        plan = make_plan(question.launch, hosts=find_hosts(question.launch))
     except RequestError as error:
-        if not launch.hostnames:
+        if not question.launch.hostnames:
             raise
         hosts.add(explain(error))
         return False
@@ -193,9 +192,10 @@ def _check_ranks(launch: LaunchConfig, question: Question, hosts: Hosts) -> bool
         hosts.add(explain(error))
         return False
     if plan.leads:
-        for theirs in [report for report in found["reports"] if report is not None][1:]:
-            hosts.add(*(Finding(**plain) for plain in theirs["findings"]))
-            hosts.facts += theirs["facts"]
+        for rank in found["ranks"][1:]:
+            if rank["report"] is not None:
+                hosts.add(*(Finding(**plain) for plain in rank["report"]["findings"]))
+                hosts.facts += rank["report"]["facts"]
         if plan.external:
             hosts.compare()
         hosts.add(*judge_ranks(found, backend=plan.backend))
