@@ -77,7 +77,7 @@ WALLS = {
         "deployment/simulated_readings.py",
         "deployment/simulated_robot.py",
         "deployment/simulated_steps.py",
-        "tools/doctor/frame.py",
+        "tools/doctor/rendering.py",
         "evaluation/playing/native_viewer.py",
         "motion/report.py",
         "motion/skeleton.py",

@@ -75,10 +75,7 @@ def compare_versions(facts: Mapping[str, Any], first: Mapping[str, Any]) -> list
 
 
 def check_host(**plain: Any) -> Iterator[dict[str, Any]]:
-    """Make all checks that need no other host.
-
-    Args:
-        **plain: A `Question`, as plain values.
+    """Make all checks that need no other host, for a `Question` as plain values.
 
     Yields:
         `facts`, which are what `describe_host` returns, and then each finding, as plain values.

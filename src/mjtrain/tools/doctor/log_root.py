@@ -35,20 +35,16 @@ def check(question: Question) -> list[Finding]:
     place = nearest_existing(root)
     if not place.is_dir():
         return [failure("log root", f"{place} is a file", "give a folder as --log-root")]
-    space = _check_space(place)
+    found = os.statvfs(place)
+    free, advice = found.f_bavail * found.f_frsize, _ADVICE[errno.ENOSPC]
+    figure = f"{format_bytes(free)} free at {place}"
+    space = grade("disk space", figure, advice, warns=free < _GOOD_BYTES, fails=free < _LEAST_BYTES)
+    if found.f_files and not found.f_favail:
+        advice = f"no more files can be made there: delete many small ones, {_OTHER}"
+        space = failure("disk space", f"{format_bytes(free)}, but no inode free at {place}", advice)
     if space.result == "failure":
         return [space, skipped("log root", f"{root}: no space to try")]
     return [space, _check_writes(root, place)]
-
-
-def _check_space(place: Path) -> Finding:
-    found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
-    if found.f_files and not found.f_favail:
-        advice = f"no more files can be made there: delete many small ones, {_OTHER}"
-        return failure("disk space", f"{format_bytes(free)}, but no inode free at {place}", advice)
-    figure = f"{format_bytes(free)} free at {place}"
-    return grade("disk space", figure, _ADVICE[errno.ENOSPC], warns=free < _GOOD_BYTES, fails=free < _LEAST_BYTES)
 
 
 def _check_writes(root: Path, place: Path) -> Finding:

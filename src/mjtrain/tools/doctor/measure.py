@@ -21,9 +21,6 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.tools.doctor.log_root import PREFIX
 from mjtrain.tools.doctor.ranks import LARGE_BYTES
 
-_NUM_SMALL, _NUM_LARGE = 10, 3
-"""How often a small and a large message are sent."""
-
 _VISIBLE_S = 5.0
 """Time that a shared file system may take until another host sees a new file."""
 
@@ -71,14 +68,14 @@ def _describe_rank(context: RankContext) -> dict[str, Any]:
         raise RuntimeError(f"{context.device} adds up four ones to something else")
     library = "GLOO" if not dist.is_initialized() or dist.get_backend() == "gloo" else "NCCL"
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
-    interface = os.environ.get(f"{library}_SOCKET_IFNAME")
+    interface = os.environ.get(f"{library}_SOCKET_IFNAME") or "the choice of NCCL"
     return {**asdict(context), **versions, "host": socket.gethostname(), "interface": interface}
 
 
 def _measure(context: RankContext, action: Callable[[torch.Tensor], Any]) -> dict[str, float]:
     """Time an action with one number (`latency_s`) and with `LARGE_BYTES` (`large_s`): the fastest of several, in s."""
     fastest = {}
-    for name, size, repeats in (("latency_s", 1, _NUM_SMALL), ("large_s", LARGE_BYTES // 4, _NUM_LARGE)):
+    for name, size, repeats in (("latency_s", 1, 10), ("large_s", LARGE_BYTES // 4, 3)):
         values, times_s = torch.zeros(size, device=context.device), []
         for _ in range(repeats):
             values[0].item()  # waits for a GPU

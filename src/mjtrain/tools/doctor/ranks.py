@@ -55,7 +55,7 @@ def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]]
     speed = LARGE_BYTES / large_s
     figure = (
         f"{_show_s(latency_s)} for a number, {_show_s(large_s)} for {LARGE_BYTES / 1e6:.1f} MB "
-        f"({speed / 1e6:,.0f} MB/s), over {', '.join(dict.fromkeys(map(_name_interface, ranks)))}"
+        f"({speed / 1e6:,.0f} MB/s), over {', '.join(dict.fromkeys(rank['interface'] for rank in ranks))}"
     )
     advice = (
         "put the ranks' traffic on a faster network (--interface NAME), or hosts into one rack or zone; "
@@ -67,14 +67,10 @@ def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]]
 def _judge_link(rank: dict[str, Any], times: dict[str, float]) -> Finding:
     """Judge the way from rank 0 to a host and back."""
     latency_s, speed = times["latency_s"], 2 * LARGE_BYTES / times["large_s"]
-    figure = f"{_show_s(latency_s)} to rank 0 and back, {speed / 1e6:,.0f} MB/s, over {_name_interface(rank)}"
+    figure = f"{_show_s(latency_s)} to rank 0 and back, {speed / 1e6:,.0f} MB/s, over {rank['interface']}"
     advice = f"look at the cable, the switch and the route of {rank['host']} (`ping`, `ip route`, `ethtool`)"
     warns = latency_s > 2 * _SLOW_LATENCY_S or speed < _SLOW_BYTES_PER_S
     return grade("link", figure, advice, warns=warns).at(rank["host"])
-
-
-def _name_interface(rank: dict[str, Any]) -> str:
-    return rank["interface"] or "the choice of NCCL"
 
 
 def _judge_clocks(clocks: list[float], ranks: list[dict[str, Any]]) -> list[Finding]:
