@@ -1,6 +1,7 @@
 """What is decided about several hosts, without any: words for what went wrong, the cause, and what travels."""
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,12 @@ from mjtrain.launcher import Rendezvous, make_plan, rendezvous, run_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.ipc.messages import encode_message
-from mjtrain.launcher.ipc.network import connect_to
+from mjtrain.launcher.ipc.network import connect_to, listen_at
 from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.node_agent import find_free_port
-from mjtrain.launcher.multinode.probe import select_environ
+from mjtrain.launcher.multinode.probe import call_on_hosts, select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.runtime.errors import RequestError
@@ -164,3 +165,29 @@ def test_the_port_of_rank_0_is_none_that_connections_get() -> None:
     ports = {find_free_port() for _ in range(5)}
     assert len(ports) > 1
     assert all(1024 <= port < first for port in ports)
+
+
+def test_a_port_that_is_taken_is_told_with_its_holder() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        words = rf"cannot listen at 127\.0\.0\.1:{port}, .*: Address already in use.*, held by process {os.getpid()} \("
+        with pytest.raises(ConnectionError, match=words):
+            listen_at("127.0.0.1", port, for_others=True)
+
+
+@pytest.mark.process
+def test_a_function_is_called_on_hosts() -> None:
+    """What it yields comes one by one; that it fails is told with the last line of its error."""
+    values: list[tuple[str, Any]] = []
+    failed: dict[str, str] = {}
+    for folder in ("/", 5):
+        call_on_hosts(
+            "mjtrain.launcher.multinode.node_agent:describe_host",
+            {"localhost": {"folder": folder, "with_gpus": False, "names": ["localhost"]}},
+            LaunchConfig(),
+            lambda host, value: values.append((host, value["resolved"])),
+            failed.__setitem__,
+            timeout_s=patience(30),
+        )
+    assert values == [("localhost", {"localhost": "127.0.0.1"})]
+    assert failed["localhost"].startswith("mjtrain's agent on this host ended with status 1: TypeError: ")
