@@ -147,8 +147,8 @@ def call_on_hosts(
         on_failure: Called with the name of a host where the function does not finish, and why.
         timeout_s: Time that all of it may take, in seconds.
     """
-    transport = "srun" if isinstance(way, LaunchConfig) and way.hostnames == ("slurm",) else "ssh"
-    transport = way.transport if isinstance(way, LaunchPlan) else transport
+    by_srun = way.transport == "srun" if isinstance(way, LaunchPlan) else way.hostnames == ("slurm",)
+    transport = "srun" if by_srun else "ssh"
     handles = [open_handle(name, ssh_config_file=way.ssh_config_file, transport=transport) for name in arguments]
     waiting = {handle.connection.fileno(): handle for handle in handles}
     begin_s = time.monotonic()

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig, to_plain
@@ -92,20 +93,19 @@ def run_doctor(question: Question, on_finding: OnFinding) -> bool:
 
 def _check(question: Question) -> tuple[Question, LaunchPlan]:
     """Check the flags without asking a driver, which may hang."""
-    launch, timeout_s, url = question.launch, question.timeout_s, question.checkpoint_url
+    launch, url, timeout_s, ids = question.launch, question.checkpoint_url, question.timeout_s, question.launch.gpu_ids
     if not timeout_s > 0:
         raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0")
     for name in question.skip:
         if name not in (*SLOW_CHECKS, "ranks"):
             raise RequestError(f"--skip {name}: give some of {', '.join(SLOW_CHECKS)}, ranks")
     url = None if url is None else check_url("--checkpoint-url", url)
-    limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s"), timeout_s)
-    launch = replace(launch, heartbeat_timeout_s=timeout_s, **limits)
-    question = replace(question, launch=launch, log_root=os.path.abspath(question.log_root), checkpoint_url=url)  # noqa: PTH100
+    limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s", "heartbeat_timeout_s"), timeout_s)
+    launch, log_root = replace(launch, **limits), str(Path(question.log_root).absolute())
+    question = replace(question, launch=launch, log_root=log_root, checkpoint_url=url)
     environ = add_local_world_size(os.environ, ancestor_commands())
     if launch.hostnames:
         environ.pop("CUDA_VISIBLE_DEVICES", None)  # of this host
-    ids = launch.gpu_ids
     num_gpus = max(ids, default=-1) + 1 if isinstance(ids, tuple) else 1
     return question, resolve_plan(replace(launch, gpu_ids=None if ids == "auto" else ids), environ, num_gpus)
 
