@@ -9,22 +9,15 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
+from support.commands import run
 from support.frozen import frozen_file_system, thaw
 from support.jobs import Record, program, training
-from support.machine import patience
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def run_benchmark(name: str, *args: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / name), *args],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=patience(120.0),
-        check=False,
-    )
+    done = run([sys.executable, BENCHMARKS / name, *args], cwd=folder, seconds=120.0)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

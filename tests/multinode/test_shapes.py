@@ -63,5 +63,6 @@ def test_nodes_that_are_started_one_by_one(
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 2), (2, 1)])
 def test_hostnames(cluster: Cluster, tmp_path: Path, nodes: int, ranks: int) -> None:
     command = hostnames(cluster, nodes, ranks)
-    outcome = start_by_exec(cluster.nodes[0], tmp_path, *command).finish(since=0.0)
+    with cluster.nodes[1].execute_agents():
+        outcome = start_by_exec(cluster.nodes[0], tmp_path, *command).finish(since=0.0)
     check_run(tmp_path, [outcome], [node.name for node in cluster.nodes[:nodes] for _ in range(ranks)])

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.play import main
+from support.commands import start
+from support.jobs import Job
 from support.machine import patience, wait_until
 
 BIN = Path(sys.executable).parent
@@ -125,7 +126,9 @@ def test_what_cannot_be_played_is_one_line(
 def test_a_training_that_goes_on_can_be_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--num-envs", "64", "--max-iterations", "100000", "--agent.save-interval", "5"]
     command = [str(BIN / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-threads", "1", *size]
-    training = subprocess.Popen([*command, "--log-root", str(tmp_path), "--logger", "none"], env={**os.environ})
+    command += ["--log-root", str(tmp_path), "--logger", "none"]
+    with (tmp_path / "said").open("w") as said:
+        training = start(command, cwd=tmp_path, environ=os.environ, stdout=said, stderr=said)
     try:
         wait_until(lambda: training.poll() is not None or any(tmp_path.glob("*/*/model_5.pt")), "a checkpoint is there")
         found = report(capsys, "Cartpole-Balance", "--log-root", str(tmp_path), "--episodes", "2")
@@ -155,12 +158,13 @@ def test_a_viewer_that_cannot_be_is_one_line(
         assert len(error.splitlines()) == 1
 
 
-def test_the_viewer_prints_its_address_and_ends_with_a_signal(log_root: Path) -> None:
+def test_the_viewer_prints_its_address_and_ends_with_a_signal(log_root: Path, tmp_path: Path) -> None:
     command = [str(BIN / "play"), "Cartpole-Balance", "--log-root", str(log_root), "--viewer", "web"]
-    viewer = subprocess.Popen([*command, "--viewer-port", "0", "--num-threads", "1"], stderr=subprocess.PIPE, text=True)
+    viewer = Job([*command, "--viewer-port", "0", "--num-threads", "1"], tmp_path)
     try:
-        assert viewer.stderr is not None
-        line = next(line for line in viewer.stderr if line.startswith("viewer: "))
+        viewer.wait_for("viewer: ", "stderr")
+        lines = (tmp_path / "stderr").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("viewer: "))
         address = line.split()[1]
         assert address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(address, timeout=patience(30)) as page:
@@ -171,5 +175,4 @@ def test_the_viewer_prints_its_address_and_ends_with_a_signal(log_root: Path) ->
         assert f"0100007F:{port:04X}" in listening  # loopback, and
         assert f"00000000:{port:04X}" not in listening  # nowhere else
     finally:
-        viewer.send_signal(signal.SIGINT)
-        assert viewer.wait(patience(60)) == 130
+        assert viewer.finish(viewer.kill(signal.SIGINT)).status == 130

@@ -6,12 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from support.commands import warm_parent_address
 from support.machine import patience, read_proc, wait_until
+from support.warm_reaper import read_on_import
 
 PROGRAMS = Path(__file__).parents[1] / "multinode"
 PYTHON = sys.executable
+SSH_COMMAND = Path(__file__).with_name("ssh_command.py")
 TASK = f"{PROGRAMS / 'task.py'}:make"
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 TRAIN = ["-m", "mjtrain.cli.train"]
@@ -120,12 +124,23 @@ class Node:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         settings = [f"HostKey {key}", f"AuthorizedKeysFile {authorized}", f"ListenAddress {self.address}"]
         settings += ["StrictModes no", "UsePAM no", "PasswordAuthentication no", "PidFile none"]
+        variables = [f'"{name}={value}"' for name, value in read_on_import(os.environ).items()]
+        settings += [" ".join(["SetEnv", *variables])] if variables else []
+        settings.append(f"ForceCommand exec {PYTHON} -E -S {SSH_COMMAND} {warm_parent_address()} {self.folder}")
         config = self.folder / "sshd_config"
         config.write_text("\n".join(settings) + "\n")
         Path("/run/sshd").mkdir(exist_ok=True)
         command = [*self.enter(self.folder), "/usr/sbin/sshd", "-D", "-f", str(config)]
         self.sshd = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         return " ".join(key.with_suffix(".pub").read_text().split()[:2])
+
+    @contextlib.contextmanager
+    def execute_agents(self) -> Iterator[None]:
+        """Have agents that come over SSH executed in processes that have imported nothing."""
+        mark = self.folder / "execute"
+        mark.touch()
+        yield
+        mark.unlink()
 
     def stop(self) -> None:
         for process in (self.sshd, self._holder):

@@ -1,9 +1,11 @@
 """Start commands: as forks of a process that has imported what they import, or with a real exec."""
 
+import atexit
 import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -107,6 +109,7 @@ def start(
         )
     request = program | {
         "adopted": False,
+        "options": [],
         "words": words,
         "numbers": [0, 1, 2],
         "cwd": str(cwd.resolve()),
@@ -161,11 +164,27 @@ def run(
 def _warm_parent() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    with theirs:
-        command = [sys.executable, "-m", "support.warm_parent", str(theirs.fileno())]
-        subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1])
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(_address()))
+        listener.listen()
+        descriptors = [theirs.fileno(), listener.fileno()]
+        command = [sys.executable, "-m", "support.warm_parent", *map(str, descriptors)]
+        subprocess.Popen(command, pass_fds=descriptors, cwd=Path(__file__).parents[1])
     _at_start.update(os.environ)
     return ours
+
+
+@cache
+def _address() -> Path:
+    folder = tempfile.mkdtemp(prefix="mjtrain-warm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder, "socket")
+
+
+def warm_parent_address() -> Path:
+    """Where this worker's warm parent listens for requests of processes that it has not started."""
+    _warm_parent()
+    return _address()
 
 
 _at_start: dict[str, str] = {}

@@ -1,12 +1,14 @@
 """A process that has imported what commands import, and forks a child for each command it is asked to run.
 
-Run as `python -m support.warm_parent DESCRIPTOR`, with a SOCK_SEQPACKET socket to the process that asks. It has a
-single thread when it forks. `support.commands` starts one per test worker. A child becomes what `python` would be after
-an exec: its own streams, folder, environment, signal dispositions and session. It ends as an interpreter ends: threads
-are waited for, exit handlers run, and streams are flushed. The product's spawner makes ranks in the same way.
+Run as `python -m support.warm_parent REQUESTS LISTENER`: a SOCK_SEQPACKET socket to the process that asks, and one to
+which others connect for a request each, such as what sshd starts (`support.ssh_command`). It has a single thread when
+it forks. `support.commands` starts one per test worker. A child becomes what `python` would be after an exec: its own
+streams, folder, environment, signal dispositions and session. It ends as an interpreter ends: threads are waited for,
+exit handlers run, and streams are flushed. The product's spawner makes ranks in the same way.
 
-The reapers of a command, or of the test worker, are forks as well (`support.warm_reaper`), and their spawners are forks
-of them. A command has several threads when it starts one, so it forks a process that serves these requests first.
+The reapers of a command, or of the test worker, are forks as well (`support.warm_reaper`), as are agents on its host
+and the ranks of torchrun, and spawners are forks of the reapers. A command has several threads when it starts one, so
+it forks a process that serves these requests first.
 """
 
 import atexit
@@ -54,6 +56,8 @@ PRELOAD = (
     "mjtrain.cli.train",
     "mjtrain.cli.play",
     "torchrunx",
+    "torch.distributed.run",
+    "mjtrain.launcher.multinode.node_agent",
     "typeguard",  # tyro does so when it first reads a config
     "support.entry_points",
     "support.warm_reaper",
@@ -63,6 +67,7 @@ PRELOAD = (
 MAX_DESCRIPTORS = 16
 """Those of the child, and the pipe in which its process id and its status are reported."""
 
+_REAPER = "mjtrain.launcher.job.reaper"
 _SPAWNER = ["-P", "-m", "mjtrain.launcher.job.spawner"]
 _TRIAL = ["-P", "-m", "mjtrain.tools.sweep.start_trial"]
 
@@ -81,7 +86,7 @@ class Forked(BaseException):
 
 def main() -> Program:
     """Import everything; return the server."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests, listener = (socket.socket(fileno=int(word)) for word in sys.argv[1:])
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads when it is imported
     for module in PRELOAD:
@@ -93,10 +98,17 @@ def main() -> Program:
     assert num_threads == 1, f"{num_threads} threads after the imports: a fork would lose all but one of them"
     gc.collect()
     gc.freeze()
-    return partial(_serve, requests, before, sys.path[1:], can_show=show(sys.orig_argv, before))
+    return partial(_serve, requests, before, sys.path[1:], can_show=show(sys.orig_argv, before), listener=listener)
 
 
-def _serve(requests: socket.socket, imported: Mapping[str, str], path: Sequence[str], *, can_show: bool) -> Program:
+def _serve(
+    requests: socket.socket,
+    imported: Mapping[str, str],
+    path: Sequence[str],
+    *,
+    can_show: bool,
+    listener: socket.socket | None = None,
+) -> Program:
     """Serve until the other end of the socket closes.
 
     Args:
@@ -104,23 +116,29 @@ def _serve(requests: socket.socket, imported: Mapping[str, str], path: Sequence[
         imported: The environment in which the modules were imported.
         path: Where modules are found, besides PYTHONPATH.
         can_show: Whether /proc can show a fork as what it becomes.
+        listener: Where others connect for a request each, such as what sshd has started.
 
     Returns:
         In a child: what it runs.
     """
+    sockets = [requests] if listener is None else [requests, listener]
     reports: dict[int, int] = {}
     woken, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        readable, _, _ = select.select([requests, woken], [], [])
+        readable, _, _ = select.select([*sockets, woken], [], [])
         if woken in readable:
             os.read(woken, 4096)
             _report_ended(reports)
-        if requests in readable:
-            message, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, MAX_DESCRIPTORS)
-            if not message:
+        for ready in [place for place in sockets if place in readable]:
+            with contextlib.ExitStack() as stack:
+                source = ready if ready is requests else stack.enter_context(ready.accept()[0])
+                message, descriptors, _, _ = socket.recv_fds(source, 1 << 20, MAX_DESCRIPTORS)
+            if not message and ready is requests:
                 os._exit(0)
+            if not message:
+                continue
             request, report = json.loads(message), descriptors[-1]
             become = partial(_become, request, descriptors[:-1], imported, path, can_show=can_show)
             if not request["adopted"]:
@@ -187,20 +205,26 @@ def _become(
     if can_show:
         show(request["words"], request["environ"])
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), line_buffering=os.isatty(1))
+    raw, unbuffered = io.FileIO(1, "w", closefd=False), "-u" in request["options"]
+    sys.stdout = io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[arg-type] # as the interpreter does it
+        line_buffering=os.isatty(1),
+        write_through=unbuffered,
+    )
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(2, "w", closefd=False)), errors="backslashreplace", line_buffering=True
     )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.path[:] = [entry for entry in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry] + [*path]
-    if request["adopted"]:
+    if request["program"][1] == _REAPER:
         return _run_reaper(request["program"][1:], imported, path)
     requests = _start_server(imported)
     if requests is not None:
         return _serve(requests, imported, path, can_show=can_show)
     kind, *words = request["program"]
     if kind == "-m":
-        sys.path.insert(0, request["cwd"])
+        if "-P" not in request["options"]:
+            sys.path.insert(0, request["cwd"])
         return _run_module(words)
     sys.argv = words
     if kind == "-c":
@@ -217,7 +241,7 @@ def _become(
 
 def _start_server(imported: Mapping[str, str]) -> socket.socket | None:
     """Fork the process from which this one gets its reapers; return, there, the socket with the requests."""
-    from support.warm_reaper import replace_reaper
+    from support.warm_reaper import replace_agents, replace_reaper
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -225,6 +249,7 @@ def _start_server(imported: Mapping[str, str]) -> socket.socket | None:
     if os.fork() != 0:
         theirs.close()
         replace_reaper(lambda: ours, imported)
+        replace_agents(lambda: ours, imported)
         return None
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

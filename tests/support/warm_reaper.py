@@ -1,7 +1,8 @@
 """Start reapers as forks of a process that has imported what spawners and ranks import, and not by an exec.
 
-Reaper, spawner and ranks are then what they always are: processes below the launcher that run the product's modules,
-with an environment, a session and streams of their own. Only the imports have happened before.
+So are agents of hosts and the ranks of torchrun. All of them are then what they always are: processes below the
+launcher that run the product's modules, with an environment, a session and streams of their own. Only the imports have
+happened before.
 """
 
 import contextlib
@@ -14,7 +15,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -26,12 +29,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 
 _READ_ON_IMPORT = re.compile(
-    "__EGL|CUDA_(?!VISIBLE)|JAX|LANG|LC_|LD_|MKL_|MUJOCO|OMP_|OPENBLAS|PYTHON(?!PATH$)|TORCH_|WARP|XLA"
+    "__EGL|CUDA_(?!VISIBLE)|LANG|LC_|LD_|MKL_|MUJOCO|OMP_|OPENBLAS|PYTHON(?!PATH$)|TORCH_(?!DISABLE)|WARP"
 )
-"""Variables that Python or a library reads once, at its start: they cannot be changed for a fork."""
+"""Variables that Python or a library reads once, at its start: they cannot be changed for a fork.
 
-_SET_BY_RANKS = frozenset({"OMP_NUM_THREADS", "OMP_WAIT_POLICY"})
-"""Those that the launcher sets: each rank says again how many threads it has, and the warm parent how they wait."""
+JAX has not been imported before a fork, so its variables are not among them.
+"""
+
+_SET_LATER = frozenset({"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
+"""Those that a launcher sets: each rank says again how many threads it has, and the warm parent how they wait."""
 
 
 def is_as_imported(
@@ -44,24 +50,61 @@ def is_as_imported(
         imported: Those of the process that it is a fork of.
         besides: Names that may differ.
     """
-    names = {name for name in {*environ, *imported} if _READ_ON_IMPORT.match(name)} - besides
-    return all(environ.get(name) == imported.get(name) for name in names)
+    first, second = read_on_import(environ), read_on_import(imported)
+    return all(first.get(name) == second.get(name) for name in {*first, *second} - besides)
 
 
-class ReaperProcess:
-    """A reaper, with what the launcher uses of `subprocess.Popen`."""
+def read_on_import(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of some variables, return those that a fork cannot change."""
+    return {name: value for name, value in environ.items() if _READ_ON_IMPORT.match(name)}
 
-    def __init__(self, pid: int) -> None:
+
+class Adopted:
+    """A child of this process that the warm parent has forked, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
         self.pid = pid
+        self.stdin, self.stdout = stdin, stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the status if the process has ended."""
+        if self.returncode is None:
+            self._wait(os.WNOHANG)
+        return self.returncode
+
+    def _wait(self, options: int) -> None:
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:
+            self.returncode = 0  # as Popen says, when something else has waited for it
+        else:
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; return the status, -N after signal N."""
+        if timeout is None and self.returncode is None:
+            self._wait(0)
+        deadline = time.monotonic() + (timeout or 0.0)
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        """Signal the process, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
-        os.kill(self.pid, signal.SIGKILL)
+        """End the process with SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
-    def wait(self) -> None:
-        """Wait for its end."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.send_signal(signal.SIGTERM)
 
 
 def replace_reaper(connect: Callable[[], socket.socket], imported: Mapping[str, str]) -> None:
@@ -71,27 +114,80 @@ def replace_reaper(connect: Callable[[], socket.socket], imported: Mapping[str, 
         connect: Returns the socket to a warm parent that this process has started.
         imported: The environment in which that has imported everything.
     """
+    process_tree.__dict__["subprocess"] = SimpleNamespace(
+        Popen=partial(_start, connect, imported), DEVNULL=subprocess.DEVNULL
+    )
 
-    def start(command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> Any:
-        server = connect()
-        if is_as_imported(env, imported, besides=_SET_BY_RANKS):
-            pid = _ask(server, command, env, options["stdout"], options["pass_fds"])
-            if pid != 0:
-                return ReaperProcess(pid)
-        return subprocess.Popen(command, env=env, **options)
 
-    names = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
-    process_tree.__dict__["subprocess"] = names
+def replace_agents(connect: Callable[[], socket.socket], imported: Mapping[str, str]) -> None:
+    """Have the launcher in this process ask for its agents on this host, and torchrun for its ranks, as well."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    from mjtrain.launcher.multinode import transport
+
+    popen = partial(_start, connect, imported)
+    transport.__dict__["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    subprocess_handler.__dict__["Popen"] = popen
+
+
+def _start(
+    connect: Callable[[], socket.socket],
+    imported: Mapping[str, str],
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+    stdin: IO[bytes] | int | None = None,
+    stdout: IO[bytes] | int | None = None,
+    stderr: IO[bytes] | int | None = None,
+    start_new_session: bool = True,
+) -> Any:
+    """Start a module of mjtrain as `subprocess.Popen` does, but as a fork where a fork behaves like it."""
+    environ = dict(os.environ if env is None else env)
+    is_module = list(args[:1]) == [sys.executable] and "-m" in args[1:4]
+    if is_module and is_as_imported(environ, imported, besides=_SET_LATER):
+        streams = [_open(stream, number) for number, stream in enumerate((stdin, stdout, stderr))]
+        pid = _ask(connect(), args, environ, [theirs for theirs, _ in streams], pass_fds)
+        for theirs, ours in streams:
+            if ours is not None:
+                os.close(theirs)
+        if pid != 0:
+            return Adopted(pid, streams[0][1], streams[1][1])
+        assert stdin != subprocess.PIPE, "a pipe was made for a process that cannot be a fork"
+    return subprocess.Popen(
+        args,
+        env=environ,
+        pass_fds=pass_fds,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=start_new_session,
+    )
+
+
+def _open(stream: IO[bytes] | int | None, number: int) -> tuple[int, IO[bytes] | None]:
+    """Return a descriptor for the child, and this process's end of it if that has to close both."""
+    if stream == subprocess.PIPE:
+        read, write = os.pipe()
+        return (read, os.fdopen(write, "wb", 0)) if number == 0 else (write, os.fdopen(read, "rb", 0))
+    if stream == subprocess.DEVNULL:
+        nothing = Path(os.devnull).open("rb")  # noqa: SIM115
+        return os.dup(nothing.fileno()), nothing
+    return (number if stream is None else stream if isinstance(stream, int) else stream.fileno()), None
 
 
 def _ask(
-    server: socket.socket, command: Sequence[str], environ: Mapping[str, str], log: IO[bytes], inherited: Sequence[int]
+    server: socket.socket,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    streams: Sequence[int],
+    inherited: Sequence[int],
 ) -> int:
-    """Return the process id of a new reaper, which is a child of this process; 0 where none can be forked."""
-    assert list(command[:3]) == [sys.executable, "-P", "-m"]
+    """Return the process id of a new process, which is a child of this process; 0 where none can be forked."""
     request = {
         "adopted": True,
-        "program": command[2:],
+        "program": command[list(command).index("-m") :],
+        "options": [word for word in command[1:3] if word in ("-P", "-u")],
         "words": command,
         "numbers": [0, 1, 2, *inherited],
         "cwd": str(Path.cwd()),
@@ -103,11 +199,10 @@ def _ask(
         "limits": {kind: resource.getrlimit(kind) for kind in _LIMITS},
     }
     read, write = os.pipe()
-    with Path(os.devnull).open() as stdin, os.fdopen(read, "rb") as report, _adopting():
-        descriptors = [stdin.fileno(), log.fileno(), log.fileno(), *inherited, write]
-        socket.send_fds(server, [json.dumps(request).encode()], descriptors)
+    with os.fdopen(read, "rb") as report, _adopting():
+        socket.send_fds(server, [json.dumps(request).encode()], [*streams, *inherited, write])
         os.close(write)
-        return int(report.read())  # the reaper is the last to close it, once it is a child of this process
+        return int(report.read())  # the process is the last to close it, once it is a child of this process
 
 
 def _umask() -> int:

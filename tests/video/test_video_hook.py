@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import list_descendants
 from mjtrain.sim.drawing.renderer import RenderError, VideoRenderer
 from mjtrain.sim.drawing.video import Clip
+from support.commands import start
 from support.machine import patience, read_proc, wait_until
 from support.videos import count_changes, decode, needs_drawing
 from support.vision import make_vision_env, make_vision_task
@@ -74,11 +74,9 @@ def test_without_a_gpu_to_draw_on_training_goes_on(
 
 def test_the_process_that_draws_dies_with_the_training(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "16"]
-    training = subprocess.Popen(
-        [*command, "--video", "--max-iterations", "100000", "--num-threads", "1", "--log-root", str(tmp_path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command += ["--video", "--max-iterations", "100000", "--num-threads", "1", "--log-root", str(tmp_path)]
+    with (tmp_path / "said").open("w") as said:
+        training = start(command, cwd=tmp_path, environ=os.environ, stdout=said, stderr=said)
     try:
         wait_until(
             lambda: training.poll() is not None or any(tmp_path.glob("*/*/videos/iteration_0.mp4")), "a video is there"
