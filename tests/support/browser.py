@@ -1,6 +1,5 @@
 """A real browser for the viewer: Chromium without a screen, drawing in software."""
 
-import base64
 import io
 import shutil
 import threading
@@ -18,23 +17,8 @@ from mjtrain.evaluation.playing.web_viewer import WebViewer
 from support.machine import patience, wait_until
 
 SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-SCENE = """
-() => new Promise(done => requestAnimationFrame(() => {
-    const picture = document.createElement("canvas");
-    [picture.width, picture.height] = [200, 200];
-    picture.getContext("2d").drawImage(document.querySelector("canvas[data-engine]"), 0, 0, 200, 200);
-    done(picture.toDataURL("image/png").split(",")[1]);
-}))
-"""
-"""The scene in the frame in which three.js has drawn it; a screenshot of the page waits until many frames are drawn."""
-
-
-FEWER_FRAMES = """
-const draw = window.requestAnimationFrame.bind(window);
-window.requestAnimationFrame = then => setTimeout(() => draw(then), 500);
-window.cancelAnimationFrame = clearTimeout;
-"""
-"""Without it a page draws as many frames as it can, and one drawn in software costs up to a second of a core."""
+PANEL_WIDTH = 400
+"""Pixels on the right that may belong to buttons and sliders."""
 
 
 @contextmanager
@@ -66,12 +50,11 @@ def serve_viewer(session: ViewerSession) -> Iterator[str]:
 
 
 @contextmanager
-def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 600, height: int = 200) -> Iterator[Page]:
+def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
     """Serve a session and open its page."""
     with serve_viewer(session) as address:
-        page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=0.5)
+        page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(1000 * patience(30.0))
-        page.add_init_script(FEWER_FRAMES)
         page.goto(address)
         page.get_by_role("button", name="Reset").wait_for()
         page.locator("canvas").first.wait_for()
@@ -88,8 +71,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def look(page: Page) -> np.ndarray:
-    """Take a picture of the scene, without the panel and always of this size. Shape (200, 200, 3), uint8."""
-    return decode_picture(base64.b64decode(page.evaluate(SCENE)))
+    """Take a picture of the scene, without the panel. Shape (height, width, 3), uint8."""
+    size = page.viewport_size
+    assert size is not None
+    clip = {"x": 0, "y": 0, "width": size["width"] - PANEL_WIDTH, "height": size["height"]}
+    return decode_picture(page.screenshot(clip=clip))  # pyright: ignore[reportArgumentType]
 
 
 def decode_picture(png: bytes) -> np.ndarray:
