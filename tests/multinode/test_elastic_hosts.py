@@ -154,7 +154,7 @@ def test_variables_that_number_nodes(three_hosts: Cluster, tmp_path: Path) -> No
 
 def start_agent(node: Node, folder: Path) -> Job:
     rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=zeta:29400", "--rdzv_id=x"]
-    rendezvous += ["--rdzv_conf=last_call_timeout=5"]  # 30 s by default
+    rendezvous += ["--rdzv_conf=last_call_timeout=15"]  # 30 s by default; two would begin without a third that is late
     flags = ["--nnodes=2:3", "--nproc_per_node=1", *rendezvous, "--max_restarts=9"]
     command = [*TORCHRUN, *flags, *TRAIN, TASK, *FLAGS, "--max-iterations", "1000", "--resume", "auto"]
     return start(node, folder, *command, MJTRAIN_TEST_SLOW="0.2", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
