@@ -43,6 +43,8 @@ def test_actions_of_a_random_policy_are_not_the_numbers_of_the_worlds() -> None:
     assert derive_seed(5, Stream.RANDOM_ACTIONS) not in (5, derive_seed(5, Stream.WORLDS))
 
 
-@pytest.mark.parametrize(("stream", "seed"), zip(Stream, [1645421708, 3451799802, 118549108, 2942680743], strict=True))
+@pytest.mark.parametrize(
+    ("stream", "seed"), [*zip(Stream, (1645421708, 3451799802, 118549108, 2942680743), strict=True)]
+)
 def test_what_a_seed_means_does_not_change(stream: Stream, seed: int) -> None:
     assert derive_seed(3, stream) == seed
