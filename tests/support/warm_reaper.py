@@ -145,15 +145,18 @@ def _start(
     """Start a module of mjtrain as `subprocess.Popen` does, but as a fork where a fork behaves like it."""
     environ = dict(os.environ if env is None else env)
     is_module = list(args[:1]) == [sys.executable] and "-m" in args[1:4]
-    if is_module and is_as_imported(environ, imported, besides=_SET_LATER):
+    server = connect() if is_module else None  # the first call fills `imported`
+    if server is not None and is_as_imported(environ, imported, besides=_SET_LATER):
         streams = [_open(stream, number) for number, stream in enumerate((stdin, stdout, stderr))]
-        pid = _ask(connect(), args, environ, [theirs for theirs, _ in streams], pass_fds)
+        pid = _ask(server, args, environ, [theirs for theirs, _ in streams], pass_fds)
         for theirs, ours in streams:
             if ours is not None:
                 os.close(theirs)
         if pid != 0:
             return Adopted(pid, streams[0][1], streams[1][1])
-        assert stdin != subprocess.PIPE, "a pipe was made for a process that cannot be a fork"
+        for _, ours in streams:
+            if ours is not None:
+                ours.close()
     return subprocess.Popen(
         args,
         env=environ,
