@@ -13,6 +13,7 @@ import pytest
 import mjtrain
 from mjtrain.cli import play as play_command
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.worker import Stream, derive_seed
 from support.commands import run
 
 TASK = Path(__file__).with_name("task.py")
@@ -35,9 +36,9 @@ def read_lines(log_root: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.supports("training", task="VecEnvConfig", start="several ranks on this host")
 def test_a_killed_rank_is_restarted_and_metrics_are_those_of_both(tmp_path: Path) -> None:
-    """Rank 1, whose seed is 6, is killed in its third iteration, and the job continues from the second."""
+    """Rank 1, with seed 6, is killed in its third iteration, and the job continues from the second."""
     file = tmp_path / "kill"
-    file.write_text("6")
+    file.write_text(str(derive_seed(6, Stream.WORLDS)))
     flags = ["--num-workers", "2", "--max-restarts", "1", "--seed", "5", "--drift-check-interval", "1"]
     flags += ["--env.kwargs.kill", str(file), "--env.kwargs.kill-step", "60"]
     said = train(TASK, tmp_path / "logs", *flags)

@@ -67,7 +67,7 @@ def test_what_the_policy_estimates_is_compared_with_the_truth(tmp_path: Path) ->
     weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]
     assert isinstance(policy._policy, ActorPolicy)
     network: Any = policy._policy.network
-    deviation, mean = (weights[f"auxiliary_head.obs_normalizer._{name}"] for name in ("std", "mean"))
+    deviation, mean = (weights[f"auxiliary_head.obs_normalizer._{name}"].float() for name in ("std", "mean"))
     missed, running = [], torch.ones(2, dtype=torch.bool)
     while running.any():
         seen = worlds.observe()
