@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from mjtrain.cli.deploy import main
+from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.control_loop import COMPLETED
+from mjtrain.deployment.limits import Guard, Limits
 from mjtrain.deployment.robot import Drive, Targets
 from mjtrain.deployment.unitree import UnitreeRobot
 from mjtrain.deployment.unitree_motors import DAMPING, MOTORS, Motors
@@ -155,7 +157,19 @@ def test_what_motors_cannot_do_is_refused(changes: dict[str, str], said: str) ->
         Motors("unitree-go2", metadata)
 
 
-def test_without_the_sdk_the_error_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", [-9.0, 9.0])
+def test_each_direction_has_its_own_bound_of_the_torque(target: float) -> None:
+    metadata = describe("unitree-go2")
+    (row,) = (row for row in metadata["actions"] if row["joint"] in ("FL_hip", "FL_hip_joint"))
+    row |= {"torque_range": [-4.0, 12.0], "joint_torque_range": [-20.0, 10.0]}
+    limit = Actuation(metadata, 0.5).max_torque(row)
+    drive = Drive(kp=50.0, kd=0.0, position=target, max_torque=limit)
+    targets = Targets(state="policy", drives={row["actuator"]: drive})
+    (command,) = (each for each in Motors("unitree-go2", metadata).command(targets, State()) if each.kp)
+    assert command.kp * command.position + command.torque == pytest.approx(-2.0 if target < 0 else 5.0)
+
+
+def test_without_the_sdk_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "unitree_sdk2py", None)
     metadata = describe("unitree-go2")
     with pytest.raises(RequestError, match=r"unitree-go2 needs unitree_sdk2py; pip install 'mjtrain\[unitree\]'"):
@@ -167,6 +181,9 @@ def test_without_the_sdk_the_error_names_its_extra(tmp_path: Path, monkeypatch: 
     [
         (["--robot", "unitree-go2"], "give the network interface by --address"),
         (["--robot", "unitree-g1", "--address", "lo", "--mass", "2"], "--mass: is for --robot mujoco"),
+        (["--robot", "unitree-go2", "--address", "eth0:abc"], "--address eth0:abc: DDS domain 'abc' is not a number"),
+        (["--address", "eth0"], "--address eth0: is not for --robot mujoco; choose --robot udp, unitree-go2"),
+        (["--robot", "udp", "--watchdog-s", "1"], "--watchdog-s: is not for --robot udp, which decides"),
     ],
 )
 def test_a_wrong_request_is_one_line(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,14 +248,14 @@ def test_a_policy_drives_the_motors_over_dds(robot: str, tmp_path: Path) -> None
 @needs_sdk
 @pytest.mark.process
 def test_a_policy_that_reads_more_than_the_robot_measures_is_refused(tmp_path: Path) -> None:
-    with played("unitree-go2"):
+    with played("unitree-go2", "--deaf"):  # the built-in controller is not even asked for the motors
         done = run_deploy(tmp_path, "unitree-go2", describe("unitree-go2"))
     assert done.returncode == 2
     assert "the robot does not report the sensor base_velocity" in done.stderr
     height = describe("unitree-go2", seen=False)
     height["observations"][-1] |= {"name": "height", "func": "mjtrain.mdp.root:base_height"}
     height["observations"][-1]["columns"][1] -= 2
-    with played("unitree-go2"):
+    with played("unitree-go2", "--deaf"):
         done = run_deploy(tmp_path, "unitree-go2", height)
     assert done.returncode == 2
     assert "the robot does not measure all that the observation height reads" in done.stderr
@@ -250,9 +267,25 @@ def test_a_robot_that_does_not_answer_is_refused(tmp_path: Path) -> None:
     metadata = describe("unitree-go2", seen=False)
     done = run_deploy(tmp_path, "unitree-go2", metadata)
     assert (done.returncode, "no message on rt/lowstate" in done.stderr) == (2, True), done.stderr
-    with played("unitree-go2", "--deaf"):
+    with played("unitree-go2", "--deaf") as rows:
         done = run_deploy(tmp_path, "unitree-go2", metadata)
     assert (done.returncode, "motion switcher does not answer" in done.stderr) == (2, True), done.stderr
+    assert list(rows) == [], "nothing is sent while the built-in controller drives"
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_built_in_controller_that_keeps_the_motors_is_asked_again_and_then_left_alone(tmp_path: Path) -> None:
+    metadata = describe("unitree-go2", seen=False)
+    with played("unitree-go2", "--deny", "1") as rows:
+        done = run_deploy(tmp_path, "unitree-go2", metadata, "--seconds", "0", "--standing-s", "0")
+        assert done.returncode == 0, done.stderr
+        assert next(rows)["is"] == "damped"
+    with played("unitree-go2", "--deny", "1000") as rows:
+        done = run_deploy(tmp_path, "unitree-go2", metadata)
+    assert done.returncode == 2
+    assert "does not release the motors (mode normal, code 7004 for the last request)" in done.stderr
+    assert list(rows) == []
 
 
 @needs_sdk
@@ -263,6 +296,7 @@ def test_motors_brake_where_the_controller_says_nothing() -> None:
     with played("unitree-go2") as rows:
         robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", metadata, watchdog_s=0.5)
         try:
+            robot.take_motors()
             assert next(rows)["is"] == "damped"
             robot.write(driven)
             assert next(rows)["is"] == "driven"
@@ -278,3 +312,35 @@ def test_motors_brake_where_the_controller_says_nothing() -> None:
         finally:
             robot.close()
         assert next(rows)["is"] == "damped"
+
+
+@needs_sdk
+@pytest.mark.process
+@pytest.mark.parametrize("broken", ["closed", "deleted"])
+def test_the_guard_stops_where_commands_cannot_be_sent(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Closed: the SDK raises an error. Deleted: DDS reports one, and the SDK prints it."""
+    metadata = describe("unitree-go2", seen=False)
+    driven = Targets(state="policy", drives={"FL_hip": Drive(kp=50.0, kd=1.5, position=0.2)})
+    with played("unitree-go2") as rows:
+        robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", metadata, watchdog_s=60)
+        robot.take_motors()
+        assert next(rows)["is"] == "damped"
+        robot.write(driven)
+        assert next(rows)["is"] == "driven"
+        if broken == "closed":
+            robot._publisher.Close()
+        else:
+            writer = robot._publisher._ChannelPublisher__channel._Channel__writer._Channel__Writer__writer
+            writer._delete(writer._ref)
+        wait_until(lambda: robot.read().damped_by, "the cause")
+        cause = Guard(metadata, Limits()).find_exceeded(robot.read(), 0.0, 0)
+        assert cause is not None
+        assert "the robot damped itself: commands cannot be sent: " in cause
+        assert ("the SDK has printed why" if broken == "deleted" else "no attribute") in cause
+        robot.write(driven)
+        assert robot.read().damped_by, "it obeys again after the controller has been damped"
+        with contextlib.ExitStack() as stack:
+            if broken == "closed":
+                stack.enter_context(pytest.raises(AttributeError))  # of the SDK: it was closed before
+            robot.close()
+    assert ("DDSException" in capsys.readouterr().out) == (broken == "deleted")
