@@ -194,14 +194,13 @@ def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
 
 
 def _connect(options: Options, policy: Any, process: Any) -> Any:
-    from mjtrain.deployment.udp import UdpRobot
-    from mjtrain.deployment.unitree import UnitreeRobot
+    from mjtrain.deployment import udp, unitree
 
     if process is not None:
-        return UdpRobot("127.0.0.1", process.port)
+        return udp.UdpRobot("127.0.0.1", process.port)
     if options.robot == "udp":
-        return UdpRobot(*_split_address(options.address))
-    return UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
+        return udp.UdpRobot(*_split_address(options.address))
+    return unitree.UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:
@@ -226,15 +225,12 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
 
 def _check(options: Options) -> None:
     """Raise a RequestError for a number that cannot be meant."""
-    for name, least in (("seconds", 0), ("damped_s", 0), ("standing_s", 0), ("position_margin", 0), ("late_ticks", 0)):
-        if not getattr(options, name) >= least:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least {least}")
+    for name in ("seconds", "damped_s", "standing_s", "position_margin", "late_ticks", "delay_s", "noise"):
+        if not getattr(options, name) >= 0:
+            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
     for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction", "watchdog_s"):
         if not getattr(options, name) > 0:
             raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give more than 0")
-    for name in ("delay_s", "noise"):
-        if not getattr(options, name) >= 0:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
     if not 0 <= options.loss < 1:
         raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
     if options.robot != "mujoco":

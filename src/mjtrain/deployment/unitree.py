@@ -85,7 +85,8 @@ class UnitreeRobot:
         """
         from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
 
-        switcher, mode, answer = MotionSwitcherClient(), {}, 0
+        switcher: Any = MotionSwitcherClient()
+        mode, answer = {"name": ""}, 0
         switcher.SetTimeout(FIRST_STATE_S)
         switcher.Init()
         for poll in range(RELEASES * POLLS):
@@ -102,7 +103,7 @@ class UnitreeRobot:
                 time.sleep(POLL_S)
         raise RequestError(
             f"{self._flags}: the built-in controller does not release the motors "
-            f"(mode {mode}, code {answer} for the last request)"
+            f"(mode {mode['name']}, code {answer} for the last request)"
         )
 
     def read(self) -> Readings:

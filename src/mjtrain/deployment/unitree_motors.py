@@ -125,5 +125,6 @@ def _limit(drive: Drive, sides: tuple[float, float], motor: Any) -> Drive:
     if drive.max_torque is None:
         return drive
     torque = drive.kp * (drive.position - motor.q) - drive.kd * motor.dq + drive.torque
-    beyond = torque - float(np.clip(torque, *(side * drive.max_torque for side in sides)))
+    low, high = sides[0] * drive.max_torque, sides[1] * drive.max_torque
+    beyond = torque - float(np.clip(torque, low, high))
     return Drive(kp=drive.kp, kd=drive.kd, position=drive.position, torque=drive.torque - beyond)
