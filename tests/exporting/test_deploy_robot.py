@@ -25,7 +25,7 @@ from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
 from mjtrain.deployment.limits import Limits
 from mjtrain.deployment.packets import PacketError, decode_targets, encode_readings
-from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.tick_log import TickLog
 from mjtrain.deployment.udp import UdpRobot
@@ -348,6 +348,12 @@ def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: 
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert all(words in line for words in said), line
+
+
+def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
+    rows = [{**METADATA["actions"][0], "base": "motion_controls", "base_params": {"share": 0}}]
+    with pytest.raises(RequestError, match="added to motion_controls, .*where share is 0, export the run again"):
+        check({**METADATA, "actions": rows}, "policy.onnx")
 
 
 def test_a_command_has_the_size_that_the_metadata_says() -> None:

@@ -76,7 +76,7 @@ class Controller:
 
         Raises:
             RequestError: The robot does not report what the policy reads.
-            RuntimeError: No readings arrive.
+            RuntimeError: No readings arrive, or the robot stays damped by itself.
         """
         gc.collect()
         gc.disable()  # a collection takes longer than some control periods
@@ -97,15 +97,16 @@ class Controller:
         return cause or self._hold("policy", phases.policy_s) or COMPLETED
 
     def _wait_for_readings(self) -> Readings | None:
-        begin = time.monotonic()
+        begin, why = time.monotonic(), "no readings arrived from the robot"
         while time.monotonic() - begin < FIRST_READINGS_S and self._stop is None:
             self._robot.write(Targets(state="damped"))
             time.sleep(self._period_s)
             readings = self._robot.read()
             if readings is not None and not readings.damped_by:
                 return readings
+            why = why if readings is None else f"the robot did not obey ({readings.damped_by})"
         if self._stop is None:
-            raise RuntimeError(f"no readings arrived from the robot within {FIRST_READINGS_S:g} s")
+            raise RuntimeError(f"{why} within {FIRST_READINGS_S:g} s")
         return None
 
     def _hold(self, state: str, seconds: float) -> str | None:
