@@ -352,7 +352,7 @@ def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: 
 
 def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
     rows = [{**METADATA["actions"][0], "base": "motion_controls", "base_params": {"share": 0}}]
-    with pytest.raises(RequestError, match="added to motion_controls, .*where share is 0, export the run again"):
+    with pytest.raises(RequestError, match=r"added to motion_controls, .*where share is 0, export the run again"):
         check({**METADATA, "actions": rows}, "policy.onnx")
 
 

@@ -34,7 +34,7 @@ class UnitreeRobot:
     """
 
     def __init__(self, robot: str, address: str, metadata: dict[str, Any], watchdog_s: float) -> None:
-        """Connect. The robot's built-in controller still has the motors.
+        """Connect. The robot's built-in controller has the motors until `take_motors`; before, no command is sent.
 
         Args:
             robot: A key of `unitree_motors.MOTORS`.
