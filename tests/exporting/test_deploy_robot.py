@@ -1,5 +1,6 @@
 """The command deploy in real processes, and its controller with a robot that the test plays over UDP."""
 
+import fcntl
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -23,7 +25,7 @@ from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases
 from mjtrain.deployment.limits import Limits
 from mjtrain.deployment.packets import PacketError, decode_targets, encode_readings
-from mjtrain.deployment.policy import DeployedPolicy
+from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.tick_log import TickLog
 from mjtrain.deployment.udp import UdpRobot
@@ -53,7 +55,7 @@ def lift(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(folder: Path, *flags: str, watchdog_s: float = 60) -> subprocess.Popen[str]:
+def start(folder: Path, *flags: str, watchdog_s: float = 60, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     generous = [
         "--late-ticks",
         "100000",
@@ -62,7 +64,7 @@ def start(folder: Path, *flags: str, watchdog_s: float = 60) -> subprocess.Popen
         "--watchdog-s",
         str(watchdog_s),
     ]  # this machine may be busy
-    command = [sys.executable, "-c", RUN, str(folder), "--command", "0.45", "0.1", "0.25", *generous, *flags]
+    command = [*by, sys.executable, "-c", RUN, str(folder), "--command", "0.45", "0.1", "0.25", *generous, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -94,6 +96,59 @@ def test_the_robot_damps_itself_where_the_controller_is_killed(lift: Path) -> No
         process.kill()
         process.wait()
     assert "damped by its watchdog" in lines
+
+
+@pytest.mark.parametrize(
+    ("by", "sent", "heard"),
+    [((), [signal.SIGHUP], signal.SIGHUP), (("nohup",), [signal.SIGHUP, signal.SIGTERM], signal.SIGTERM)],
+    ids=["SIGHUP", "nohup"],
+)
+def test_a_signal_stops_the_robot(
+    by: tuple[str, ...], sent: list[signal.Signals], heard: signal.Signals, lift: Path
+) -> None:
+    process = start(lift, "--seconds", "600", "--standing-s", "0.1", "--damped-s", "0.1", "--json", by=by)
+    try:
+        assert process.stderr is not None
+        assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
+        for number in sent:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=patience(60))
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 128 + heard
+    assert json.loads(out.rstrip().rpartition("\n")[0])["ended"] == heard.name
+    assert "damped by the controller (stop)" in err
+
+
+@pytest.mark.parametrize("is_steered", [False, True])
+def test_the_loss_of_the_terminal_stops_the_robot(is_steered: bool, lift: Path) -> None:
+    """Its session hears SIGHUP; a process that reads keys may see the end of the terminal before that."""
+    operator, terminal = pty.openpty()
+    flags = ["--seconds", "600", "--standing-s", "0.1", "--damped-s", "0.1", "--late-ticks", "100000"]
+    flags += ["--stale-s", "60", "--watchdog-s", "60", "--command", "0.45", "0.0", "0.25"]
+    command = [sys.executable, "-m", "mjtrain.cli.deploy", str(lift), *flags]
+    process = subprocess.Popen(
+        [*command, *(["--drive", "keyboard"] if is_steered else [])],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    try:
+        assert process.stderr is not None
+        assert "robot: driven (policy)\n" in iter(process.stderr.readline, "")
+        os.close(operator)
+        out, err = process.communicate(timeout=patience(60))
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode in ((128 + signal.SIGHUP, 0) if is_steered else (128 + signal.SIGHUP,)), err
+    assert "SIGHUP" in out or (is_steered and "stopped by the operator" in out)
+    assert "damped by the controller (stop)" in err
 
 
 def test_keys_of_a_terminal_steer_a_robot_and_stop_it(lift: Path, tmp_path: Path) -> None:
@@ -256,6 +311,17 @@ def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:
     assert "policy" not in [targets.state for targets in played.told]
 
 
+def test_a_fraction_of_the_torque_is_one_of_the_stall_torque_where_the_motor_has_no_other_bound() -> None:
+    curve = {"formula": "limited", "stall_torque": 12.0, "no_load_speed": 20.0}
+    row = {**METADATA["actions"][0], **curve, "torque_range": None, "joint_torque_range": None}
+    metadata = {**METADATA, "actions": [row]}
+    assert Actuation(metadata, 0.5).drives()["knee_motor"].max_torque == 6.0
+    assert Actuation(metadata).drives()["knee_motor"].max_torque is None, "it may exceed its stall torque to brake"
+    metadata = {**METADATA, "actions": [{**row, "torque_range": [-8.0, 8.0]}]}
+    assert Actuation(metadata, 0.5).drives()["knee_motor"].max_torque == 4.0
+    assert Actuation(metadata).drives()["knee_motor"].max_torque == 8.0
+
+
 def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
     row = {**METADATA["actions"][0], "torque_range": [0.0, 8.0], "joint_torque_range": [-6.0, 6.0]}
     metadata = {**METADATA, "actions": [row]}
@@ -282,6 +348,12 @@ def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: 
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert all(words in line for words in said), line
+
+
+def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
+    rows = [{**METADATA["actions"][0], "base": "motion_controls", "base_params": {"share": 0}}]
+    with pytest.raises(RequestError, match=r"added to motion_controls, .*where share is 0, export the run again"):
+        check({**METADATA, "actions": rows}, "policy.onnx")
 
 
 def test_a_command_has_the_size_that_the_metadata_says() -> None:

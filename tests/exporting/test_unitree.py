@@ -3,11 +3,13 @@
 import contextlib
 import copy
 import functools
+import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +19,9 @@ import numpy as np
 import pytest
 
 from mjtrain.cli.deploy import main
+from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.control_loop import COMPLETED
+from mjtrain.deployment.limits import Guard, Limits
 from mjtrain.deployment.robot import Drive, Targets
 from mjtrain.deployment.unitree import UnitreeRobot
 from mjtrain.deployment.unitree_motors import DAMPING, MOTORS, Motors
@@ -31,6 +35,9 @@ TASKS = {"unitree-go2": "Go2-Velocity-Flat", "unitree-g1": "Humanoid-Velocity-Fl
 KINDS = {"unitree-go2": "go", "unitree-g1": "hg"}
 DOMAIN = str(1 + os.getpid() % 200)
 """DDS domain of this worker: processes of another one do not hear each other."""
+
+GENEROUS = ["--late-ticks", "100000", "--stale-s", "60", "--watchdog-s", "60"]
+"""The machine may be busy."""
 
 needs_sdk = pytest.mark.skipif(
     importlib.util.find_spec("unitree_sdk2py") is None, reason="needs unitree_sdk2py: pip install 'mjtrain[unitree]'"
@@ -155,7 +162,19 @@ def test_what_motors_cannot_do_is_refused(changes: dict[str, str], said: str) ->
         Motors("unitree-go2", metadata)
 
 
-def test_without_the_sdk_the_error_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", [-9.0, 9.0])
+def test_each_direction_has_its_own_bound_of_the_torque(target: float) -> None:
+    metadata = describe("unitree-go2")
+    (row,) = (row for row in metadata["actions"] if row["joint"] in ("FL_hip", "FL_hip_joint"))
+    row |= {"torque_range": [-4.0, 12.0], "joint_torque_range": [-20.0, 10.0]}
+    limit = Actuation(metadata, 0.5).max_torque(row)
+    drive = Drive(kp=50.0, kd=0.0, position=target, max_torque=limit)
+    targets = Targets(state="policy", drives={row["actuator"]: drive})
+    (command,) = (each for each in Motors("unitree-go2", metadata).command(targets, State()) if each.kp)
+    assert command.kp * command.position + command.torque == pytest.approx(-2.0 if target < 0 else 5.0)
+
+
+def test_without_the_sdk_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "unitree_sdk2py", None)
     metadata = describe("unitree-go2")
     with pytest.raises(RequestError, match=r"unitree-go2 needs unitree_sdk2py; pip install 'mjtrain\[unitree\]'"):
@@ -167,6 +186,9 @@ def test_without_the_sdk_the_error_names_its_extra(tmp_path: Path, monkeypatch: 
     [
         (["--robot", "unitree-go2"], "give the network interface by --address"),
         (["--robot", "unitree-g1", "--address", "lo", "--mass", "2"], "--mass: is for --robot mujoco"),
+        (["--robot", "unitree-go2", "--address", "eth0:abc"], "--address eth0:abc: DDS domain 'abc' is not a number"),
+        (["--address", "eth0"], "--address eth0: is not for --robot mujoco; choose --robot udp, unitree-go2"),
+        (["--robot", "udp", "--watchdog-s", "1"], "--watchdog-s: is not for --robot udp, which decides"),
     ],
 )
 def test_a_wrong_request_is_one_line(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,10 +220,9 @@ def played(robot: str, *flags: str) -> Generator[Iterator[dict[str, Any]]]:
 
 def run_deploy(folder: Path, robot: str, metadata: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
     make_constant_policy(folder / "policy.onnx", metadata, np.linspace(-0.3, 0.3, len(metadata["actions"])).tolist())
-    generous = ["--late-ticks", "100000", "--stale-s", "60", "--watchdog-s", "60", "--json"]  # the machine may be busy
     command = [sys.executable, "-m", "mjtrain.cli.deploy", str(folder), "--robot", robot, "--address", f"lo:{DOMAIN}"]
     return subprocess.run(
-        [*command, *generous, *flags], capture_output=True, text=True, timeout=patience(60), check=False
+        [*command, *GENEROUS, "--json", *flags], capture_output=True, text=True, timeout=patience(60), check=False
     )
 
 
@@ -231,14 +252,14 @@ def test_a_policy_drives_the_motors_over_dds(robot: str, tmp_path: Path) -> None
 @needs_sdk
 @pytest.mark.process
 def test_a_policy_that_reads_more_than_the_robot_measures_is_refused(tmp_path: Path) -> None:
-    with played("unitree-go2"):
+    with played("unitree-go2", "--deaf"):  # the built-in controller is not even asked for the motors
         done = run_deploy(tmp_path, "unitree-go2", describe("unitree-go2"))
     assert done.returncode == 2
     assert "the robot does not report the sensor base_velocity" in done.stderr
     height = describe("unitree-go2", seen=False)
     height["observations"][-1] |= {"name": "height", "func": "mjtrain.mdp.root:base_height"}
     height["observations"][-1]["columns"][1] -= 2
-    with played("unitree-go2"):
+    with played("unitree-go2", "--deaf"):
         done = run_deploy(tmp_path, "unitree-go2", height)
     assert done.returncode == 2
     assert "the robot does not measure all that the observation height reads" in done.stderr
@@ -250,9 +271,25 @@ def test_a_robot_that_does_not_answer_is_refused(tmp_path: Path) -> None:
     metadata = describe("unitree-go2", seen=False)
     done = run_deploy(tmp_path, "unitree-go2", metadata)
     assert (done.returncode, "no message on rt/lowstate" in done.stderr) == (2, True), done.stderr
-    with played("unitree-go2", "--deaf"):
+    with played("unitree-go2", "--deaf") as rows:
         done = run_deploy(tmp_path, "unitree-go2", metadata)
     assert (done.returncode, "motion switcher does not answer" in done.stderr) == (2, True), done.stderr
+    assert list(rows) == [], "nothing is sent while the built-in controller drives"
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_built_in_controller_that_keeps_the_motors_is_asked_again_and_then_left_alone(tmp_path: Path) -> None:
+    metadata = describe("unitree-go2", seen=False)
+    with played("unitree-go2", "--deny", "1") as rows:
+        done = run_deploy(tmp_path, "unitree-go2", metadata, "--seconds", "0", "--standing-s", "0")
+        assert done.returncode == 0, done.stderr
+        assert next(rows)["is"] == "damped"
+    with played("unitree-go2", "--deny", "1000") as rows:
+        done = run_deploy(tmp_path, "unitree-go2", metadata)
+    assert done.returncode == 2
+    assert "does not release the motors (mode normal, code 7004 for the last request)" in done.stderr
+    assert list(rows) == []
 
 
 @needs_sdk
@@ -263,6 +300,7 @@ def test_motors_brake_where_the_controller_says_nothing() -> None:
     with played("unitree-go2") as rows:
         robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", metadata, watchdog_s=0.5)
         try:
+            robot.take_motors()
             assert next(rows)["is"] == "damped"
             robot.write(driven)
             assert next(rows)["is"] == "driven"
@@ -278,3 +316,64 @@ def test_motors_brake_where_the_controller_says_nothing() -> None:
         finally:
             robot.close()
         assert next(rows)["is"] == "damped"
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_thread_that_cannot_send_says_so() -> None:
+    metadata = describe("unitree-go2", seen=False)
+    driven = Targets(state="policy", drives={"FL_hip": Drive(kp=50.0, kd=1.5, position=0.2)})
+    with played("unitree-go2") as rows:
+        robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", metadata, watchdog_s=60)
+        robot.take_motors()
+        assert next(rows)["is"] == "damped"
+        robot.write(driven)
+        assert next(rows)["is"] == "driven"
+        robot._publisher.Close()  # each try raises an error of the SDK from now on
+        wait_until(lambda: robot.read().damped_by, "the cause")
+        cause = Guard(metadata, Limits()).find_exceeded(robot.read(), 0.0, 0)
+        assert cause is not None
+        assert "the robot damped itself: commands cannot be sent: " in cause
+        assert "no attribute" in cause, "what the SDK raised first"
+        robot.write(driven)
+        assert robot.read().damped_by, "it obeys again after the controller has been damped"
+        with pytest.raises(AttributeError):  # of the SDK: it was closed before
+            robot.close()
+    assert not any("_send" in thread.name for thread in threading.enumerate())
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_run_stops_where_dds_sends_no_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The SDK prints each failure, from another thread: standard output still has nothing but the report."""
+    metadata = describe("unitree-go2", seen=False)
+    make_constant_policy(tmp_path / "policy.onnx", metadata, [0.0] * len(metadata["actions"]))
+
+    def delete_writer(rows: Iterator[dict[str, Any]]) -> None:
+        assert [next(rows)["is"], next(rows)["is"]] == ["damped", "driven"]
+        (robot,) = (each for each in gc.get_objects() if type(each) is UnitreeRobot and not each._closed.is_set())
+        writer = robot._publisher._ChannelPublisher__channel._Channel__writer._Writer__writer
+        writer._delete(writer._ref)
+
+    with played("unitree-go2") as rows:
+        threading.Thread(target=delete_writer, args=(rows,), daemon=True).start()
+        flags = ["--robot", "unitree-go2", "--address", f"lo:{DOMAIN}", "--json", *GENEROUS]
+        with pytest.raises(SystemExit) as end:
+            main([str(tmp_path), *flags, "--seconds", "600", "--standing-s", "0.2"])
+    found = capsys.readouterr()
+    assert end.value.code == 1
+    assert json.loads(found.out)["ended"] == "the robot damped itself: commands cannot be sent: the SDK has printed why"
+    assert "DDSException" in found.err
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_full_disk_leaves_no_thread_that_sends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = describe("unitree-go2", seen=False)
+    make_constant_policy(tmp_path / "policy.onnx", metadata, [0.0] * len(metadata["actions"]))
+    flags = ["--robot", "unitree-go2", "--address", f"lo:{DOMAIN}", "--log", "/dev/full", *GENEROUS]
+    with played("unitree-go2"), pytest.raises(SystemExit) as end:
+        main([str(tmp_path), *flags, "--seconds", "0", "--standing-s", "0"])
+    assert end.value.code == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert not any("_send" in thread.name for thread in threading.enumerate())

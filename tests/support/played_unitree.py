@@ -1,6 +1,7 @@
 """A process that plays a robot of Unitree: it talks as the robot does, with the messages of the vendor's SDK over DDS.
 
-python -m support.played_unitree KIND DOMAIN [--deaf]: KIND is go or hg. --deaf: its motion switcher does not answer.
+python -m support.played_unitree KIND DOMAIN [--deaf] [--deny N]: KIND is go or hg. --deaf: its motion switcher does not
+answer. --deny: it refuses so many requests to release the motors.
 Each joint is an inertia that obeys its motor. It writes a line of JSON when it begins, and one for each change of who
 drives: "free" before any command, "driven", "damped". It ends when its standard input does.
 """
@@ -30,15 +31,16 @@ INERTIA = 0.1
 QUATERNION = (0.9689124, 0.0, 0.2474040, 0.0)  # 0.5 rad about y
 GYROSCOPE = (0.1, -0.2, 0.3)
 MODE_MACHINE = 5
+DENIED = 7004
 START = {"go": 4 * (0.0, 0.8, -1.5), "hg": ()}
 
 
 class Switcher(Server):
     """The service that says which built-in controller runs, and ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, denials: int) -> None:
         super().__init__(MOTION_SWITCHER_SERVICE_NAME)
-        self.mode = "normal"
+        self.mode, self._denials = "normal", denials
         self._SetApiVersion(MOTION_SWITCHER_API_VERSION)
         self._RegistHandler(MOTION_SWITCHER_API_ID_CHECK_MODE, self.check, False)
         self._RegistHandler(MOTION_SWITCHER_API_ID_RELEASE_MODE, self.release, False)
@@ -48,6 +50,9 @@ class Switcher(Server):
         return 0, json.dumps({"form": "0", "name": self.mode})
 
     def release(self, _: str) -> tuple[int, str]:
+        self._denials -= 1
+        if self._denials >= 0:
+            return DENIED, ""
         self.mode = ""
         return 0, ""
 
@@ -122,7 +127,7 @@ def main() -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # the SDK writes to standard output
     robot = PlayedRobot(kind, int(domain), out)
     if "--deaf" not in flags:
-        robot.switcher = Switcher()
+        robot.switcher = Switcher(int(flags[1]) if "--deny" in flags else 0)
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     robot.say()

@@ -1,5 +1,6 @@
 """The command deploy."""
 
+import contextlib
 import json
 import os
 import signal
@@ -122,74 +123,66 @@ def _main(argv: list[str]) -> None:
         raise RequestError("the policy comes first, as in deploy POLICY [options]")
     options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
     _check(options)
+    from mjtrain.deployment.commands import Commands
     from mjtrain.deployment.policy import DeployedPolicy, find_policy
     from mjtrain.deployment.run_policy import SimulatedProcess
-    from mjtrain.deployment.tick_log import TickLog
-    from mjtrain.deployment.udp import UdpRobot
-    from mjtrain.deployment.unitree import UnitreeRobot
+    from mjtrain.deployment.steering import open_operator
     from mjtrain.runs.bundle_places import is_place, open_bundle
 
     policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
     if options.realtime:
         _ask_for_realtime()
-    log = TickLog(options.log)
-    if options.robot != "mujoco":
-        if options.robot == "udp":
-            robot = UdpRobot(*_split_address(options.address))
-        else:
-            robot = UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
-        _run(options, policy, robot, log, None)
-        return
-    with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
-        model = options.model or str(_find_model(policy.file.parent, Path(folder)))
-        process = SimulatedProcess(_simulation(options, model), policy)
-    try:
-        _run(options, policy, UdpRobot("127.0.0.1", process.port), log, process)
-    finally:
-        process.close()
-
-
-def _run(options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
-    from mjtrain.deployment.steering import open_operator
-
     with open_operator(options.drive, options.gamepad) as operator:
-        _run_with(operator, options, policy, robot, log, process)
+        commands = Commands(policy.metadata, options.command, operator)
+        if options.robot != "mujoco":
+            _run(options, policy, commands, None)
+            return
+        with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
+            model = options.model or str(_find_model(policy.file.parent, Path(folder)))
+            process = SimulatedProcess(_simulation(options, model), policy)
+        try:
+            _run(options, policy, commands, process)
+        finally:
+            process.close()
 
 
-def _run_with(operator: Any, options: Options, policy: Any, robot: Any, log: Any, process: Any) -> None:
-    from mjtrain.deployment.commands import Commands
+def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
     from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases
     from mjtrain.deployment.limits import Limits
+    from mjtrain.deployment.observation import make_observer
     from mjtrain.deployment.run_policy import report
+    from mjtrain.deployment.tick_log import TickLog
+    from mjtrain.deployment.unitree import UnitreeRobot
 
-    controller = Controller(
-        policy,
-        robot,
-        Commands(policy.metadata, options.command, operator),
-        Phases(damped_s=options.damped_s, standing_s=options.standing_s, policy_s=options.seconds),
-        Limits(
-            torque=options.max_torque,
-            position=options.position_margin,
-            tilt=options.max_tilt,
-            stale_s=options.stale_s,
-            late_ticks=options.late_ticks,
-        ),
-        log,
+    phases = Phases(damped_s=options.damped_s, standing_s=options.standing_s, policy_s=options.seconds)
+    limits = Limits(
+        torque=options.max_torque,
+        position=options.position_margin,
+        tilt=options.max_tilt,
+        stale_s=options.stale_s,
+        late_ticks=options.late_ticks,
     )
+    log = TickLog(options.log)
     stopped: list[int] = []
+    handlers: dict[int, Any] = {}
+    with contextlib.ExitStack() as stack:
+        stack.callback(log.write)  # after the robot was closed: a disk may be full
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # where the SDK of Unitree writes its messages
+        stack.callback(lambda: [signal.signal(number, handler) for number, handler in handlers.items()])
+        robot = stack.enter_context(contextlib.closing(_connect(options, policy, process)))
+        controller = Controller(policy, robot, commands, phases, limits, log)
 
-    def stop(number: int, _: Any) -> None:
-        stopped.append(number)
-        controller.stop(signal.Signals(number).name)
+        def stop(number: int, _: Any) -> None:
+            stopped.append(number)
+            controller.stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                handlers[number] = signal.signal(number, stop)
+        if isinstance(robot, UnitreeRobot):
+            make_observer(policy.metadata, robot.read(), commands.current)  # while the robot still balances itself
+            robot.take_motors()
         cause = controller.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        log.write()
-        robot.close()
     if cause not in (COMPLETED, STOPPED) and process is not None and (end := process.find_end()) is not None:
         cause = f"{end}; {cause}"
     _print(report(controller, robot, policy, cause), options.json)
@@ -198,6 +191,16 @@ def _run_with(operator: Any, options: Options, policy: Any, robot: Any, log: Any
     if cause not in (COMPLETED, STOPPED):
         print(f"deploy: stopped: {cause}", file=sys.stderr)
         sys.exit(1)
+
+
+def _connect(options: Options, policy: Any, process: Any) -> Any:
+    from mjtrain.deployment import udp, unitree
+
+    if process is not None:
+        return udp.UdpRobot("127.0.0.1", process.port)
+    if options.robot == "udp":
+        return udp.UdpRobot(*_split_address(options.address))
+    return unitree.UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:
@@ -222,30 +225,34 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
 
 def _check(options: Options) -> None:
     """Raise a RequestError for a number that cannot be meant."""
-    for name, least in (("seconds", 0), ("damped_s", 0), ("standing_s", 0), ("position_margin", 0), ("late_ticks", 0)):
-        if not getattr(options, name) >= least:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least {least}")
+    for name in ("seconds", "damped_s", "standing_s", "position_margin", "late_ticks", "delay_s", "noise"):
+        if not getattr(options, name) >= 0:
+            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
     for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction", "watchdog_s"):
         if not getattr(options, name) > 0:
             raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give more than 0")
-    for name in ("delay_s", "noise"):
-        if not getattr(options, name) >= 0:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
     if not 0 <= options.loss < 1:
         raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
     if options.robot != "mujoco":
         changed = ["model", "delay_s", "noise", "loss", "mass", "friction", "held", "seed"]
-        changed += ["watchdog_s"] if options.robot == "udp" else []
         for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):
             raise RequestError(f"--{name.replace('_', '-')}: is for --robot mujoco")
     if options.robot == "udp":
         _split_address(options.address)
-    elif options.robot != "mujoco" and options.address == Options.address:
-        raise RequestError(f"--robot {options.robot}: give the network interface by --address, such as --address eth0")
+        if options.watchdog_s != Options.watchdog_s:
+            raise RequestError("--watchdog-s: is not for --robot udp, which decides when it brakes")
+    elif options.robot != "mujoco":
+        if options.address == Options.address:
+            raise RequestError(f"--robot {options.robot}: give the network interface by --address, such as eth0")
+        _, colon, domain = options.address.partition(":")
+        if colon and not domain.isdecimal():
+            raise RequestError(f"--address {options.address}: DDS domain {domain!r} is not a number, as in eth0:1")
     if options.drive != "gamepad" and options.gamepad != Options.gamepad:
         raise RequestError(f"--gamepad {options.gamepad}: is for --drive gamepad")
     if options.robot == "mujoco" and options.address != Options.address:
-        raise RequestError(f"--address {options.address}: is for --robot udp")
+        raise RequestError(
+            f"--address {options.address}: is not for --robot mujoco; choose --robot udp, unitree-go2 or unitree-g1"
+        )
 
 
 def _ask_for_realtime() -> None:

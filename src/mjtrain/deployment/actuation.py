@@ -69,8 +69,10 @@ class Actuation:
 
     def max_torque(self, row: dict[str, Any]) -> float | None:
         """Return the larger bound of an actuator's torque, for both directions; None without one."""
-        ranges = [row[key] for key in ("torque_range", "joint_torque_range") if row.get(key) is not None]
-        return self._fraction * min(max(-low, high) for low, high in ranges) if ranges else None
+        bounds = [max(-low, high) for low, high in find_torque_ranges(row)]
+        if self._fraction < 1 and row["formula"] == "limited":  # without a fraction, it may be beyond it to brake
+            bounds.append(row["stall_torque"])
+        return self._fraction * min(bounds) if bounds else None
 
     def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
         """Return drives on the straight way from where the joints were to the home pose.
@@ -104,3 +106,8 @@ class Actuation:
                 q, dq = float(readings.positions[joint][0]), float(readings.velocities[joint][0])
                 found[joint] = (drive.kp * (drive.position - q) - drive.kd * dq + drive.torque, drive.max_torque)
         return found
+
+
+def find_torque_ranges(row: dict[str, Any]) -> list[list[float]]:
+    """Return the ranges of the torque that a row of the actions gives: of the actuator and of its joint."""
+    return [row[key] for key in ("torque_range", "joint_torque_range") if row.get(key) is not None]

@@ -11,7 +11,7 @@ import numpy as np
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.limits import Guard, Limits
-from mjtrain.deployment.observation import Observer, find_missing
+from mjtrain.deployment.observation import Observer, make_observer
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.terms import ERRORS, Scene
@@ -76,7 +76,7 @@ class Controller:
 
         Raises:
             RequestError: The robot does not report what the policy reads.
-            RuntimeError: No readings arrive.
+            RuntimeError: No readings arrive, or the robot stays damped by itself.
         """
         gc.collect()
         gc.disable()  # a collection takes longer than some control periods
@@ -91,24 +91,22 @@ class Controller:
         first = self._wait_for_readings()
         if self._stop is not None or first is None:
             return self._stop or COMPLETED
-        self._observer = Observer(self._metadata, values=frozenset(first.values))
-        missing = find_missing(self._observer, first, self._commands.current)
-        if missing is not None:
-            raise RequestError(missing)
+        self._observer = make_observer(self._metadata, first, self._commands.current)
         phases = self._phases
         cause = self._hold("damped", phases.damped_s) or self._hold("standing", phases.standing_s)
         return cause or self._hold("policy", phases.policy_s) or COMPLETED
 
     def _wait_for_readings(self) -> Readings | None:
-        begin = time.monotonic()
+        begin, why = time.monotonic(), "no readings arrived from the robot"
         while time.monotonic() - begin < FIRST_READINGS_S and self._stop is None:
             self._robot.write(Targets(state="damped"))
             time.sleep(self._period_s)
             readings = self._robot.read()
             if readings is not None and not readings.damped_by:
                 return readings
+            why = why if readings is None else f"the robot did not obey ({readings.damped_by})"
         if self._stop is None:
-            raise RuntimeError(f"no readings arrived from the robot within {FIRST_READINGS_S:g} s")
+            raise RuntimeError(f"{why} within {FIRST_READINGS_S:g} s")
         return None
 
     def _hold(self, state: str, seconds: float) -> str | None:
@@ -206,13 +204,13 @@ class Controller:
 
     def _errors(self, scene: Scene) -> dict[str, float]:
         """Return the errors of the commands that are measured, of the truth if it is known."""
+        found, lenient = {}, contextlib.suppress(RequestError)  # a robot need not measure more than the policy reads
         if scene.readings.truth is not None:
-            scene.readings = scene.readings.truth
-        found = {}
+            scene.readings, lenient = scene.readings.truth, contextlib.nullcontext()  # a simulator knows all
         for command, entry in self._metadata.get("commands", {}).items():
             for name, term in entry.get("errors", {}).items():
                 settled = scene.step * self._period_s >= term["settling_s"]
                 if command in scene.commands and settled and term["func"] in ERRORS:
-                    with contextlib.suppress(RequestError):  # a robot need not measure more than the policy reads
+                    with lenient:
                         found[f"{command}/{name}"] = ERRORS[term["func"]](scene, term["params"])
         return found

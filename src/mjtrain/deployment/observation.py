@@ -67,24 +67,20 @@ class Observer:
         return TERMS[term["func"]](scene, term["params"])
 
 
-def find_missing(observer: Observer, readings: Readings, commands: Named) -> str | None:
-    """Say what readings lack for the policy, before it acts; None if nothing."""
-    outputs = np.zeros(len(observer.metadata["actions"]))
+def make_observer(metadata: dict[str, Any], readings: Readings, commands: Named) -> Observer:
+    """Make the observer for a robot with such readings, before the policy acts.
+
+    Raises:
+        RequestError: The readings do not have all that the policy reads.
+    """
+    observer = Observer(metadata, values=frozenset(readings.values))
+    outputs = np.zeros(len(metadata["actions"]))
     scene = Scene(
-        metadata=observer.metadata,
-        readings=readings,
-        commands=commands,
-        action=outputs,
-        displacements=outputs,
-        step=0,
+        metadata=metadata, readings=readings, commands=commands, action=outputs, displacements=outputs, step=0
     )
-    try:
-        observation = observer.observe(scene)
-    except RequestError as error:
-        return str(error)
-    finally:
-        observer.reset()
-    for term in observer.metadata["observations"]:
+    observation = observer.observe(scene)
+    observer.reset()
+    for term in metadata["observations"]:
         if not np.isfinite(observation[slice(*term["columns"])]).all():
-            return f"the robot does not measure all that the observation {term['name']} reads"
-    return None
+            raise RequestError(f"the robot does not measure all that the observation {term['name']} reads")
+    return observer

@@ -57,7 +57,10 @@ def check(metadata: dict[str, Any], name: str) -> None:
     if "actions" not in metadata:
         raise RequestError(f"{name}: is a policy of an external environment, whose observations are not described")
     if bases := {row["base"] for row in metadata["actions"] if "base" in row}:
-        raise RequestError(f"{name}: its actions are added to {', '.join(bases)}, which deploy does not compute")
+        raise RequestError(
+            f"{name}: its actions are added to {', '.join(bases)}, which deploy does not compute; where share is 0, "
+            "export the run again"
+        )
     if metadata.get("images"):
         images = ", ".join(image["input"] for image in metadata["images"])
         raise RequestError(f"{name}: sees images ({images}); deploy supports flat observations only")

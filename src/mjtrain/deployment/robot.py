@@ -73,7 +73,7 @@ class Targets:
 
 
 class Robot(Protocol):
-    """A robot, or a simulation of one. None of its methods waits."""
+    """A robot, or a simulation of one. `read` and `write` take at most a few ms: the control period waits for them."""
 
     def read(self) -> Readings | None:
         """Return the newest readings; None before the first."""

@@ -74,12 +74,17 @@ class Operator(Protocol):
 
 
 class Keyboard:
-    """The keys of the terminal that the command was started from."""
+    """The keys of the terminal that the command was started from. Its loss stops the robot, too."""
 
     def update(self, steering: Steering) -> bool:
         """Take the keys that were pressed; see `Operator.update`."""
         stops = False
-        while select.select([sys.stdin], [], [], 0)[0] and (typed := os.read(sys.stdin.fileno(), 64)):
+        while not stops and select.select([sys.stdin], [], [], 0)[0]:
+            try:
+                typed = os.read(sys.stdin.fileno(), 64)
+            except OSError:  # the terminal was closed
+                return True
+            stops = not typed
             for key in typed.decode(errors="replace"):
                 stops |= key == STOP_KEY
                 steering.press(key)
@@ -161,4 +166,5 @@ def _reading_keys() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

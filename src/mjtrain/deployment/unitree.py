@@ -6,7 +6,6 @@ plays the robot. It has never run on a robot.
 
 import contextlib
 import importlib
-import sys
 import threading
 import time
 from typing import Any
@@ -21,15 +20,21 @@ SEND_S = 0.002
 FIRST_STATE_S = 5.0
 """Longest wait for the first state, and for an answer of the robot's services, in seconds."""
 
-RELEASES = 10
-"""How often the built-in controller is asked to release the motors, once a second."""
+POLL_S = 0.05
+"""Time between two questions whether the built-in controller has released the motors."""
+
+POLLS, RELEASES = 20, 10
+"""How often that is asked before it is told again to release them, and how often it is told."""
 
 
 class UnitreeRobot:
-    """Repeats the last command up to 500 times a second, and takes the newest state when it is asked for readings."""
+    """Repeats the last command up to 500 times a second, and takes the newest state when it is asked for readings.
+
+    The SDK prints its errors to standard output, also from other threads.
+    """
 
     def __init__(self, robot: str, address: str, metadata: dict[str, Any], watchdog_s: float) -> None:
-        """Connect, and take the motors from the robot's built-in controller.
+        """Connect. The robot's built-in controller has the motors until `take_motors`; before, no command is sent.
 
         Args:
             robot: A key of `unitree_motors.MOTORS`.
@@ -48,14 +53,11 @@ class UnitreeRobot:
         self._lock, self._closed = threading.Lock(), threading.Event()
         self.received = 0
         """States that were read."""
-        with contextlib.redirect_stdout(sys.stderr):  # where the SDK writes its messages
-            self._open(*address.partition(":")[::2])
-        self._message = self._pack(Targets(state="damped"))
-        self._sender = threading.Thread(target=self._send, daemon=True)
-        self._sender.start()
+        self._open(*address.partition(":")[::2])
+        self._message = self._damped = self._pack(Targets(state="damped"))
+        self._sender: threading.Thread | None = None
 
     def _open(self, interface: str, domain: str) -> None:
-        from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
         from unitree_sdk2py.core.channel import ChannelFactoryInitialize, ChannelPublisher, ChannelSubscriber  # pyright: ignore[reportMissingImports]
         from unitree_sdk2py.idl import default  # pyright: ignore[reportMissingImports]
         from unitree_sdk2py.utils.crc import CRC  # pyright: ignore[reportMissingImports]
@@ -72,30 +74,41 @@ class UnitreeRobot:
         if state is None:
             raise RequestError(f"{self._flags}: no message on rt/lowstate within {FIRST_STATE_S:g} s")
         self._take(state)
-        switcher = MotionSwitcherClient()
-        switcher.SetTimeout(FIRST_STATE_S)
-        switcher.Init()
-        self._release(switcher)
-        self._publisher = ChannelPublisher("rt/lowcmd", types.LowCmd_)
+        self._publisher: Any = ChannelPublisher("rt/lowcmd", types.LowCmd_)
         self._publisher.Init()
 
-    def _release(self, switcher: Any) -> None:
-        """Ask the built-in controller for the motors: two controllers would work against each other."""
-        mode = None
-        for _ in range(RELEASES):
+    def take_motors(self) -> None:
+        """Ask the built-in controller for the motors, which brake from then on. It may take 10 s.
+
+        Raises:
+            RequestError: It does not release them: two controllers would work against each other.
+        """
+        from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
+
+        switcher: Any = MotionSwitcherClient()
+        mode, answer = {"name": ""}, 0
+        switcher.SetTimeout(FIRST_STATE_S)
+        switcher.Init()
+        for poll in range(RELEASES * POLLS):
             code, mode = switcher.CheckMode()
             if code:
                 raise RequestError(f"{self._flags}: the robot's motion switcher does not answer (code {code})")
             if not mode["name"]:
+                self._sender = threading.Thread(target=self._send, daemon=True)
+                self._sender.start()
                 return
-            switcher.ReleaseMode()
-            time.sleep(1.0)
-        raise RequestError(f"{self._flags}: the built-in controller does not release the motors (mode {mode})")
+            if poll % POLLS == 0:
+                answer, _ = switcher.ReleaseMode()
+            else:
+                time.sleep(POLL_S)
+        raise RequestError(
+            f"{self._flags}: the built-in controller does not release the motors "
+            f"(mode {mode['name']}, code {answer} for the last request)"
+        )
 
-    def read(self) -> Readings | None:
+    def read(self) -> Readings:
         """Return the newest readings. It waits for at most 1 ms."""
-        with contextlib.redirect_stdout(sys.stderr):
-            state = self._subscriber.Read(0.001)
+        state = self._subscriber.Read(0.001)
         if state is not None:
             self._take(state)
         return self._motors.read(self._state, self.received, self._read_s, self._damped_by)
@@ -107,10 +120,11 @@ class UnitreeRobot:
     def write(self, targets: Targets) -> None:
         """Set what is sent from now on."""
         is_damped = targets.state in ("damped", "stop")
+        message = self._damped if is_damped else self._pack(targets)
         with self._lock:
             self._written_s, self._damped_by = time.monotonic(), "" if is_damped else self._damped_by
             if not self._damped_by:  # else the motors brake until the controller has been damped, too
-                self._driven, self._message = not is_damped, self._pack(targets)
+                self._driven, self._message = not is_damped, message
 
     def _pack(self, targets: Targets) -> Any:
         message = self._make_message()
@@ -128,16 +142,35 @@ class UnitreeRobot:
         while not self._closed.wait(SEND_S):
             with self._lock:
                 if self._driven and time.monotonic() - self._written_s > self._watchdog_s:
-                    self._damped_by, self._driven = f"no targets for {self._watchdog_s:g} s", False
-                    self._message = self._pack(Targets(state="damped"))
+                    self._damp(f"no targets for {self._watchdog_s:g} s")
                 message = self._message
-            self._publisher.Write(message)
+            failure = self._publish(message)
+            if failure:  # the next try is a command to brake
+                with self._lock:
+                    self._damp(f"commands cannot be sent: {failure}")
+
+    def _damp(self, cause: str) -> None:
+        self._damped_by, self._driven, self._message = cause, False, self._damped
+
+    def _publish(self, message: Any) -> str:
+        """Send a message, and say why that failed; empty if it did not."""
+        try:
+            return "" if self._publisher.Write(message) else "the SDK has printed why"
+        except Exception as error:  # of any class: the SDK fails, too, where it prints one that is not of DDS
+            return str(error.__context__ or error)
 
     def close(self) -> None:
         """Let all motors brake, and end the connection."""
-        self.write(Targets(state="stop"))
-        time.sleep(10 * SEND_S)  # several commands, because one may be lost
-        self._closed.set()
-        self._sender.join()
-        self._publisher.Close()
-        self._subscriber.Close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._subscriber.Close)
+            stack.callback(self._publisher.Close)
+            if self._sender is not None:
+                stack.callback(self._brake)  # after the last command of the sender
+                self.write(Targets(state="stop"))
+                self._closed.set()
+                self._sender.join(1.0)
+
+    def _brake(self) -> None:
+        for _ in range(10):  # because one may be lost
+            self._publish(self._damped)
+            time.sleep(SEND_S)

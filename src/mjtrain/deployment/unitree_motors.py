@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from mjtrain.deployment.actuation import find_torque_ranges
 from mjtrain.deployment.limits import find_base
 from mjtrain.deployment.robot import Drive, Named, Readings, Targets
 from mjtrain.deployment.rotations import matrix
@@ -42,6 +43,7 @@ class Motors:
             if joint.removesuffix("_joint") in self._names
         }
         self._damping = [DAMPING] * len(self._names)
+        self._sides = [(-1.0, 1.0)] * len(self._names)
         self._actuators: dict[int, str] = {}
         for row in metadata["actions"]:
             actuator, joint = row["actuator"], row["joint"]
@@ -52,6 +54,7 @@ class Motors:
             if self._actuators.setdefault(self._joints[joint], actuator) != actuator:
                 raise RequestError(f"--robot {robot}: several actuators drive joint {joint}; a motor obeys one")
             self._damping[self._joints[joint]] = row["kd"] or DAMPING
+            self._sides[self._joints[joint]] = _find_sides(row)
 
     def command(self, targets: Targets, state: Any) -> list[Drive]:
         """Return what each motor must do.
@@ -65,8 +68,10 @@ class Motors:
         drives = []
         for index, damping in enumerate(self._damping):
             drive = targets.drives.get(self._actuators.get(index, ""))
-            motor = state.motor_state[index]
-            drives.append(Drive(kp=0.0, kd=damping) if drive is None else _limit(drive, motor.q, motor.dq))
+            if drive is None:
+                drives.append(Drive(kp=0.0, kd=damping))
+            else:
+                drives.append(_limit(drive, self._sides[index], state.motor_state[index]))
         return drives
 
     def read(self, state: Any, sequence: int, time_s: float, damped_by: str) -> Readings:
@@ -106,10 +111,20 @@ def _read_imu(sensor: dict[str, Any], measured: Named) -> np.ndarray | None:
     return measured[kinds[sensor["type"]]] if sensor["type"] in kinds else None
 
 
-def _limit(drive: Drive, position: float, velocity: float) -> Drive:
-    """Add the torque by which a drive is beyond its bound, so that the sum is within it."""
+def _find_sides(row: dict[str, Any]) -> tuple[float, float]:
+    """Return least and largest torque of an actuator, relative to the larger bound: see `Actuation.max_torque`."""
+    ranges = find_torque_ranges(row)
+    if not ranges:
+        return -1.0, 1.0
+    larger = min(max(-low, high) for low, high in ranges)
+    return max(low for low, _ in ranges) / larger, min(high for _, high in ranges) / larger
+
+
+def _limit(drive: Drive, sides: tuple[float, float], motor: Any) -> Drive:
+    """Add the torque by which a drive is beyond its bounds, so that the sum is within them."""
     if drive.max_torque is None:
         return drive
-    torque = drive.kp * (drive.position - position) - drive.kd * velocity + drive.torque
-    beyond = torque - float(np.clip(torque, -drive.max_torque, drive.max_torque))
+    torque = drive.kp * (drive.position - motor.q) - drive.kd * motor.dq + drive.torque
+    low, high = sides[0] * drive.max_torque, sides[1] * drive.max_torque
+    beyond = torque - float(np.clip(torque, low, high))
     return Drive(kp=drive.kp, kd=drive.kd, position=drive.position, torque=drive.torque - beyond)
