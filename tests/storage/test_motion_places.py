@@ -237,7 +237,7 @@ def test_artifacts_that_are_no_motions(
     ):
         with pytest.raises(RequestError, match=rf"wandb://me/motions/{name}: .*{says}"):
             find_motion(f"wandb://me/motions/{name}")
-    with pytest.raises(RequestError, match="W&B: .*nothing"):
+    with pytest.raises(RequestError, match=r"W&B: .*nothing"):
         find_motion("wandb://me/nothing/walk")
     monkeypatch.setenv("WANDB_API_KEY", KEY[::-1])
     with pytest.raises(OutsideError, match="wandb://me/motions/both: W&B: "):
@@ -269,13 +269,13 @@ def test_a_run_keeps_it_and_does_not_ask_again(
     assert load_params(run.run_dir, "data")[place]["copy"] == "data/paw.npz"
     put(url, "paw.npz", BOW, tmp_path)
     assert find_motion(place).read_bytes() == BOW  # as another run would have
-    resolve = functools.partial(resolve_training, launch=launch)
-    config = mjtrain.api.make_train_config(task, max_iterations=2, **options)
-    assert read_motions(resolve(config)) == {place: BOW}
-    config = replace(config, run=replace(config.run, resume="auto"))
-    assert resolve(config).motions == {place: str(copy)}
-    fresh = resolve(replace(config, run=replace(config.run, run_name="fresh")))
-    assert read_motions(fresh) == {place: BOW}, "there is nothing to resume"
+    config = mjtrain.api.make_train_config(task, max_iterations=2, resume="auto", **options)
+    assert resolve_training(config, launch).motions == {place: str(copy)}
+    put(url, "paw.npz", PAW, tmp_path)
+    fresh = replace(config, run=replace(config.run, run_name="fresh"))  # there is nothing to resume
+    assert read_motions(resolve_training(fresh, launch)) == {place: PAW}, "asked again"
+    put(url, "paw.npz", BOW, tmp_path)
+    assert read_motions(resolve_training(fresh, launch)) == {place: BOW}, "asked again"
     resumed = mjtrain.train(task, launch=launch, max_iterations=2, resume=str(run.run_dir), **options)
     printed = capfd.readouterr().err
     assert f"motion {place}: read from {copy}" in printed

@@ -22,7 +22,7 @@ class TrainingRun:
     """The run's own copy of its robot, if the MJCF file that was asked for is missing."""
 
     motions: dict[str, str] = field(default_factory=dict)
-    """Files of motions that are named by a place, by its name (see `runs.motion_places`): if possible, the run's own."""
+    """Files of motions that are named by a place, by its name (see `runs.motion_places`): the run's copy, if any."""
 
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
