@@ -93,7 +93,7 @@ ILLS = {
     "wrong interface": Ill(
         check="interface",
         result="failure",
-        figure="GLOO_SOCKET_IFNAME nosuch: there is no such interface",
+        figure="GLOO_SOCKET_IFNAME nosuch: does not exist",
         advice="unset GLOO_SOCKET_IFNAME, or set it to one of ",
         environ={"GLOO_SOCKET_IFNAME": "nosuch"},
         mend="unset GLOO_SOCKET_IFNAME",

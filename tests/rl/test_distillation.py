@@ -78,7 +78,7 @@ def test_the_teacher_comes_from_its_run_and_is_not_changed(teacher_run: Path) ->
         return runner.alg.save()["teacher_state_dict"], losses
 
     ours, losses = mjtrain.launch(train, launch=ALONE)
-    assert_same(dict(ours), {name: theirs[name].to(value.dtype) for name, value in ours.items()})  # moments: float64
+    assert_same(dict(ours), {name: value.to(ours[name].dtype) for name, value in theirs.items()})  # moments: float64
     assert sum(losses[-5:]) < 0.2 * sum(losses[:5]), losses
 
 

@@ -139,8 +139,10 @@ class Node:
         """Have agents that come over SSH executed in processes that have imported nothing."""
         mark = self.folder / "execute"
         mark.touch()
-        yield
-        mark.unlink()
+        try:
+            yield
+        finally:
+            mark.unlink()
 
     def stop(self) -> None:
         for process in (self.sshd, self._holder):

@@ -86,7 +86,7 @@ def test_kills_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None
         os.kill(pid, signal.SIGSTOP)  # the reaper ends those that are stopped, too
     assert refuse(tmp_path, *command) == (
         2,
-        f"sweep: --sweep-dir {folder}: another sweep is at work there; with --shared several may do one\n",
+        f"sweep: --sweep-dir {folder}: another sweep is at work there; with --shared processes may share one sweep\n",
     )
     job.kill(signal.SIGKILL)
     assert finish(job).status == -signal.SIGKILL

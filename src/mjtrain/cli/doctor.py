@@ -11,6 +11,7 @@ from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.standard_streams import printable
 
 if TYPE_CHECKING:
     from mjtrain.tools.doctor.finding import Finding
@@ -135,7 +136,7 @@ _HEAD = _ROW.format("check", "host", "result", "figure")
 
 def format_finding(finding: "Finding") -> str:
     """Format a finding as a row of the table."""
-    return _ROW.format(finding.check, finding.place or "-", finding.result, finding.figure).rstrip()
+    return printable(_ROW.format(finding.check, finding.place or "-", finding.result, finding.figure).rstrip())
 
 
 def format_advice(findings: Sequence["Finding"]) -> list[str]:
@@ -145,7 +146,7 @@ def format_advice(findings: Sequence["Finding"]) -> list[str]:
         found = [finding for finding in findings if finding.result == kind]
         for one in found:
             place = f" on {one.place}" if one.place else ""
-            lines.append(f"{kind}: {one.check}{place}: {one.advice}")
+            lines.append(printable(f"{kind}: {one.check}{place}: {one.advice}"))
         counts += [f"{len(found)} {kind}{'' if len(found) == 1 else 's'}"] if found else []
     if not counts:
         return ["nothing is wrong"]

@@ -31,11 +31,11 @@ class Options:
     """YAML file with more of them, each a line such as agent.algorithm.learning-rate: log 1e-4 1e-2. Left out: none."""
 
     trials: int = 20
-    """Trials in all. Raise it to extend a finished sweep."""
+    """Trials in total. Raise it to extend a finished sweep."""
 
     metric: str | None = None
     """Metric of metrics.jsonl that is searched for; its last value counts. Default: eval/return, with evaluations; in
-    environments of others mean_reward."""
+    external environments mean_reward."""
 
     direction: Literal["maximize", "minimize"] | None = None
     """Whether larger or smaller values are better. Default: larger, except for losses, errors and estimates."""

@@ -23,8 +23,7 @@ from mjtrain.sim.engines import make_engine, resolve_engine
 SEED = 3_886_112_493
 """Seed of rank 0's worlds; each further rank has the next one.
 
-It is the same in all runs, so that they can be compared, and far from the seeds that trainings use: generators on the
-CPU read the lowest 32 bits of a seed.
+It is the same in all runs, so that they can be compared. A training uses it for its worlds with a probability of 2e-10.
 """
 
 WEIGHTS = Path("(of this training)")

@@ -48,7 +48,7 @@ Between supervisor, or a sweep, and reaper:
     end           kill, wait_s, grace_s     to the reaper: end every process of the job
     gone                                    from the reaper: no process of the job is left
 
-From the coordinator of a job on several hosts to each host:
+From the coordinator of a job on several hosts to each host (`call`: from whoever probes hosts, before a job):
 
     call          environ, function,        calls a generator function of an installed module; answered with `value`
                   arguments

@@ -91,8 +91,10 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
 
 def find_holder(port: int) -> str:
     """Name the process of this host that listens at a port, as far as this user may see it."""
-    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
-    rows = [line.split() for table in tables for line in table.splitlines()]
+    rows: list[list[str]] = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):  # not Linux, or a sandbox
+            rows += [line.split() for line in Path(table).read_text().splitlines()]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and re.search(rf":{port:04X}$", row[1])}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -67,7 +67,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
     Raises:
         RequestError: Some cannot be used; the message has the first problem, and each further one is a note.
     """
-    facts, failed = _describe(names, config, folder, count=config.gpu_ids is not None)
+    facts, failed = _describe(names, config, folder, count=config.gpu_ids is not None, resolve=names)
     problems = [f"host {name}: {problem}" for name, problem in failed.items()]
     for name in names:
         if name in facts:
@@ -106,11 +106,15 @@ def _describe(
     folder: Path | None,
     *,
     count: bool = False,
+    resolve: Sequence[str] = (),
     timeout_s: float = PROBE_TIMEOUT_S,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return what `describe_host` finds on each host, with the number of GPUs if they count, and why others fail."""
-    question = {"folder": None if folder is None else str(folder), "with_gpus": count, "names": list(names)}
+    """Return what `describe_host` finds on each host, with the number of GPUs if they count, and why others fail.
+
+    A name to resolve may take seconds where DNS does not answer.
+    """
+    question = {"folder": None if folder is None else str(folder), "with_gpus": count, "names": list(resolve)}
     facts: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     call_on_hosts(

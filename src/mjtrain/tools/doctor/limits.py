@@ -150,7 +150,7 @@ def check_interface(question: Question, environ: Mapping[str, str]) -> list[Find
                 others = [one for one, address in there.items() if not is_local(address)] or list(there)
                 change = f"unset {flag}, or set it to" if flag.isupper() else f"give {flag}"
                 advice = f"{change} one of {', '.join(others)}"
-                return [failure("interface", f"{flag} {value}: there is no such interface; there are {words}", advice)]
+                return [failure("interface", f"{flag} {value}: does not exist; available: {words}", advice)]
     chosen = "".join(f"; {flag} {value}" for flag, value in asked)
     return [ok("interface", words + chosen)]
 

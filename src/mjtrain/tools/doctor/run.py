@@ -20,8 +20,7 @@ from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
 from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host, compare_versions
 from mjtrain.tools.doctor.ranks import check_ranks, explain, judge_ranks
 
-_CANNOT_START = ("host", "python", "packages", "descriptors", "processes", "memory", "gpus", "cuda")
-_CANNOT_MEET = ("interface", "port")
+_NEEDED = ("host", "python", "packages", "descriptors", "processes", "memory", "gpus", "cuda", "interface", "port")
 """Checks whose failure means that no rank can start, or that none can reach the others: it need not be tried."""
 
 _START_S = 60.0
@@ -170,7 +169,7 @@ def _find_port(external: ExternalRank | ExternalNode | None) -> tuple[str, int] 
 
 def _check_ranks(question: Question, hosts: Hosts) -> bool:
     """Start the ranks as a training does, and tell what they find; whether the process that leads knows all of it."""
-    failed = hosts.failed(*_CANNOT_START, *_CANNOT_MEET)
+    failed = hosts.failed(*_NEEDED)
     if failed or "ranks" in question.skip:
         reason = "--skip ranks" if "ranks" in question.skip else f"not started, because of {failed}"
         hosts.add(skipped("ranks", reason))

@@ -40,14 +40,14 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
             study = Study(plan)
         try:
             _Sweep(plan, study, claims).run()
+            with claims.alone():
+                trials = study.results()
+                write_summary(plan, trials)
+                study.draw()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise OutsideError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
-        with claims.alone():
-            trials = study.results()
-            write_summary(plan, trials)
-            study.draw()
     return trials
 
 
@@ -66,7 +66,7 @@ def _claim_folder(plan: SweepPlan) -> Iterator[Claims]:
     except OSError as error:
         raise RequestError(f"--shared: the file system of {plan.folder} has no locks ({error.strerror})") from error
     if claim is None:
-        hint = "; it was started without --shared" if shared else "; with --shared several may do one"
+        hint = "; it was started without --shared" if shared else "; with --shared processes may share one sweep"
         raise RequestError(f"{flag}: another sweep is at work there{hint}")
     try:
         yield claims

@@ -112,9 +112,9 @@ class RunningTrial:
         self.ended: str = ""
         """How it ended, or that it is paused, in a line; empty as long as it continues."""
         self.iteration = 0
-        """Iterations of its present run."""
+        """Iterations of its current run."""
         self.value: float | None = None
-        """The metric where the present run reported it last."""
+        """The metric where the current run reported it last."""
         self.seed_index = 0
         """Which of its seeds runs."""
         self._plan, self._loop, self._inherited = plan, loop, inherited

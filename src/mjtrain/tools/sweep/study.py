@@ -31,7 +31,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class LostTrialError(RuntimeError):
-    """Another process has a trial that was to be ended."""
+    """Another process has a trial that was to be changed."""
 
 
 class Trial(optuna.Trial):
@@ -50,17 +50,25 @@ class Trial(optuna.Trial):
         """Iteration of the last value that was reported; 0 for none."""
         return max(self._cached_frozen_trial.intermediate_values, default=0)
 
+    def report(self, value: float, step: int) -> None:
+        """Keep a value of the metric, see Optuna."""
+        self._check_ours()
+        super().report(value, step)
+
     def record(self, **record: Any) -> None:
         """Keep plain values with it, by the names of fields of `TrialResult`."""
+        self._check_ours()
         for name, content in record.items():
             self.set_user_attr(name, content)
 
     def end(self, state: State, value: float | None = None, **record: Any) -> None:
         """End it as complete with a value, as pruned with the one that was reported last, or as failed without one."""
-        if not self.is_ours():
-            raise LostTrialError(f"trial {self.number}: another process has it now, because the lock on it was lost")
         self.record(**record)
         self.study.tell(self, value, state=next(key for key, name in _STATES.items() if name == state))
+
+    def _check_ours(self) -> None:
+        if not self.is_ours():
+            raise LostTrialError(f"trial {self.number}: another process has it now, because the lock on it was lost")
 
 
 class Study:
