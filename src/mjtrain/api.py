@@ -14,8 +14,11 @@ from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.claim import holds_claim
+from mjtrain.runs.digests import measure
+from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.requeue import requeue_when_stopped
 from mjtrain.runs.search import recorded_task
+from mjtrain.runs.sources import replace_data
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
@@ -97,12 +100,13 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             remember(recorded_task(run.record), request.config.env, request.config.agent)
         is_ours = partial(holds_claim, run.run_dir, run.session)
         end = stack.enter_context(end_recorded(run.run_dir, is_ours)) if group.leads else {}
+        config, run = _with_copies(request, run)
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
         with naming_last_checkpoint(run.run_dir):
             result = run_plan(
                 plan,
                 _train_rank,
-                _with_robot(request.config, run.robot),
+                config,
                 run,
                 rendezvous=group,
                 crash_dir=run.run_dir / "crash",
@@ -146,16 +150,24 @@ def _check_same_learner(request: "TrainRequest", run: TrainingRun) -> None:
         )
 
 
-def _with_robot(config: TrainConfig, copy: str | None) -> TrainConfig:
-    """Replace the robot's file by the run's copy of it, if there is one to use instead."""
-    if copy is None or not isinstance(config.env, EnvConfig):
-        return config
-    return replace(config, env=replace(config.env, robot=replace(config.env.robot, file=copy)))
+def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, TrainingRun]:
+    """Replace the files of robot and motions by the run's copies of them, if there are some to use instead."""
+    env, fetched = request.config.env, request.motions
+    if not isinstance(env, EnvConfig):
+        return request.config, run
+    if run.robot is not None:
+        env = replace(env, robot=replace(env.robot, file=run.robot))
+    # The first host's cache may have another path.
+    motions = {name: file if Path(file).is_file() else fetched[name] for name, file in run.motions.items()}
+    if motions:
+        env = replace_data(env, {fetched[name]: file for name, file in motions.items()})
+    return replace(request.config, env=env), replace(run, motions=motions)
 
 
 def _describe_for_others(request: TrainRequest) -> str:
     """Return, in lines, what must be the same on every node of a job."""
-    return json.dumps({**request.params, "run": to_plain(request.config.run)}, indent=1)
+    motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
+    return json.dumps({**request.params, "run": to_plain(request.config.run), "motions": motions}, indent=1)
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
@@ -200,7 +212,7 @@ def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_thr
     size = default_num_envs(config, device) if num_envs is None else num_envs
     if size < 1:
         raise RequestError(f"num_envs {size}: must be at least 1")
-    config = replace(config, run=replace(config.run, num_envs=size))
+    config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=size))
     check_seed("seed", seed)
     threads = count_cores() if num_threads is None else num_threads
     return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
@@ -280,7 +292,7 @@ def play(
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
     print_notices(found)
-    return measure_run(found if env is None else replace(found, env=env), config)
+    return measure_run(found if env is None else replace(found, env=resolve_motions(env)[0]), config)
 
 
 def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:

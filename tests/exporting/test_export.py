@@ -55,6 +55,8 @@ def test_files_agree_with_the_policy_and_describe_it(
         return answer
 
     monkeypatch.setattr(verify, "record_observations", keep)
+    (run_dir / "export").mkdir()
+    (run_dir / "export" / "policy_with_motion.onnx").write_text("of an earlier export")
     main([str(run_dir)])
     assert "verified on 1000 observations" in capsys.readouterr().out
     out = run_dir / "export"

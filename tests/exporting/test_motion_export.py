@@ -241,6 +241,27 @@ def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the
     assert "action_scale" in make_field_keys(view_with_motion(plain).described)[0]
 
 
+def test_terms_that_would_share_a_name_keep_their_own() -> None:
+    config = make_config()
+    actor = config.observations["actor"]
+    twice = ("turning", "up", "anchor_position")
+    again = {f"{name}_again": actor[name] for name in twice}
+    env, _, metadata = describe(replace(config, observations={**config.observations, "actor": actor | again}))
+    view = view_with_motion(metadata)
+    names = [term["name"] for term in view.described["observations"]]
+    assert names[: len(actor)][list(actor).index("turning")] == "turning"
+    assert len(set(names)) == len(names)
+    assert set(twice) | set(again) < set(names)
+    keys, _ = make_field_keys(view.described)
+    assert keys["observation_names"] == ",".join(names)
+    columns = {term["name"]: term["columns"] for term in metadata["observations"]}
+    scales = {column: scale for column, scale, *_ in view.inputs}
+    assert scales[columns["up"][0]] > 0, "its own name has its own sign"
+    own = make_field_keys(metadata)[0]["observation_names"].split(",")
+    assert {"turning", "turning_again", "up", "up_again"} < set(own)
+    assert env.observe()["actor"].shape[1] == len(view.inputs)
+
+
 def test_clips_of_a_folder_come_one_after_another() -> None:
     env, _, metadata = describe(make_config(file=CLIPS))
     trot, _, alone = describe(make_config())

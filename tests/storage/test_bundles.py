@@ -171,6 +171,11 @@ def test_a_web_server_gives_it(bundle: Path, tmp_path: Path, web: str) -> None:
         open_bundle("http://example.invalid/bundle")
     with pytest.raises(OutsideError, match="cannot be read"):
         open_bundle("https://127.0.0.1:1/bundle")
+    with pytest.raises(OutsideError, match=r"1/gehen-ü\.zip: cannot be read"):
+        open_bundle("https://127.0.0.1:1/gehen-ü.zip?signature=word")
+    for place in ("https://[x/bundle", "https://[x/packed.zip", "s3://[x/bundle"):
+        with pytest.raises(RequestError, match=r"\[x.*: is not a valid URL"):
+            open_bundle(place)
 
 
 @pytest.fixture

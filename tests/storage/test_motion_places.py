@@ -20,10 +20,13 @@ from mjtrain.cli.main import main
 from mjtrain.motion import npz
 from mjtrain.motion.files import read_motion
 from mjtrain.runs import wandb_artifact
-from mjtrain.runs.motion_places import find_motion, is_motion_place
+from mjtrain.runs.motion_places import find_motion, is_motion_place, name_place, resolve_motions
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.storage import Storage
+from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.training.open_run import open_run
+from mjtrain.training.request import TrainRequest, resolve_training
 from mjtrain_tasks.quadruped_track import CLIPS, make_env, make_task
 from support import commands
 from support.hub import TOKEN, Hub
@@ -82,11 +85,11 @@ def test_a_url_is_fetched(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = request.getfixturevalue(kind)
-    place = f"{url}/a paw.npz".replace(" ", "%20" if kind == "web" else " ")
-    put(url, "a paw.npz", PAW, tmp_path)
+    place = f"{url}/a päw.npz".replace(" ", "%20" if kind == "web" else " ")
+    put(url, "a päw.npz", PAW, tmp_path)
     first = find_motion(place)
-    assert (first.name, first.read_bytes()) == ("a paw.npz", PAW)
-    put(url, "a paw.npz", BOW, tmp_path)
+    assert (first.name, first.read_bytes()) == ("a päw.npz", PAW)
+    put(url, "a päw.npz", BOW, tmp_path)
     assert find_motion(place, again=False) == first
     second = find_motion(place)
     assert (first.read_bytes(), second.read_bytes()) == (PAW, BOW)
@@ -106,6 +109,13 @@ def test_a_url_is_fetched(
         ("http://host.invalid/a.npz", "https://"),
         ("https://name:word@host.invalid/a.npz", "credentials"),
         ("https://127.0.0.1:1/a.npz", "cannot be read"),
+        ("https://127.0.0.1:1/gehen-ü.npz", "cannot be read"),
+        ("https://127.0.0.1:1/a.npz?signature=word", r"1/a\.npz: cannot be read"),
+        ("https://127.0.0.1:1/a.pkl?signature=word", r"1/a\.pkl: is not a motion"),
+        ("http://name:word@host.invalid/a.npz", "credentials"),
+        ("https://[x/a.npz", "is not a valid URL"),
+        ("s3://[x/a.npz", "is not a valid URL"),
+        (f"https://{70 * 'a'}.invalid/a.npz", "is not a valid URL"),
         ("wandb://walk", "give wandb://entity/project/name:version"),
         ("wandb://me/motions/walk:v1:v2", "give wandb://"),
         ("wandb-registry-motions/walk", "no W&B API key"),
@@ -162,14 +172,18 @@ class Planted:
 def test_the_hub_gives_it(tmp_path: Path) -> None:
     hub = Hub()
     hub.files["me/clips"] = {"paw.npz": PAW, "more/bow.npz": BOW}
+    hub.files["datasets/me/clips"] = {"a/bow.npz": BOW}
     environ = {**os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hub")}
     for place, says in (
-        ("clips/paw.npz", "3.70 s"),
-        ("clips@main/more/bow.npz", "3.20 s"),
-        ("clips/none.npz", "hf://me/clips: has no such file"),
-        ("none/paw.npz", "no such repository"),
+        ("me/clips/paw.npz", "3.70 s"),
+        ("me/clips@main/more/bow.npz", "3.20 s"),
+        ("datasets/me/clips/a/bow.npz", "3.20 s"),
+        ("datasets/me/clips@main/a/bow.npz", "3.20 s"),
+        ("datasets/me/clips.npz", "give hf://user/repository"),
+        ("me/clips/none.npz", "hf://me/clips: has no such file"),
+        ("me/none/paw.npz", "no such repository"),
     ):
-        words = [commands.BIN / "mjtrain", "motion", "info", f"hf://me/{place}"]
+        words = [commands.BIN / "mjtrain", "motion", "info", f"hf://{place}"]
         done = commands.run(words, cwd=tmp_path, environ=environ)
         assert says in done.stdout + done.stderr, done
     hub.close()
@@ -193,6 +207,17 @@ def test_an_artifact_and_a_registry_give_it(wandb: WandbServer, tmp_path: Path) 
     assert len(wandb.requests) == asked
 
 
+@pytest.mark.parametrize(("served", "says"), [(PAW[:-1], "bytes, and its artifact lists"), (PAW[:-1] + b"x", "is not")])
+def test_a_file_that_arrives_damaged_is_not_kept(wandb: WandbServer, cache: Path, served: bytes, says: str) -> None:
+    wandb.artifacts = {"me/motions/walk": [{"motion.npz": PAW}]}
+    wandb.damaged["motion.npz"] = served
+    with pytest.raises(OutsideError, match=f"wandb://me/motions/walk:v0: motion.npz .*{says}"):
+        find_motion("wandb://me/motions/walk:v0")
+    assert not cache.exists()
+    wandb.damaged.clear()
+    assert find_motion("wandb://me/motions/walk:v0").read_bytes() == PAW
+
+
 def test_artifacts_that_are_no_motions(
     wandb: WandbServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,13 +231,13 @@ def test_artifacts_that_are_no_motions(
         ("both", "has 2 .npz files"),
         ("none", "has no .npz files"),
         ("elsewhere", "is a reference to file:///etc/passwd"),
-        ("up", "up.npz"),
-        ("walk", "no such artifact"),
-        ("both:v7", "no such artifact"),
+        ("up", "W&B: .*up.npz"),
+        ("walk", "W&B: .*walk"),
+        ("both:v7", "W&B: .*both:v7"),
     ):
         with pytest.raises(RequestError, match=rf"wandb://me/motions/{name}: .*{says}"):
             find_motion(f"wandb://me/motions/{name}")
-    with pytest.raises(RequestError, match="no such artifact"):
+    with pytest.raises(RequestError, match=r"W&B: .*nothing"):
         find_motion("wandb://me/nothing/walk")
     monkeypatch.setenv("WANDB_API_KEY", KEY[::-1])
     with pytest.raises(OutsideError, match="wandb://me/motions/both: W&B: "):
@@ -230,25 +255,113 @@ def test_artifacts_that_are_no_motions(
 def test_a_run_keeps_it_and_does_not_ask_again(
     url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], cache: Path
 ) -> None:
+    """Neither after another motion is at the place and in the cache, nor after both are gone."""
     place = f"{url}/paw.npz"
     put(url, "paw.npz", PAW, tmp_path)
-    env = make_env()
-    command = env.commands["motion"]
-    command = replace(command, params={**command.params, "file": place})
-    task = replace(make_task(), env=replace(env, commands={"motion": command}))
+    task = make_task_of(place)
     options: dict[str, Any] = {"num_envs": 4, "log_root": str(tmp_path / "logs"), "logger": "none"}
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
     run = mjtrain.train(task, launch=launch, max_iterations=1, **options)
     assert f"motion {place}: read from {cache}" in capfd.readouterr().err
     (copy,) = (run.run_dir / "data").iterdir()
     assert copy.read_bytes() == PAW
-    recorded = load_params(run.run_dir, "env")["commands"]["motion"]["params"]["file"]
-    assert Path(recorded).read_bytes() == PAW
+    assert load_params(run.run_dir, "env")["commands"]["motion"]["params"]["file"] == place
+    assert load_params(run.run_dir, "data")[place]["copy"] == "data/paw.npz"
+    put(url, "paw.npz", BOW, tmp_path)
+    assert find_motion(place).read_bytes() == BOW  # as another run would have
+    config = mjtrain.api.make_train_config(task, max_iterations=2, resume="auto", **options)
+    assert resolve_training(config, launch).motions == {place: str(copy)}
+    put(url, "paw.npz", PAW, tmp_path)
+    fresh = replace(config, run=replace(config.run, run_name="fresh"))  # there is nothing to resume
+    assert read_motions(resolve_training(fresh, launch)) == {place: PAW}, "asked again"
+    put(url, "paw.npz", BOW, tmp_path)
+    assert read_motions(resolve_training(fresh, launch)) == {place: BOW}, "asked again"
+    resumed = mjtrain.train(task, launch=launch, max_iterations=2, resume=str(run.run_dir), **options)
+    printed = capfd.readouterr().err
+    assert f"motion {place}: read from {copy}" in printed
+    assert "changed since" not in printed
     Storage(url).delete(["paw.npz"])
-    again = mjtrain.train(task, launch=launch, max_iterations=2, resume=str(run.run_dir), **options)
+    shutil.rmtree(cache)
+    resumed = mjtrain.train(task, launch=launch, max_iterations=3, resume=str(run.run_dir), **options)
     assert "changed since" not in capfd.readouterr().err
-    assert again.metrics["iteration"] == 2
+    assert resumed.metrics["iteration"] == 3
+    assert not cache.exists()
+    assert [file.read_bytes() for file in (run.run_dir / "data").iterdir()] == [PAW]
     with pytest.raises(RequestError, match=rf"--env\.commands\.motion\.params\.file {url}: has no paw\.npz"):
         mjtrain.train(task, launch=launch, max_iterations=1, **options)
-    shutil.rmtree(cache)
-    assert mjtrain.play(str(run.run_dir), episodes=1)["iteration"] == 2
+    assert mjtrain.play(str(run.run_dir), episodes=1)["iteration"] == 3
+
+
+def test_a_job_that_is_started_again_from_outside_keeps_it(web: str, tmp_path: Path) -> None:
+    place = f"{web}/paw.npz"
+    put(web, "paw.npz", PAW, tmp_path)
+    options: dict[str, Any] = {"num_envs": 4, "log_root": str(tmp_path / "logs"), "logger": "none"}
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    run = mjtrain.train(make_task_of(place), launch=launch, max_iterations=1, **options)
+    put(web, "paw.npz", BOW, tmp_path)
+    config = mjtrain.api.make_train_config(make_task_of(place), max_iterations=2, **options)
+    request = resolve_training(config, launch)
+    assert read_motions(request) == {place: BOW}
+    with open_run(request, TrainingRun(run_dir=run.run_dir)) as opened:
+        config, opened = mjtrain.api._with_copies(request, opened)
+    file = config.env.commands["motion"].params["file"]
+    assert file == str(run.run_dir / "data" / "paw.npz") == opened.motions[place]
+    assert Path(file).read_bytes() == PAW
+    assert f"motion {place}: the run's copy is used" in opened.notices
+
+
+def test_nodes_are_compared_by_content(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(web, "paw.npz", PAW, tmp_path)
+    config = mjtrain.api.make_train_config(make_task_of(f"{web}/paw.npz"), num_envs=4, log_root=str(tmp_path))
+
+    def describe(home: str) -> str:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        request = resolve_training(config, mjtrain.LaunchConfig(gpu_ids=None, num_threads=1))
+        assert str(tmp_path / home) in request.motions[f"{web}/paw.npz"]
+        return mjtrain.api._describe_for_others(request)
+
+    one = describe("one")
+    assert describe("other") == one
+    put(web, "paw.npz", BOW, tmp_path)
+    assert describe("other") != one
+
+
+def test_worlds_and_play_of_a_task_fetch_it(web: str, tmp_path: Path) -> None:
+    put(web, "paw.npz", PAW, tmp_path)
+    task = make_task_of(f"{web}/paw.npz")
+    assert mjtrain.make_env(task, num_envs=1).observe()["actor"].shape[0] == 1
+    assert mjtrain.play(task, policy="zero", episodes=1, num_envs=1)["episodes"] == 1
+
+
+def test_only_motion_commands_name_motions() -> None:
+    def other(env: Any, *, file: str) -> None: ...
+
+    env = make_env()
+    url = "https://127.0.0.1:1/a.npz"
+    command = replace(env.commands["motion"], func=other, params={"file": url})
+    env = replace(env, commands={"other": command})
+    assert resolve_motions(env) == (env, {})
+
+
+def test_a_query_is_not_recorded(web: str, tmp_path: Path) -> None:
+    put(web, "paw.npz", PAW, tmp_path)
+    place = f"{web}/paw.npz?signature=word"
+    assert "word" not in name_place(place)
+    assert name_place(place) not in (name_place(f"{place}s"), f"{web}/paw.npz")
+    task = make_task_of(place)
+    options: dict[str, Any] = {"num_envs": 4, "log_root": str(tmp_path / "logs"), "logger": "none"}
+    run = mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1), max_iterations=1, **options)
+    files = [file for file in run.run_dir.rglob("*") if file.suffix in (".yaml", ".jsonl", ".json", ".log")]
+    assert files
+    assert not [file for file in files if "signature=word" in file.read_text()]
+
+
+def make_task_of(place: str) -> mjtrain.TaskConfig:
+    env = make_env()
+    command = env.commands["motion"]
+    command = replace(command, params={**command.params, "file": place})
+    return replace(make_task(), env=replace(env, commands={"motion": command}))
+
+
+def read_motions(request: TrainRequest) -> dict[str, bytes]:
+    return {place: Path(file).read_bytes() for place, file in request.motions.items()}

@@ -22,12 +22,14 @@ class WandbServer:
     Attributes:
         artifacts: Versions by entity/project/name, the files of each by their names.
         references: References in place of files, by file name.
+        damaged: Content that is served in place of that which the artifact lists, by file name.
         requests: Path of every request, or the name of its query.
     """
 
     def __init__(self) -> None:
         self.artifacts: dict[str, list[dict[str, bytes]]] = {}
         self.references: dict[str, str] = {}
+        self.damaged: dict[str, bytes] = {}
         self.requests: list[str] = []
         server = self
 
@@ -128,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "manifest":  # a signed URL of the object storage
             self._answer(json.dumps(self.owner.manifest(parts[0])).encode())
         elif kind == "artifactsV2" and self._is_known():
-            self._answer(self.owner.files(parts[4])[parts[-1]], kind="application/octet-stream")
+            content = self.owner.files(parts[4])[parts[-1]]
+            self._answer(self.owner.damaged.get(parts[-1], content), kind="application/octet-stream")
         else:
             self._answer(b"", 401)
 

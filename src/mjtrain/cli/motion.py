@@ -130,7 +130,8 @@ def _main(argv: list[str]) -> None:
         print(f"usage: {USAGE}\n\nReference motions for motion tracking.\n")
         for name, line in VERBS.items():
             print(f"  {name:<10}{line}")
-        print("\n`mjtrain motion convert --help` and so on list the options.")
+        print("\nFILE and IN may be a URL, or an artifact of W&B (wandb://entity/project/name:version).")
+        print("`mjtrain motion convert --help` and so on list the options.")
         return
     if word not in actions:
         hint = suggest(word, actions, f"give one of {', '.join(actions)}")

@@ -1,23 +1,30 @@
-"""Policy bundles on the Hugging Face Hub, through its own library."""
+"""Policy bundles and motions on the Hugging Face Hub, through its own library."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mjtrain.runs.bundle import BundleError, Read
 from mjtrain.runtime.errors import OutsideError, RequestError, require
 from mjtrain.runtime.files import read_regular
 
 
-def split_hub(place: str) -> tuple[str, str | None, str]:
-    """Return repository, revision and folder of hf://user/repo[@revision][/folder]."""
-    repo, _, folder = place.removeprefix("hf://").strip("/").partition("/")
+def split_hub(place: str) -> tuple[dict[str, Any], str]:
+    """Split hf://[datasets/]user/repo[@revision][/folder].
+
+    Returns:
+        The repository, as arguments of the library, and the folder.
+    """
+    path = place.removeprefix("hf://").strip("/")
+    kind = "dataset" if path.startswith("datasets/") else None
+    repo, _, folder = path.removeprefix("datasets/").partition("/")
     name, _, folder = folder.partition("/")
     name, _, revision = name.partition("@")
     if not repo or not name:
         raise RequestError(f"{place}: give hf://user/repository, or hf://user/repository@revision/folder")
     require(place, "share", "huggingface_hub")
-    return f"{repo}/{name}", revision or None, folder
+    return {"repo_id": f"{repo}/{name}", "repo_type": kind, "revision": revision or None}, folder
 
 
 @contextlib.contextmanager
@@ -45,31 +52,29 @@ def _first_line(error: Exception) -> str:
 
 
 def read_hub(place: str) -> Read:
-    """Return what gives the files of a bundle there."""
-    repo, revision, folder = split_hub(place)
+    """Return what gives the files of a folder there."""
+    repo, folder = split_hub(place)
 
     def read(name: str, size: int) -> bytes:
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
         path = f"{folder}/{name}" if folder else name
         with _hub_errors(place):
-            there = get_hf_file_metadata(hf_hub_url(repo, path, revision=revision)).size
+            there = get_hf_file_metadata(hf_hub_url(filename=path, **repo)).size
             if there is None or there > size:
                 raise BundleError(f"{place}: {name} is larger than {size} bytes")
-            return read_regular(Path(hf_hub_download(repo, path, revision=revision)), size + 1)
+            return read_regular(Path(hf_hub_download(filename=path, **repo)), size + 1)
 
     return read
 
 
 def push_to_hub(folder: Path, place: str) -> None:
     """Put all files of a bundle there in one commit; a missing repository is created."""
-    repo, revision, below = split_hub(place)
+    repo, below = split_hub(place)
     with _hub_errors(place):
         from huggingface_hub import HfApi
 
         api = HfApi()
-        api.create_repo(repo, exist_ok=True)
+        api.create_repo(repo["repo_id"], repo_type=repo["repo_type"], exist_ok=True)
         message = "A policy of mjtrain"
-        api.upload_folder(
-            repo_id=repo, folder_path=folder, path_in_repo=below or None, revision=revision, commit_message=message
-        )
+        api.upload_folder(folder_path=folder, path_in_repo=below or None, commit_message=message, **repo)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from mjtrain.runs.bundle import (
     MANIFEST,
@@ -24,7 +24,7 @@ from mjtrain.runs.bundle import (
     parse_manifest,
 )
 from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
-from mjtrain.runs.storage import Storage, StorageError, check_url
+from mjtrain.runs.storage import Storage, StorageError, check_url, hide_query, split_url
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import partial_path, read_regular, replacing
 
@@ -36,6 +36,9 @@ PRETRAINED = "pretrained"
 _STORED = ("s3", "gs", "az", "file")
 SCHEMES = ("hf", "https", "http", *_STORED)
 """How URLs of places begin."""
+
+_IN_PATH = "/%:@!$&'()*+,;=~"
+"""What stays as it is in the path of an address; the rest, such as a space, is escaped."""
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
@@ -184,7 +187,7 @@ def _make_reader(place: str) -> Read:
 
 def read_file(url: str, size: int) -> bytes:
     """Return one file at a URL, or at most one byte more than a size; errors as those of `open_bundle`."""
-    if urlsplit(url).scheme in ("http", "https"):
+    if split_url(url).scheme in ("http", "https"):
         _check_web(url)
         return _download(url, size)
     folder, _, name = url.rpartition("/")
@@ -249,20 +252,20 @@ def _read_storage(url: str) -> Read:
 
 def _read_web(url: str) -> Read:
     _check_web(url)
-    if urlsplit(url).path.endswith(".zip"):
+    if split_url(url).path.endswith(".zip"):
         data = _download(url, MAX_BYTES)
         if len(data) > MAX_BYTES:
-            raise BundleError(f"{url}: is larger than {MAX_BYTES >> 20} MiB")
-        return _read_zip(io.BytesIO(data), url)
+            raise BundleError(f"{hide_query(url)}: is larger than {MAX_BYTES >> 20} MiB")
+        return _read_zip(io.BytesIO(data), hide_query(url))
     return lambda name, size: _download(f"{url.rstrip('/')}/{quote(name)}", size)
 
 
 def _check_web(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
-        raise RequestError(f"{url}: give an https:// address; http:// is for this machine only")
+    parts = split_url(url)
     if "@" in parts.netloc:
         raise RequestError(f"{parts.scheme}://…: must not carry credentials")
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+        raise RequestError(f"{hide_query(url)}: give an https:// address; http:// is for this machine only")
 
 
 def _download(url: str, size: int) -> bytes:
@@ -276,15 +279,21 @@ def _download(url: str, size: int) -> bytes:
             _check_web(newurl)
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
+    shown, parts = hide_query(url), split_url(url)
+    address = parts._replace(path=quote(parts.path, safe=_IN_PATH), query=quote(parts.query, safe=_IN_PATH + "?"))
     try:
-        with build_opener(Redirects()).open(url, timeout=60) as answer:
+        with build_opener(Redirects()).open(address.geturl(), timeout=60) as answer:
             return answer.read(size + 1)
+    except RequestError:  # of a redirection
+        raise
     except HTTPError as error:
         if error.code in (404, 410):
-            raise RequestError(f"{url}: does not exist (status {error.code})") from error
-        raise OutsideError(f"{url}: answers with status {error.code}") from error
+            raise RequestError(f"{shown}: does not exist (status {error.code})") from error
+        raise OutsideError(f"{shown}: answers with status {error.code}") from error
     except (OSError, HTTPException) as error:
-        raise OutsideError(f"{url}: cannot be read ({getattr(error, 'reason', error)})") from error
+        raise OutsideError(f"{shown}: cannot be read ({getattr(error, 'reason', error)})") from error
+    except ValueError as error:  # such as a name of a host that is too long
+        raise RequestError(f"{shown}: is not a valid URL ({error})") from error
 
 
 def _find_pretrained(task: str) -> Path:

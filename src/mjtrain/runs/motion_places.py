@@ -2,19 +2,70 @@
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote
 
+from mjtrain.config import EnvConfig
 from mjtrain.runs.bundle_places import SCHEMES, cache_dir, read_file
-from mjtrain.runs.storage import is_url
+from mjtrain.runs.sources import replace_data
+from mjtrain.runs.storage import hide_query, is_url, split_url
 from mjtrain.runs.wandb_artifact import fetch_from_artifact
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import write_whole
 
 _WANDB = "wandb://"
 _REGISTRY = re.compile(r"([^/:]+/)?wandb-registry-[^/:]+/[^/:]+(:[^/:]+)?")
 _ARTIFACT = re.compile(r"[^/:]+/[^/:]+/[^/:]+(:[^/:]+)?")
 _FIXED = re.compile(r".*:v\d+")
+_READS_MOTION = ("mjtrain.mdp.tracking", "motion_command")
+
+
+def resolve_motions(
+    env: Any, kept: Mapping[str, str] | None = None, *, again: bool = True
+) -> tuple[Any, dict[str, str]]:
+    """Let every motion command of an environment read a file: what its `file` names by a place is fetched.
+
+    Args:
+        kept: Copies that a run has, by `name_place`; these places are not asked.
+        again: See `find_motion`.
+
+    Returns:
+        The environment; and the files by `name_place`.
+
+    Raises:
+        RequestError: A place has no such motion.
+        OutsideError: A place cannot be reached.
+    """
+    files: dict[str, str] = {}
+    for command, place in list_places(env):
+        try:
+            files[place] = (kept or {}).get(name_place(place)) or str(find_motion(place, again=again))
+        except (RequestError, OutsideError) as error:
+            raise type(error)(f"--env.commands.{command}.params.file {error}") from error
+    return (replace_data(env, files) if files else env), {name_place(place): file for place, file in files.items()}
+
+
+def with_place_names(env: Any) -> Any:
+    """Return an environment as a run records it: with the names of places, as `name_place` gives them."""
+    names = {place: name_place(place) for _, place in list_places(env)}
+    return replace_data(env, names) if names else env
+
+
+def list_places(env: Any) -> Iterator[tuple[str, str]]:
+    """Yield command and place of each motion that is not named by a path."""
+    for name, command in env.commands.items() if isinstance(env, EnvConfig) else ():
+        function, file = command.func, command.params.get("file")
+        reads = (getattr(function, "__module__", ""), getattr(function, "__name__", "")) == _READS_MOTION
+        if reads and isinstance(file, str) and is_motion_place(file):
+            yield name, file
+
+
+def name_place(place: str) -> str:
+    """Return a place as runs record it and as it is printed. A query, which may be a key, becomes its hash."""
+    shown = hide_query(place)
+    return shown if shown == place else f"{shown}?{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def is_motion_place(text: str) -> bool:
@@ -32,7 +83,7 @@ def find_motion(place: str, *, again: bool = True) -> Path:
             change, so it never is.
 
     Raises:
-        RequestError: The place has no such motion, or it is too large.
+        RequestError: The place has no such motion, it arrived damaged, or it is too large.
         OutsideError: The place cannot be reached.
     """
     if not is_motion_place(place):
@@ -49,7 +100,9 @@ def find_motion(place: str, *, again: bool = True) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(file, data)
     except OSError as error:
-        raise RequestError(f"{place}: cannot be kept in {cache} ({error.strerror}); set XDG_CACHE_HOME") from error
+        raise RequestError(
+            f"{hide_query(place)}: cannot be kept in {cache} ({error.strerror}); set XDG_CACHE_HOME"
+        ) from error
     return path
 
 
@@ -68,13 +121,14 @@ def _fetch(place: str) -> tuple[str, bytes]:
         if not _ARTIFACT.fullmatch(name) and not _REGISTRY.fullmatch(name):
             raise RequestError(f"{place}: give wandb://entity/project/name:version, or wandb-registry-motions/name")
         return fetch_from_artifact(place, name if ":" in name else f"{name}:latest", ".npz", size)
-    scheme, name = urlsplit(place).scheme, Path(unquote(urlsplit(place).path)).name
+    parts, shown = split_url(place), hide_query(place)
+    scheme, name = parts.scheme, Path(unquote(parts.path)).name
     if scheme not in SCHEMES:
         known = ", ".join((*SCHEMES, "wandb"))
         raise RequestError(f"{scheme}://…: motions are not read from there; give a path, or a URL of {known}")
     if Path(name).suffix not in SUFFIXES:
-        raise RequestError(f"{place}: is not a motion; give a file that ends in {', '.join(SUFFIXES)}")
+        raise RequestError(f"{shown}: is not a motion; give a file that ends in {', '.join(SUFFIXES)}")
     content = read_file(place, size)
     if len(content) > size:
-        raise RequestError(f"{place}: is larger than {MAX_MIB} MiB")
+        raise RequestError(f"{shown}: is larger than {MAX_MIB} MiB")
     return name, content

@@ -1,5 +1,6 @@
 """Which run a command resumes, or a new one."""
 
+import contextlib
 import dataclasses
 import shutil
 from dataclasses import dataclass, replace
@@ -50,6 +51,16 @@ class FoundRun:
 def preview_run_dir(config: TrainConfig) -> Path:
     """Name the directory in which a run would live, without making it."""
     return find_local_run(config).run_dir if _names_local_run(config) else name_run_dir(config)
+
+
+def find_resumed_here(config: TrainConfig) -> Path | None:
+    """Return the run on this machine that will be resumed; None for a new run, or for one that is not here."""
+    if config.run.resume == "auto":
+        checkpoint = _find_own_checkpoint(config)
+        return None if checkpoint is None else checkpoint.parent
+    with contextlib.suppress(RequestError):  # said later, by what opens the run
+        return find_run_to_resume(config)[0] if _names_local_run(config) else None
+    return None
 
 
 def _names_local_run(config: TrainConfig) -> bool:

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
@@ -115,8 +116,11 @@ def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
     ]
 
 
-def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
+def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Copy the files and folders that parameters of terms name into a run, and record their hashes.
+
+    Args:
+        origins: Where files were fetched from, by file; those that are copied are recorded by that.
 
     Returns:
         A line for each that is too large to be copied.
@@ -128,7 +132,8 @@ def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
     for place in dict.fromkeys(_list_data(env)):
         path = Path(place)
         digest, size = measure(path)
-        earlier = read_params(run_dir, "data").get(place, {})
+        name = origins.get(place, place)
+        earlier = read_params(run_dir, "data").get(name, {})
         copy = earlier.get("copy") if earlier.get("sha256") == digest else None
         is_part = digest.startswith(PART)
         if copy is None and size <= room and not is_part:
@@ -137,8 +142,8 @@ def save_data(run_dir: Path, env: EnvConfig) -> list[str]:
         elif copy is None:
             much = f"more than {digests.MAX_DATA_MIB} MiB or {digests.MAX_DATA_FILES} files"
             much = much if is_part else f"{size >> 20} MiB"
-            notices.append(f"the run keeps no copy of {place} ({much}), so it needs that later")
-        record[place] = {"copy": copy, "sha256": digest}
+            notices.append(f"the run keeps no copy of {name} ({much}), so it needs that later")
+        record[place if copy is None else name] = {"copy": copy, "sha256": digest}
     if record:
         save_params(run_dir, data=record)
     return notices
@@ -199,6 +204,18 @@ def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
     return is_comparable and digest != recorded
 
 
+def find_copies(run_dir: Path) -> dict[str, str]:
+    """Return the absolute paths of the copies that a run has of its data, by what it recorded them for."""
+    record = read_params(run_dir, "data")
+    paths = {name: run_dir.absolute() / kept["copy"] for name, kept in record.items() if kept["copy"] is not None}
+    return {name: str(path) for name, path in paths.items() if path.exists()}
+
+
+def replace_data(env: EnvConfig, names: Mapping[str, str]) -> EnvConfig:
+    """Replace texts in the parameters of terms by others."""
+    return _replace(env, names, in_params=False)
+
+
 def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     """Let the parameters of a recorded environment name the run's copies where the data is missing or has changed.
 
@@ -219,7 +236,7 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
             notices.append(f"data: {place} is not what the run was trained with{used}")
         elif copy is None:
             raise RequestError(f"{run_dir}: its file {place} is not here, and the run has no copy of it")
-    return (_replace(env, places, in_params=False) if places else env), notices
+    return (replace_data(env, places) if places else env), notices
 
 
 def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
@@ -233,7 +250,7 @@ def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
         return env
     (run_dir / "params" / "data.yaml").unlink()  # an earlier record would be kept
     save_params(run_dir, data={kept["copy"]: kept for kept in record.values()})
-    return _replace(env, {place: kept["copy"] for place, kept in record.items()}, in_params=False)
+    return replace_data(env, {place: kept["copy"] for place, kept in record.items()})
 
 
 def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
@@ -250,13 +267,17 @@ def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
     return dataclasses.replace(value, **{name: item for name, item in new.items() if item != fields[name]})
 
 
-def list_data_changes(run_dir: Path, env: AnyEnvConfig) -> list[str]:
-    """Compare the data that parameters name now with what a run recorded: a line for each that differs."""
+def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Compare the data that parameters name now with what a run recorded: a line for each that differs.
+
+    Args:
+        origins: See `save_data`.
+    """
     if not isinstance(env, EnvConfig):
         return []
     recorded = read_params(run_dir, "data")
     return [
-        f"data: {place}, whose content differs"
+        f"data: {name}, whose content differs"
         for place in dict.fromkeys(_list_data(env))
-        if place in recorded and _has_changed(Path(place), recorded[place])
+        if (name := origins.get(place, place)) in recorded and _has_changed(Path(place), recorded[name])
     ]

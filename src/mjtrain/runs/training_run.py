@@ -8,7 +8,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, TrainConfig, to_plain
 from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import save_params
-from mjtrain.runs.sources import save_code, save_data
+from mjtrain.runs.sources import find_copies, replace_data, save_code, save_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,9 @@ class TrainingRun:
 
     robot: str | None = None
     """The run's own copy of its robot, if the MJCF file that was asked for is missing."""
+
+    motions: dict[str, str] = field(default_factory=dict)
+    """Files of motions that are named by a place, by its name (see `runs.motion_places`): the run's copy, if any."""
 
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
@@ -44,6 +47,11 @@ class TrainingRun:
 
     code: dict[str, str] = field(default_factory=dict)
     """Python files of the task, which the run keeps; see `runs.sources.list_code`."""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The names of the places, by file."""
+        return {file: name for name, file in self.motions.items()}
 
     def to_plain(self) -> dict[str, Any]:
         """Return the same as JSON values."""
@@ -71,7 +79,9 @@ def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] 
     if isinstance(env, EnvConfig):
         robot, notices = record_robot(run.run_dir, env.robot)
         env = replace(env, robot=robot)
-        notices = [*notices, *save_data(run.run_dir, env)]
+        notices = [*notices, *save_data(run.run_dir, env, run.origins)]
+        copies = find_copies(run.run_dir)
+        env = replace_data(env, {file: name for file, name in run.origins.items() if name in copies})
     save_code(run.run_dir, run.code)
     launch = {**run.record, **({"left_out": list(left_out)} if left_out else {})}
     agent, learner = to_plain(config.agent), to_plain(config.learner)

@@ -1,10 +1,16 @@
 """Files of W&B's artifacts and registries, by its public API."""
 
+import base64
+import hashlib
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import read_regular
+
+if TYPE_CHECKING:
+    from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
 _TIMEOUT_S = 15
 
@@ -30,7 +36,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
 
     Raises:
         RequestError: There is no such artifact, it has no such file or several, or nobody is logged in.
-        OutsideError: W&B cannot be reached, or refuses.
+        OutsideError: W&B cannot be reached, refuses, or gives another content than the artifact lists.
     """
     import wandb
 
@@ -51,14 +57,25 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
         if (entry.size or 0) > size:
             raise RequestError(f"{place}: {names[0]} is larger than {size >> 20} MiB")
         with tempfile.TemporaryDirectory() as folder:
-            return Path(names[0]).name, read_regular(Path(entry.download(folder, skip_cache=True)), size)
-    except RequestError:
+            content = read_regular(Path(entry.download(folder, skip_cache=True)), size + 1)
+        _check(content, entry, f"{place}: {names[0]}")
+        return Path(names[0]).name, content
+    except (RequestError, OutsideError):
         raise
     except Exception as error:  # W&B passes on those of its HTTP clients
         line = next(iter(str(error).splitlines()), "") or type(error).__name__
         if isinstance(getattr(error, "exc", error), ValueError):
-            raise RequestError(f"{place}: W&B has no such artifact for you ({line})") from error
+            raise RequestError(f"{place}: W&B: {line}") from error
         raise OutsideError(f"{place}: W&B: {line}") from error
     finally:
         if is_alone:
             wandb.teardown()  # ends W&B's process and threads, before ranks are forked
+
+
+def _check(content: bytes, entry: "ArtifactManifestEntry", label: str) -> None:
+    """Compare a file with the list of its artifact: its size, and its digest if that is MD5 (and not xxHash)."""
+    if entry.size is not None and len(content) != entry.size:
+        raise OutsideError(f"{label} has {len(content)} bytes, and its artifact lists {entry.size}; try again")
+    digest = base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+    if "md5" in str(entry.digest_algorithm()).lower() and digest != entry.digest:
+        raise OutsideError(f"{label} is not the file that its artifact lists; try again")

@@ -18,7 +18,7 @@ from mjtrain.runs.claim import Claim, check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import list_changes, removing_on_refusal
-from mjtrain.runs.sources import list_code, list_code_changes, list_data_changes
+from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
 from mjtrain.runtime.machine import installed_packages
@@ -60,9 +60,13 @@ def _make_run(
 ) -> TrainingRun:
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     code = list_code(request.config.env, task_file(request.config.task))
-    resumption = _describe_resumption(request, found, previous, robot, code)
+    copies = find_copies(found.run_dir)
+    motions = {name: copies.get(name, file) for name, file in request.motions.items()}
+    own = [f"motion {name}: the run's copy is used" for name in motions if motions[name] != request.motions[name]]
+    resumption = [*_describe_resumption(request, found, previous, robot, code, motions), *own]
     return TrainingRun(
         run_dir=found.run_dir,
+        motions=motions,
         robot=None if robot is None or robot == request.config.env.robot else robot.file,
         resume=found.resume,
         checkpoint=found.checkpoint,
@@ -90,6 +94,7 @@ def _describe_resumption(
     previous: TrainingRun | None,
     robot: RobotConfig | None,
     code: dict[str, str],
+    motions: dict[str, str],
 ) -> list[str]:
     if previous is not None:
         return [f"started again: resuming from iteration {found.iteration}"]
@@ -98,7 +103,7 @@ def _describe_resumption(
     changes = [
         *list_robot_changes(found.run_dir, robot),
         *list_changes(found.run_dir, **request.params),
-        *list_data_changes(found.run_dir, request.config.env),
+        *list_data_changes(found.run_dir, request.config.env, {file: name for name, file in motions.items()}),
         *list_code_changes(found.run_dir, code),
     ]
     return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]

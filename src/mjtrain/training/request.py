@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,10 +22,12 @@ from mjtrain.env.catalog import load_task
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
 from mjtrain.runs.learner import resolve_learner
+from mjtrain.runs.motion_places import list_places, resolve_motions, with_place_names
 from mjtrain.runs.requeue import resolve_requeue
-from mjtrain.runs.resume import check_urls, preview_run_dir
+from mjtrain.runs.resume import check_urls, find_resumed_here, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
+from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, require
@@ -37,7 +39,6 @@ from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.load import note_load, resolve_load
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
-from mjtrain.training.preflight.motions import note_motions, resolve_motions
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
@@ -61,6 +62,9 @@ class TrainRequest:
 
     params: dict[str, Any]
     """The MDP, the agent and the learner as plain values, by the file below params/ that records them."""
+
+    motions: dict[str, str] = field(default_factory=dict)
+    """Files of motions that are named by a place, by its name; see `runs.motion_places`."""
 
     requeued_job: str | None = None
     """Number of the Slurm job to queue again when it is stopped; None for none."""
@@ -118,6 +122,9 @@ class Draft:
     notices: list[str]
     """Lines that the user should see; checks add to them."""
 
+    motions: dict[str, str] = field(default_factory=dict)
+    """See `TrainRequest.motions`."""
+
     memory: MemoryNeed | None = None
     """See `TrainRequest.memory`."""
 
@@ -128,7 +135,7 @@ class Draft:
 
 
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
-    """Resolve a training against this machine without starting or writing anything.
+    """Resolve a training against this machine without starting it. Only motions are fetched into the user's cache.
 
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
@@ -137,6 +144,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     config, job = _complete(config, launch)
     plan = _plan(config, launch)
     draft = _fit_to_plan(config, launch, plan)
+    env = with_place_names(draft.config.env)
     for check in CHECKS:
         if problems := list(check(draft)):
             raise RequestError.of(problems)
@@ -144,7 +152,12 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         config=draft.config,
         launch=launch,
         plan=plan,
-        params={name: to_plain(getattr(draft.config, name)) for name in ("env", "agent", "learner")},
+        params={
+            "env": to_plain(env),
+            "agent": to_plain(draft.config.agent),
+            "learner": to_plain(draft.config.learner),
+        },
+        motions=draft.motions,
         requeued_job=job,
         notices=tuple(draft.notices),
         memory=draft.memory,
@@ -174,10 +187,9 @@ def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) ->
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, launch)
         config = chosen
-    fitted = resolve_motions(resolve_load(resolve_run_size(check_urls(config), plan.world_size, device)))
+    fitted = resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
     notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
-    notices += [*note_load(config, fitted), *note_motions(config, fitted)]
-    return Draft(config=fitted, plan=plan, notices=notices)
+    return Draft(config=fitted, plan=plan, notices=[*notices, *note_load(config, fitted)])
 
 
 def _check_faults(draft: Draft) -> Iterable[str]:
@@ -206,6 +218,21 @@ def _check_learner(draft: Draft) -> Iterable[str]:
     return ()
 
 
+def _fetch_motions(draft: Draft) -> Iterable[str]:
+    """Fetch what a run that is resumed has no copy of; a new run asks again for what was fetched before."""
+    config, resume = draft.config, draft.config.run.resume
+    if not any(list_places(config.env)):
+        return ()
+    resumed = find_resumed_here(config)
+    is_new = resume is None or (resume == "auto" and resumed is None)
+    is_restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    kept = {} if resumed is None else find_copies(resumed)
+    env, draft.motions = resolve_motions(config.env, kept, again=is_new and not is_restart)
+    draft.config = replace(config, env=env)
+    draft.notices += [f"motion {name}: read from {file}" for name, file in draft.motions.items()]
+    return ()
+
+
 def _check_task(draft: Draft) -> Iterable[str]:
     """Make two worlds of the task, and compare networks and memory with what they return."""
     config, plan = draft.config, draft.plan
@@ -231,7 +258,13 @@ def _check_task(draft: Draft) -> Iterable[str]:
     return ()
 
 
-CHECKS: tuple[Callable[[Draft], Iterable[str]], ...] = (_check_faults, _check_run, _check_learner, _check_task)
+CHECKS: tuple[Callable[[Draft], Iterable[str]], ...] = (
+    _check_faults,
+    _check_run,
+    _check_learner,
+    _fetch_motions,
+    _check_task,
+)
 """What is compared with this machine, the cheapest first. A check returns a line for each problem, or raises one."""
 
 

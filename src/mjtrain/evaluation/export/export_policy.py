@@ -98,6 +98,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         names = sorted(file.name for file in partial.iterdir())
         for name in names:
             (partial / name).replace(out / name)
+        if WITH_MOTION not in names:  # of an earlier export
+            (out / WITH_MOTION).unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(f"--out {out}: cannot be written ({error.strerror or error})") from error
     finally:

@@ -53,22 +53,19 @@ def view_with_motion(described: dict[str, Any]) -> FieldView:
     joints, motion = _joint_names(described), described["motion"]
     home = [described["default_pose"][joint][0] for joint in joints] + [0.0] * len(joints)
     terms, inputs = [], []
-    for term in described["observations"]:
-        name, sign = _name(term, described, joints)
-        params, known = term["params"], None
-        if params.get("command") == motion["command"] and params.get("ahead", 1) in (1, [1]):
-            known = _OF_MOTION.get(term["func"])
+    for term, (name, sign) in zip(described["observations"], _name_all(described, joints, motion), strict=True):
+        known = name == _name_of_motion(term, motion)
         begin, end = term["columns"]
         width = (end - begin) // term["history"]
-        order = _ROW_BY_ROW if known == "motion_anchor_ori_b" else range(width)
-        zeros = home if known == "command" else [0.0] * width
+        order = _ROW_BY_ROW if known and name == "motion_anchor_ori_b" else range(width)
+        zeros = home if known and name == "command" else [0.0] * width
         low, high = term["clip"] or (-math.inf, math.inf)
         for first in range(begin, end, width):
             inputs += [
                 (first + place, sign * term["scale"], zero, low, high) for place, zero in zip(order, zeros, strict=True)
             ]
         plain = {"func": "", "params": {}, "scale": 1.0, "clip": None}
-        terms.append({"name": known or name, **plain, "history": term["history"]})
+        terms.append({"name": name, **plain, "history": term["history"]})
     commands = ["motion" if name == motion["command"] else name for name in described["commands"]]
     return FieldView(described={**described, "observations": terms, "commands": commands}, inputs=inputs)
 
@@ -124,19 +121,40 @@ def _joint_names(described: dict[str, Any]) -> list[str]:
 def _describe_observations(described: dict[str, Any], joints: list[str]) -> dict[str, str]:
     """Write the terms. In their pipeline the clip comes before the scale, so the bounds are divided by it."""
     terms = described["observations"]
-    named = [_name(term, described, joints) for term in terms]
-    names = [name for name, _ in named]
-    names = [name if names.count(name) == 1 else term["name"] for name, term in zip(names, terms, strict=True)]
+    named = _name_all(described, joints)
     scales = [sign * term["scale"] for (_, sign), term in zip(named, terms, strict=True)]
     clips = [_clip_before(term["clip"], scale) for term, scale in zip(terms, scales, strict=True)]
     return {
-        "observation_names": join(names),
+        "observation_names": join([name for name, _ in named]),
         "observation_terms_scale": join(scales),
         "observation_terms_clip": join(clips),
         "observation_terms_history_length": join([0 if term["history"] == 1 else term["history"] for term in terms]),
         "observation_terms_flatten_history_dim": join([1] * len(terms)),
         "observation_history_lengths": join([term["history"] for term in terms]),
     }
+
+
+def _name_all(
+    described: dict[str, Any], joints: list[str], motion: dict[str, Any] | None = None
+) -> list[tuple[str, int]]:
+    """Return name and sign of each term, see `_name`; terms that would share a name keep their own."""
+    terms = described["observations"]
+    named = [_name(term, described, joints) for term in terms]
+    if motion is not None:
+        of_motion = [_name_of_motion(term, motion) for term in terms]
+        named = [pair if known is None else (known, 1) for known, pair in zip(of_motion, named, strict=True)]
+    names = [name for name, _ in named]
+    return [
+        (name, sign) if names.count(name) == 1 or name == term["name"] else (term["name"], 1)
+        for (name, sign), term in zip(named, terms, strict=True)
+    ]
+
+
+def _name_of_motion(term: dict[str, Any], motion: dict[str, Any]) -> str | None:
+    """Return the name under which controllers know an observation of the motion; None for others."""
+    params = term["params"]
+    is_next = params.get("command") == motion["command"] and params.get("ahead", 1) in (1, [1])
+    return _OF_MOTION.get(term["func"]) if is_next else None
 
 
 def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from mjtrain.config import UNTRAINED, EnvConfig, GymnasiumConfig, PlayConfig, Ta
 from mjtrain.env.catalog import CUSTOM, resolve_task_name
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.runs.bundle_places import PRETRAINED, is_place
+from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, make_untrained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -29,6 +30,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
         and not (is_run(task) or is_place(task))
     ):
         run = make_untrained_run(task)
+        run = replace(run, env=resolve_motions(run.env)[0])
     else:
         run = find_trained_run(
             task,
@@ -68,7 +70,8 @@ def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
             "is played by its directory"
         )
     checkpoint = None if config.checkpoint is None else Path(config.checkpoint).absolute()
-    run = TrainedRun(task=task.name or CUSTOM, env=task.env, agent=task.agent, checkpoint=checkpoint)
+    env, _ = resolve_motions(task.env)
+    run = TrainedRun(task=task.name or CUSTOM, env=env, agent=task.agent, checkpoint=checkpoint)
     return _to_eval_run(run, config)
 
 

@@ -5,7 +5,15 @@ Nothing here is imported by a run that has no --checkpoint-url and does not resu
 
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.owner import TakenError, take_url
-from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, is_url
+from mjtrain.runs.storage.store import (
+    Storage,
+    StorageError,
+    StorageRefusedError,
+    check_url,
+    hide_query,
+    is_url,
+    split_url,
+)
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 
 __all__ = [
@@ -18,6 +26,8 @@ __all__ = [
     "check_url",
     "fetch_checkpoint",
     "find_stored_iteration",
+    "hide_query",
     "is_url",
+    "split_url",
     "take_url",
 ]

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import OutsideError, RequestError, require
@@ -102,6 +102,24 @@ def is_url(text: object) -> bool:
     return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
+def split_url(url: str) -> SplitResult:
+    """Return the parts of a URL.
+
+    Raises:
+        RequestError: It is not one.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        shown = f"{url.partition('://')[0]}://…" if "@" in url else hide_query(url)
+        raise RequestError(f"{shown}: is not a valid URL ({error})") from error
+
+
+def hide_query(url: str) -> str:
+    """Return the address of a web page without its query, which may be a key; anything else as it is."""
+    return re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith(("http://", "https://")) else url
+
+
 def check_url(flag: str, url: str) -> str:
     """Check a URL and return it without a trailing slash.
 
@@ -114,7 +132,7 @@ def check_url(flag: str, url: str) -> str:
     if not is_url(url) or scheme not in SCHEMES:
         shown = f"{scheme}://…" if "@" in url else url
         raise RequestError(f"{flag} {shown}: give a URL that begins with one of {allowed}")
-    parts = urlsplit(url)
+    parts = split_url(url)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise RequestError(
             f"{flag} {scheme}://…: must not carry credentials or a query; set them in the environment, such as "

@@ -158,7 +158,7 @@ class SweepPlan:
 
 
 def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
-    """Check a sweep against the task, the flags of `train` and this machine; writes nothing."""
+    """Check a sweep against the task, the flags of `train` and this machine; writes nothing but fetched motions."""
     _check_options(options)
     if options.sampler == "grid":
         options = replace(options, trials=min(options.trials, count_grid(options.space)))
