@@ -1,4 +1,4 @@
-"""How long after the death of its controller, or of its own process, is a robot told to brake?
+"""Measure how soon motors brake after the controller, or the robot's own process, is killed.
 
     uv run benchmarks/kill_deploy.py [pretrained:Quadruped-Velocity-Flat ...] [--kills 10] [--seed 0] [-- --realtime]
 

@@ -35,7 +35,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
         size: Limit, in bytes.
 
     Raises:
-        RequestError: There is no such artifact, it has no such file or several, or nobody is logged in.
+        RequestError: The artifact does not exist or lacks a single motion file, or nobody is logged in.
         OutsideError: W&B cannot be reached, refuses, or gives another content than the artifact lists.
     """
     import wandb
