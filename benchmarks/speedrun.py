@@ -37,6 +37,7 @@ TRACKS = {
     "quadruped-flat": "Quadruped-Velocity-Flat",
     "quadruped-rough": "Quadruped-Velocity-Rough",
     "quadruped-track": "Quadruped-Track",
+    "humanoid-track": "Humanoid-Track",
     "humanoid-flat": "Humanoid-Velocity-Flat",
     "humanoid-rough": "Humanoid-Velocity-Rough",
 }

@@ -45,6 +45,7 @@ def test_the_built_in_tasks_are_listed() -> None:
         "Go2-Velocity-Flat",
         "Hand-Reorient-Cube",
         "Hand-Reorient-Cube-Vision",
+        "Humanoid-Track",
         "Humanoid-Velocity-Flat",
         "Humanoid-Velocity-Rough",
         "Quadruped-Track",

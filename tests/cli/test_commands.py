@@ -50,6 +50,7 @@ def test_list_tasks(tmp_path: Path) -> None:
         "Go2-Velocity-Flat",
         "Hand-Reorient-Cube",
         "Hand-Reorient-Cube-Vision",
+        "Humanoid-Track",
         "Humanoid-Velocity-Flat",
         "Humanoid-Velocity-Rough",
         "Quadruped-Track",

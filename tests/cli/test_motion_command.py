@@ -9,7 +9,7 @@ import pytest
 import mjtrain
 from mjtrain.cli.main import main
 from mjtrain.motion.files import read_motion
-from mjtrain_tasks.models import CARTPOLE, QUADRUPED
+from mjtrain_tasks.models import CARTPOLE, HUMANOID, QUADRUPED
 from mjtrain_tasks.quadruped_track import CLIPS, make_task
 
 PAW = str(CLIPS / "paw.npz")
@@ -48,6 +48,8 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("convert", PAW, "out.npz", "--to", "mjlab"), "robot"),
         (("convert", PAW, "out.npz", "--to", "isaac"), "--to isaac"),
         (("convert", PAW, "out.npz", "--mirror"), "--task"),
+        (("convert", PAW, "out.npz", "--retarget"), "--task"),
+        (("convert", PAW, "out.npz", "--retarget", "--robot", str(HUMANOID)), "FR_hip"),
         (("convert", PAW, "out.npz", "--start-s", "5"), "3.70 s"),
         (("convert", PAW, "out.npz", "--fps", "1"), "1 frames per second"),
         (("convert", PAW, "out.npz", "--cycles", "0"), "0 cycles"),

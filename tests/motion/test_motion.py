@@ -15,10 +15,12 @@ from mjtrain.motion.edit import blend_seam, cut, loop, resample
 from mjtrain.motion.files import read_motion, write_motion
 from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.motion.report import report_motion
+from mjtrain.motion.retarget import retarget
 from mjtrain.motion.skeleton import Skeleton, load_skeleton
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
-from mjtrain_tasks.models import CARTPOLE, QUADRUPED
+from mjtrain_tasks import humanoid_track, quadruped_track
+from mjtrain_tasks.models import CARTPOLE, HUMANOID, QUADRUPED
 
 ROBOT = RobotConfig(file=str(QUADRUPED), mirror=MirrorConfig(names={"(F|R)L_(.*)": r"\1R_\2"}))
 ODD = """
@@ -127,6 +129,27 @@ def test_a_humanoid_of_deepmimic_stands_up_in_z(tmp_path: Path) -> None:
     assert joints["left_hip_pitch_joint"] == pytest.approx(-0.4)
     assert joints["right_hip_yaw_joint"] == pytest.approx(0)
     assert joints["left_knee_joint"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("robot", "clip", "within_m"),
+    [(HUMANOID, humanoid_track.CLIPS / "squat.npz", 1e-6), (QUADRUPED, quadruped_track.CLIPS / "trot.npz", 0.15)],
+    ids=["in place", "walking"],
+)
+def test_a_motion_of_a_larger_body_is_fitted(robot: Path, clip: Path, within_m: float) -> None:
+    """Of a body that is 1.4 times as large; the wrists of the humanoid are not in the motion."""
+    skeleton = load_skeleton(RobotConfig(file=str(robot)))
+    known = read_motion(clip, skeleton)
+    kept = [column for column, name in enumerate(known.joints) if "wrist" not in name]
+    larger = known.replace(
+        root_pos=known.root_pos[0] * [1, 1, 0] + 1.4 * (known.root_pos - known.root_pos[0] * [1, 1, 0]),
+        joint_pos=known.joint_pos[:, kept],
+        joints=tuple(known.joints[column] for column in kept),
+    )
+    found = retarget(larger, skeleton)
+    assert found.joints == skeleton.joints
+    assert np.abs(found.joint_pos - known.joint_pos).max() < 1e-9
+    assert np.abs(found.root_pos - known.root_pos).max() < within_m
 
 
 def test_resampling_follows_the_formulas(skeleton: Skeleton, motion: Motion) -> None:

@@ -101,11 +101,35 @@ def test_a_url_is_fetched(
         find_motion(f"{url}/none.npz")
 
 
+def test_a_package_is_read_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "acme_motions"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "a.npz").write_bytes(PAW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    place = "package://acme_motions/a.npz"
+    assert find_motion(place) == package / "a.npz"
+    main(["motion", "info", place])
+    assert "3.70 s" in capsys.readouterr().out
+    env = make_env()
+    moved = env.commands["motion"].replace(params={**env.commands["motion"].params, "file": place})
+    env, files = resolve_motions(replace(env, commands={"motion": moved}))
+    assert (env.commands["motion"].params["file"], files) == (str(package / "a.npz"), {place: str(package / "a.npz")})
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [
         ("ftp://host/a.npz", "motions are not read from there"),
         ("https://host/a.pkl", r"ends in \.npz"),
+        ("package://no_such_package/a.npz", "no installed package no_such_package"),
+        ("package://json.tool/a.npz", "no installed package"),
+        ("package://__main__/a.npz", "no installed package"),
+        ("package:///a.npz", "PACKAGE/path"),
+        ("package://mjtrain_tasks/../a.npz", r"has no file \.\./a\.npz"),
+        ("package://mjtrain_tasks/none.npz", "has no file none.npz"),
         ("http://host.invalid/a.npz", "https://"),
         ("https://name:word@host.invalid/a.npz", "credentials"),
         ("https://127.0.0.1:1/a.npz", "cannot be read"),

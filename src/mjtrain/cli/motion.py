@@ -42,6 +42,9 @@ class _Robot:
 class ConvertOptions(_Robot):
     """Convert a motion; edits happen in the order of these options."""
 
+    retarget: bool = False
+    """Fit a motion of a body of other proportions, such as DeepMimic's humanoid, whose joints have the same names."""
+
     mirror: bool = False
     """Write the mirror image, by the mirror of the robot of the task."""
 
@@ -173,10 +176,16 @@ def _convert(args: list[str]) -> None:
         raise RequestError(f"--to {options.to}: give mjtrain or mjlab")
     from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
     from mjtrain.motion.files import read_motion, write_motion
+    from mjtrain.motion.retarget import retarget
     from mjtrain.runs.motion_places import find_motion
 
     skeleton = _skeleton(options)
-    motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
+    if options.retarget:
+        if skeleton is None:
+            raise RequestError("--retarget: needs the robot; give --task or --robot")
+        motion = retarget(read_motion(find_motion(files[0])), skeleton)
+    else:
+        motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
     if options.mirror:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")

@@ -1,6 +1,7 @@
 """Motions that are not files of this machine: fetched once into a cache, and read from there by all ranks."""
 
 import hashlib
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import write_whole
 
 _WANDB = "wandb://"
+_PACKAGE = "package://"
 _REGISTRY = re.compile(r"([^/:]+/)?wandb-registry-[^/:]+/[^/:]+(:[^/:]+)?")
 _ARTIFACT = re.compile(r"[^/:]+/[^/:]+/[^/:]+(:[^/:]+)?")
 _FIXED = re.compile(r".*:v\d+")
@@ -74,7 +76,7 @@ def is_motion_place(text: str) -> bool:
 
 
 def find_motion(place: str, *, again: bool = True) -> Path:
-    """Return the path of a motion's file; what is not a path is fetched into ~/.cache/mjtrain/motions.
+    """Return the path of a motion's file; what no package has is fetched into ~/.cache/mjtrain/motions.
 
     The name of the folder there depends on the content, so a file that a run reads is never replaced.
 
@@ -88,6 +90,8 @@ def find_motion(place: str, *, again: bool = True) -> Path:
     """
     if not is_motion_place(place):
         return Path(place)
+    if place.startswith(_PACKAGE):
+        return _find_in_package(place)
     cache = cache_dir("motions")
     index = cache / "places" / hashlib.sha256(place.encode()).hexdigest()
     try:
@@ -104,6 +108,19 @@ def find_motion(place: str, *, again: bool = True) -> Path:
             f"{hide_query(place)}: cannot be kept in {cache} ({error.strerror}); set XDG_CACHE_HOME"
         ) from error
     return path
+
+
+def _find_in_package(place: str) -> Path:
+    """Return the path of a file that an installed package has; nothing of the package is run."""
+    name, _, inside = place.removeprefix(_PACKAGE).partition("/")
+    found = importlib.util.find_spec(name) if name.isidentifier() and name != "__main__" else None
+    if found is None or not found.submodule_search_locations:
+        raise RequestError(f"{place}: there is no installed package {name}; give package://PACKAGE/path/in/it")
+    for folder in map(Path, found.submodule_search_locations):
+        path = folder / inside
+        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return path
+    raise RequestError(f"{place}: the package {name} has no file {inside}")
 
 
 def _is_artifact(place: str) -> bool:
@@ -124,7 +141,7 @@ def _fetch(place: str) -> tuple[str, bytes]:
     parts, shown = split_url(place), hide_query(place)
     scheme, name = parts.scheme, Path(unquote(parts.path)).name
     if scheme not in SCHEMES:
-        known = ", ".join((*SCHEMES, "wandb"))
+        known = ", ".join((*SCHEMES, "package", "wandb"))
         raise RequestError(f"{scheme}://…: motions are not read from there; give a path, or a URL of {known}")
     if Path(name).suffix not in SUFFIXES:
         raise RequestError(f"{shown}: is not a motion; give a file that ends in {', '.join(SUFFIXES)}")
