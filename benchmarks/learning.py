@@ -65,14 +65,15 @@ def read_rows(run_dir: Path) -> Rows:
 def judge(context: RankContext, task: str, checkpoint: Path, last: dict[str, Any]) -> tuple[list[float], int]:
     """Judge a checkpoint over one episode in each of many worlds; return the figures and the longest episode.
 
-    The worlds are the task's, whatever the run's own were; the networks are those of the run.
+    The worlds are those of the task, whatever the run had; the networks and the motion to imitate are those of the run.
     """
-    goal = GOALS[task]
+    goal, run = GOALS[task], Run(checkpoint.parent)
     config = make_train_config(task, num_envs=NUM_EPISODES)
-    quiet = replace(config.env, observation_noise=False)
+    motion = {name: term for name, term in run.config.env.commands.items() if name == "motion"}
+    quiet = replace(config.env, observation_noise=False, commands=config.env.commands | motion)
     config = replace(config, env=quiet if goal.adapt is None else goal.adapt(quiet, last))
     env = make_env(context, config)
-    content, run = load_checkpoint(checkpoint, context.device), Run(checkpoint.parent)
+    content = load_checkpoint(checkpoint, context.device)
     policy = make_policy(run.config.agent, run.config.learner, env.observe(), env.num_actions)
     policy.load(content, checkpoint)
     env.reset(torch.ones(NUM_EPISODES, dtype=torch.bool))
