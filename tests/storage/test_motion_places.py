@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import mjtrain
+from mjtrain.api import make_train_config
 from mjtrain.cli.main import main
 from mjtrain.motion import npz
 from mjtrain.motion.files import read_motion
@@ -372,12 +373,21 @@ def test_a_query_is_not_recorded(web: str, tmp_path: Path) -> None:
     place = f"{web}/paw.npz?signature=word"
     assert "word" not in name_place(place)
     assert name_place(place) not in (name_place(f"{place}s"), f"{web}/paw.npz")
-    task = make_task_of(place)
     options: dict[str, Any] = {"num_envs": 4, "log_root": str(tmp_path / "logs"), "logger": "none"}
-    run = mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1), max_iterations=1, **options)
+    run = mjtrain.train(
+        make_task(), motion=place, launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1), max_iterations=1, **options
+    )
     files = [file for file in run.run_dir.rglob("*") if file.suffix in (".yaml", ".jsonl", ".json", ".log")]
     assert files
     assert not [file for file in files if "signature=word" in file.read_text()]
+    (copy,) = run.run_dir.rglob("paw.npz")
+    assert copy.read_bytes() == PAW
+
+
+def test_only_a_task_that_imitates_takes_a_motion() -> None:
+    config = make_train_config("Cartpole-Balance", motion=str(CLIPS / "paw.npz"))
+    with pytest.raises(RequestError, match=r"--motion .*paw\.npz: Cartpole-Balance imitates no motion"):
+        resolve_training(config, mjtrain.LaunchConfig(gpu_ids=None))
 
 
 def make_task_of(place: str) -> mjtrain.TaskConfig:

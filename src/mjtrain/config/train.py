@@ -123,6 +123,9 @@ class RunConfig:
     """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
     finished run of the teacher's task, which is trained first if it has none. Default: what the task says."""
 
+    motion: str | None = field(default=None, metadata=RARE)
+    """For a task that imitates a motion: a file, folder, URL, or artifact of W&B. Default: what the task says."""
+
     keep_checkpoints: Annotated[int | None, AT_LEAST_1] = None
     """Keep only the newest N checkpoints, here and at --checkpoint-url, and the best one. Default: all."""
 

@@ -4,11 +4,12 @@ import hashlib
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import CommandTerm, EnvConfig, TrainConfig
 from mjtrain.runs.bundle_places import SCHEMES, cache_dir, read_file
 from mjtrain.runs.sources import replace_data
 from mjtrain.runs.storage import hide_query, is_url, split_url
@@ -57,11 +58,35 @@ def with_place_names(env: Any) -> Any:
 
 def list_places(env: Any) -> Iterator[tuple[str, str]]:
     """Yield command and place of each motion that is not named by a path."""
-    for name, command in env.commands.items() if isinstance(env, EnvConfig) else ():
-        function, file = command.func, command.params.get("file")
-        reads = (getattr(function, "__module__", ""), getattr(function, "__name__", "")) == _READS_MOTION
-        if reads and isinstance(file, str) and is_motion_place(file):
+    for name, command in _motion_commands(env):
+        file = command.params.get("file")
+        if isinstance(file, str) and is_motion_place(file):
             yield name, file
+
+
+def _motion_commands(env: Any) -> Iterator[tuple[str, CommandTerm]]:
+    for name, command in env.commands.items() if isinstance(env, EnvConfig) else ():
+        if (getattr(command.func, "__module__", ""), getattr(command.func, "__name__", "")) == _READS_MOTION:
+            yield name, command
+
+
+def use_motion(config: TrainConfig) -> TrainConfig:
+    """Move the motion of --motion, if there is one, to all commands that follow one; it may hold a key.
+
+    Raises:
+        RequestError: The task imitates no motion.
+    """
+    motion = config.run.motion
+    if motion is None:
+        return config
+    found = {
+        name: command.replace(params={**command.params, "file": motion})
+        for name, command in _motion_commands(config.env)
+    }
+    if not found:
+        raise RequestError(f"--motion {motion}: {config.task} imitates no motion; leave it out")
+    env = replace(config.env, commands={**config.env.commands, **found})
+    return replace(config, env=env, run=replace(config.run, motion=None))
 
 
 def name_place(place: str) -> str:

@@ -22,7 +22,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
 from mjtrain.runs.learner import resolve_learner
-from mjtrain.runs.motion_places import list_places, resolve_motions, with_place_names
+from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, find_resumed_here, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
@@ -166,7 +166,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
     """Fill in what other runs and the scheduler decide, and return the Slurm job to queue again if there is one."""
-    config = resolve_learner(config)
+    config = resolve_learner(use_motion(config))
     find_library(config.learner.name)  # raises if it is not installed
     problems = list(find_rule_problems(config))  # which losses there are depends on the learner
     if problems:

@@ -30,7 +30,7 @@ IMITATOR = imitation.Imitator(
 
 
 def make_task() -> TaskConfig:
-    """Imitate a reference motion: by default a squat, else --env.commands.motion.params.file FILE.
+    """Imitate a reference motion: by default a squat, else --motion FILE.
 
     Trains in: about 30 minutes, which is an estimate, on two CPU cores.
     """

@@ -29,7 +29,7 @@ IMITATOR = imitation.Imitator(
 
 
 def make_task() -> TaskConfig:
-    """Imitate a reference motion: by default a recorded trot, else --env.commands.motion.params.file FILE.
+    """Imitate a reference motion: by default a recorded trot, else --motion FILE.
 
     Trains in: about 3 minutes, which is an estimate, on two CPU cores.
     """
