@@ -20,7 +20,7 @@ IMITATOR = imitation.Imitator(
     bodies=("trunk", ".*_(hip|thigh|calf|foot)"),
     feet=FEET,
     soles=FEET,
-    distance_m=0.1,
+    distance_m=0.05,
     height_m=0.1,
     tilt=0.4,
     end_height_m=0.12,
@@ -33,7 +33,7 @@ def make_task() -> TaskConfig:
 
     Trains in: about 3 minutes, which is an estimate, on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=150)
+    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=200)
 
 
 def make_env(file: Path = CLIPS / "trot.npz") -> EnvConfig:
