@@ -154,14 +154,18 @@ class Env:
         self._seen = self._observe(done)
         return self._seen, rewards.sum(dim=1), terminated, truncated
 
-    def reset(self, mask: torch.Tensor) -> None:
+    def reset(self, mask: torch.Tensor, draws: dict[str, torch.Tensor] | None = None) -> None:
         """Start a new episode in the masked worlds.
 
         Args:
             mask: Boolean, shape (num_envs,).
+            draws: What these episodes begin with, in the place of draws of command terms. Shape (num_envs, size) each.
         """
+        held = self._commands.held
+        self._commands.held = held | (draws or {})
         self._begin_episodes(mask)
         self._commands.reset(self, mask)
+        self._commands.held = held
         begun = self._observe(mask, advance=False)
         self._seen = {
             name: torch.where(mask.view(-1, *[1] * (seen.ndim - 1)), begun[name], seen)

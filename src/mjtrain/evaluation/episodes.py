@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from mjtrain.evaluation.followed import FailuresByBin
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
 from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
 from mjtrain.runtime import heartbeat
@@ -67,7 +68,12 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     return num_envs, math.ceil(episodes / num_envs)
 
 
-def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] = lambda: True) -> list[Episode]:
+def play_episodes(
+    player: PolicyPlayer,
+    per_env: int,
+    go_on: Callable[[], bool] = lambda: True,
+    by_bin: FailuresByBin | None = None,
+) -> list[Episode]:
     """Play per_env whole episodes in every world, each from a new start.
 
     A world that has played its episodes continues unmeasured until all worlds have. An episode that is still running
@@ -75,6 +81,7 @@ def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] 
 
     Args:
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
+        by_bin: Counts where the episodes fail.
     """
     env = player.env
     everywhere = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -87,9 +94,13 @@ def play_episodes(player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] 
         if not go_on():
             return found
         meter.before_step()
+        if by_bin is not None:
+            by_bin.before_step(left > 0)
         done = player.step()
         meter.after_step()
         over = done & (left > 0)
+        if by_bin is not None:
+            by_bin.after_step(over)
         if over.any():
             found += meter.read(over)
             left -= over.long()

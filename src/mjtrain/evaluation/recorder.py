@@ -1,11 +1,12 @@
-"""Record the positions of a world and what its cameras see, for rendering later."""
+"""Record the positions of a world, of what it follows, and what its cameras see, for rendering later."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 
 from mjtrain.env.env import Env
+from mjtrain.evaluation.followed import find_followed
 from mjtrain.sim.drawing.tiles import CameraStream, list_streams
 from mjtrain.sim.drawing.video import Clip
 
@@ -23,6 +24,7 @@ class Recorder:
         length_s: float,
         world: int = 0,
         images: Mapping[CameraStream, torch.Tensor] | None = None,
+        ghost: Callable[[int], torch.Tensor] | None = None,
     ) -> None:
         """Allocate a clip.
 
@@ -31,11 +33,14 @@ class Recorder:
             step_dt: Env step, in seconds.
             length_s: Length of a clip, in seconds of simulated time.
             images: Camera images of the worlds, live. Shape (num_envs, channels, height, width) each.
+            ghost: ghost(world) -> positions that the world should have now. Shape (nq,).
         """
+        self._world, self._ghost = world, ghost
         self._source = qpos[world]
         self._stride = max(1, round(1 / (FPS * step_dt)))
         self._fps = 1 / (step_dt * self._stride)
         self._frames = self._allocate(self._source, max(2, round(length_s * self._fps)))
+        self._ghosts = torch.zeros_like(self._frames)
         self._seen = {stream: image[world] for stream, image in (images or {}).items()}
         self._images = {stream: self._allocate(image, len(self._frames)) for stream, image in self._seen.items()}
         self._steps: int | None = None
@@ -62,6 +67,8 @@ class Recorder:
         if self._steps % self._stride == 0:
             frame = self._steps // self._stride
             self._frames[frame].copy_(self._source)
+            if self._ghost is not None:
+                self._ghosts[frame].copy_(self._ghost(self._world))
             for stream, image in self._seen.items():
                 self._images[stream][frame].copy_(image)
         self._steps += 1
@@ -75,6 +82,7 @@ class Recorder:
             qpos=self._frames[:count].cpu().numpy().astype(np.float32),
             fps=self._fps,
             iteration=self._iteration,
+            ghost=None if self._ghost is None else self._ghosts[:count].cpu().numpy().astype(np.float32),
             images={stream: frames[:count].cpu().numpy().copy() for stream, frames in self._images.items()},
         )
 
@@ -84,6 +92,8 @@ class Recorder:
 
 
 def make_recorder(env: Env, length_s: float) -> Recorder:
-    """Return a recorder of an environment's world 0, with all that its cameras see."""
+    """Return a recorder of an environment's world 0, with all that its cameras see, and what it follows."""
+    followed = find_followed(env)
     images = {stream: env.cameras.images(stream.camera, stream.stream) for stream in list_streams(env.config.cameras)}
-    return Recorder(env.state.qpos, env.step_dt, length_s, images=images)
+    ghost = None if followed is None else followed.qpos
+    return Recorder(env.state.qpos, env.step_dt, length_s, images=images, ghost=ghost)

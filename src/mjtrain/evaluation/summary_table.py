@@ -5,6 +5,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+_MOST_ROWS = 20
+"""Parts of a reference that the table shows; where there are more, those in which most episodes failed."""
+
 
 def print_summary(report: dict[str, Any]) -> None:
     """Print a report of `play` on standard output."""
@@ -36,6 +39,8 @@ def print_summary(report: dict[str, Any]) -> None:
     console.print(_title(report), soft_wrap=True)
     console.print(_caption(report), soft_wrap=True)
     console.print(table)
+    if "by_time" in report:
+        console.print(_tabulate_by_time(report["by_time"], report["errors"]))
 
 
 def print_comparison(report: dict[str, Any]) -> None:
@@ -78,6 +83,23 @@ def _caption(report: dict[str, Any]) -> str:
         f"{report['num_envs']} environments x {report['episodes_per_env']}, seed {report['seed']}, "
         f"{report['engine']} engine, {'with ' + ' and '.join(kept) if kept else 'without noise and pushes'}"
     )
+
+
+def _tabulate_by_time(rows: list[dict[str, Any]], errors: dict[str, Any]) -> Table:
+    """Say in which parts of the reference episodes failed, and how large the first error of the command was there."""
+    units = {name.rpartition("/")[2]: spread["unit"] for name, spread in errors.items()}
+    worst = sorted(rows, key=lambda row: -row["failed"])[:_MOST_ROWS]
+    names = list(dict.fromkeys(name for row in rows for name in row["errors"]))[:1]
+    left_out = f"the {_MOST_ROWS} of {len(rows)} parts in which most episodes failed"
+    table = Table(caption=left_out if len(rows) > _MOST_ROWS else None)
+    table.add_column("reference, s", no_wrap=True)
+    for heading in ("episodes", "failed", *(f"{name}, {units[name]}" for name in names)):
+        table.add_column(heading, justify="right")
+    for row in (row for row in rows if row in worst):
+        means = [f"{row['errors'][name]:.3f}" if name in row["errors"] else "" for name in names]
+        span = f"{row['clip']} {row['begin_s']:.2f} to {row['end_s']:.2f}"
+        table.add_row(span, str(row["episodes"]), str(row["failed"]), *means)
+    return table
 
 
 def _numbers(spread: dict[str, Any]) -> list[str]:

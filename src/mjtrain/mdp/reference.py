@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from mjtrain.runtime.deferred_imports import torch
@@ -13,6 +14,8 @@ from mjtrain.runtime.errors import RequestError
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
     from mjtrain.sim.robots.forward_kinematics import BodyStates
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,9 @@ class Reference:
     firsts: torch.Tensor
     """First frame of each clip. Shape (num_clips,)."""
 
+    clips: tuple[str, ...]
+    """Name of each clip."""
+
     starts: torch.Tensor
     """Frames in which an episode may start: all except the last of each clip. Shape (num_starts,)."""
 
@@ -100,6 +106,22 @@ class Reference:
             for key, columns in zip(keys, (joints, controls), strict=True):
                 self.found[key] = torch.tensor(columns, device=env.device)
         return self.found[keys[0]], self.found[keys[1]]
+
+
+def follows(find: Callable[[Env, str], Reference]) -> Callable[[Function], Function]:
+    """Declare that a command follows a reference, which viewers and videos then show.
+
+    Its draw is the frame in which an episode starts, and the first column of the command is the present frame.
+
+    Args:
+        find: find(env, name of the command) -> what it follows.
+    """
+
+    def declare(function: Function) -> Function:
+        function.__dict__["follows"] = find
+        return function
+
+    return declare
 
 
 _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
@@ -149,7 +171,8 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
     from mjtrain.motion.skeleton import Skeleton
 
     skeleton, fps = Skeleton(env.engine.model, env.config.robot), 1 / env.step_dt
-    clips = [read_motion(path, skeleton) for path in list_clips(file)]
+    files = list_clips(file)
+    clips = [read_motion(path, skeleton) for path in files]
     clips = [loop(clip, max(1, -int(-loop_s // clip.length_s))) for clip in clips]
     clips = [clip if abs(clip.fps - fps) < 1e-6 * fps else resample(clip, fps) for clip in clips]
     rows = env.engine.layout.rows("body", patterns)
@@ -181,6 +204,7 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
             [layout.joint_range.get(name, (-torch.inf, torch.inf)) for name in skeleton.joints], device=env.device
         ).T.contiguous(),
         body_names=tuple(names[row] for row in row_list),
+        clips=tuple(path.stem for path in files),
         **_divide([clip.num_frames for clip in clips], max(1, round(bin_s * fps)), env.device),
     )
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
-from mjtrain.mdp.reference import Reference, load_reference, reference_of
+from mjtrain.mdp.reference import Reference, follows, load_reference, reference_of
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
 
@@ -34,6 +34,7 @@ _RELATIVE: WeakKeyDictionary[BodyStates, dict[tuple[str, int], Relative]] = Weak
 """References as they are moved to the robot, by the state of its bodies, command and frames ahead."""
 
 
+@follows(reference_of)
 def motion_command(
     env: Env,
     *,

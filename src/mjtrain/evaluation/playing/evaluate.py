@@ -117,13 +117,16 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         What was played, and the content of `Summary.to_plain`.
     """
     from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
+    from mjtrain.evaluation.followed import FailuresByBin, find_followed
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.evaluation.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)
     try:
-        episodes = play_episodes(player, per_env)
+        followed = find_followed(player.env)
+        by_bin = None if followed is None else FailuresByBin(player.env, followed)
+        episodes = play_episodes(player, per_env, by_bin=by_bin)
     finally:
         player.close()
     return {
@@ -139,4 +142,5 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         **({"command": config.command, "values": list(config.values)} if config.command else {}),
         "step_dt_s": player.env.step_dt,
         **summarise(episodes, run.env, player.estimated_group).to_plain(),
+        **({} if by_bin is None else {"by_time": by_bin.to_plain()}),
     }

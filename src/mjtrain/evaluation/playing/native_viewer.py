@@ -12,16 +12,20 @@ import mujoco.viewer
 
 from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.ghost import GhostGeoms
 
 KEYS = (
     "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world; "
-    "keypad: 8 and 2 ahead and back, 4 and 6 left and right, 7 and 9 turn left and right, 5 stand"
+    "keypad: 8 and 2 ahead and back, 4 and 6 left and right, 7 and 9 turn left and right, 5 stand; with a "
+    "reference, 1 and 3 0.1 s back and ahead in it, enter: start there, decimal point: ghost"
 )
 
 _KEYPAD = {328: "i", 322: "k", 324: "j", 326: "l", 327: "u", 329: "o", 325: "m"}
 """Keys that steer, by the keys of the keypad: MuJoCo's window uses all letters."""
 
 _SPACE, _RIGHT, _DOWN, _UP, _BACKSPACE, _PAGE_UP, _PAGE_DOWN = 32, 262, 264, 265, 259, 266, 267
+_KEYPAD_1, _KEYPAD_3, _KEYPAD_POINT, _KEYPAD_ENTER = 321, 323, 330, 335
+_SCRUB_S = 0.1
 _FRAME_S = 1 / 60
 _CLOSE_S = 10.0
 
@@ -61,7 +65,8 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
     }
 
     if isinstance(session, PolicySession):
-        actions |= {key: partial(session.press, name) for key, name in _KEYPAD.items()}
+        actions |= {key: partial(session.press, name) for key, name in _KEYPAD.items()} | _ghost_actions(session)
+    ghost = GhostGeoms(model)
 
     def on_key(key: int) -> None:
         if key in actions:
@@ -82,8 +87,29 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
                     session.ctrl()[world],
                 )
                 mujoco.mj_forward(model, data)  # contacts too
+                window.user_scn.ngeom = 0
+                if session.ghost is not None and (qpos := session.ghost.qpos(world)) is not None:
+                    ghost.add(window.user_scn, qpos)
             window.sync()
             time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))
     for thread in threading.enumerate():  # those of the window: the process must not exit while they close it
         if thread not in others:
             thread.join(timeout=_CLOSE_S)
+
+
+def _ghost_actions(session: PolicySession) -> dict[int, Callable[[], None]]:
+    """Return what keys do where a command follows a reference."""
+    ghost = session.ghost
+    if ghost is None:
+        return {}
+
+    def scrub(by_s: float) -> None:
+        frame = ghost.frame(session.selected) + round(by_s / session.player.env.step_dt)
+        session.go_to(min(max(frame, 0), ghost.num_frames - 1))
+
+    return {
+        _KEYPAD_1: lambda: scrub(-_SCRUB_S),
+        _KEYPAD_3: lambda: scrub(_SCRUB_S),
+        _KEYPAD_POINT: lambda: setattr(ghost, "is_shown", not ghost.is_shown),
+        _KEYPAD_ENTER: session.start_here,
+    }

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.evaluation.playing.viewer_session import Actions, Clock
+from mjtrain.evaluation.playing.clock import Actions, Clock
+from mjtrain.evaluation.playing.ghost import Ghost
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -121,6 +122,7 @@ class ReplaySession:
         self.paused = False
         self.speed = 1.0
         self.selected = 0
+        self.ghost: Ghost | None = None
         self.frame = 0
         """Index of the env step that is shown."""
         self.num_frames = dump.num_finite

@@ -1,6 +1,5 @@
 """What a viewer shows: worlds that advance in time, and actions that run between two steps."""
 
-import queue
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +10,8 @@ import numpy as np
 import torch
 
 from mjtrain.deployment.steering import Steering
+from mjtrain.evaluation.playing.clock import Actions, Clock
+from mjtrain.evaluation.playing.ghost import Ghost, find_ghost
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
@@ -23,8 +24,6 @@ SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 HISTORY_S = 10.0
 """Time span of the plots, in seconds of simulated time."""
 
-_LONGEST_TICK_S = 0.05
-
 
 class ViewerSession(Protocol):
     """Worlds that a viewer shows and controls."""
@@ -33,6 +32,8 @@ class ViewerSession(Protocol):
     paused: bool
     speed: float
     selected: int
+    ghost: Ghost | None
+    """What the worlds should do; None if nothing says it."""
 
     def post(self, action: Callable[[], None]) -> None:
         """Queue an action that runs between two steps; any thread may call this."""
@@ -75,48 +76,6 @@ class ViewerSession(Protocol):
         ...
 
 
-class Clock:
-    """Converts elapsed time to env steps."""
-
-    def __init__(self, step_dt: float) -> None:
-        self.step_dt = step_dt
-        self._due_s = 0.0
-
-    def run(self, elapsed_s: float, step: Callable[[], None]) -> bool:
-        """Do the steps that are due and return whether there were any; steps that take too long slow time down."""
-        if not np.isfinite(elapsed_s):
-            return False
-        self._due_s += elapsed_s
-        deadline = time.monotonic() + _LONGEST_TICK_S
-        stepped = False
-        while self._due_s >= self.step_dt:
-            step()
-            stepped = True
-            self._due_s -= self.step_dt
-            if time.monotonic() > deadline:
-                self._due_s = 0.0
-        return stepped
-
-
-class Actions:
-    """A queue of actions that other threads want to run between two steps."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Queue an action; any thread may call this."""
-        self._queue.put(action)
-
-    def run(self) -> bool:
-        """Run all queued actions; return whether there were any."""
-        acted = False
-        while not self._queue.empty():
-            self._queue.get()()
-            acted = True
-        return acted
-
-
 class PolicySession:
     """A policy in its environment: pause, step, reset, manual commands, other checkpoints. A `ViewerSession`."""
 
@@ -133,6 +92,7 @@ class PolicySession:
         self.num_steps = 0
         """Env steps since the session started."""
         env = player.env
+        self.ghost = find_ghost(env)
         length = round(HISTORY_S / env.step_dt)
         self.history: deque[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=length)
         """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env
@@ -164,6 +124,7 @@ class PolicySession:
 
     def step(self) -> None:
         """Advance by one env step."""
+        self._choose(None)
         env = self.player.env
         done = self.player.step()
         self.num_steps += 1
@@ -191,11 +152,32 @@ class PolicySession:
 
     def reset(self) -> None:
         """Start new episodes in all worlds."""
-        everywhere = torch.ones_like(self.player.env.terminated)
-        self.player.env.reset(everywhere)
-        self.player.forget(everywhere)
-        self._returns.zero_()
+        self._start(torch.ones_like(self.player.env.terminated), {})
         self._last_end = ""
+
+    def go_to(self, frame: int) -> None:
+        """Show a frame of the reference, and pause."""
+        self._choose(frame)
+        self.paused = True
+
+    def start_here(self) -> None:
+        """Start a new episode of the selected world in the frame of the reference that is shown, and pause."""
+        assert self.ghost is not None
+        env, command = self.player.env, self.ghost.command
+        frame = torch.full_like(env.drawn_command(command), self.ghost.frame(self.selected))
+        worlds = torch.zeros_like(env.terminated)
+        worlds[self.selected] = self.paused = True
+        self._start(worlds, {command: frame})
+
+    def _start(self, worlds: torch.Tensor, draws: dict[str, torch.Tensor]) -> None:
+        self._choose(None)
+        self.player.env.reset(worlds, draws)
+        self.player.forget(worlds)
+        self._returns.masked_fill_(worlds, 0.0)
+
+    def _choose(self, frame: int | None) -> None:
+        if self.ghost is not None:
+            self.ghost.chosen = frame
 
     def select(self, world: int) -> None:
         """Select another world."""
@@ -267,6 +249,7 @@ class PolicySession:
         for name in env.config.commands:
             values = " ".join(f"{value:+.2f}" for value in env.command(name)[world].tolist())
             lines.append(f"command {name}: {values}")
+        lines += [self.ghost.describe(world)] if self.ghost is not None else []
         lines += [f"last episode: {self._last_end}"] if self._last_end else []
         lines += [f"problem: {self.problem}"] if self.problem else []
         return lines

@@ -30,6 +30,7 @@ class Panels:
         if isinstance(session, PolicySession):
             self._add_cameras(session)
             self._add_commands(session)
+            self._add_reference(session)
             self._add_checkpoints(session)
             self._add_plots(session)
         elif isinstance(session, ReplaySession):
@@ -150,6 +151,30 @@ class Panels:
                 for (slider, _), value in zip(sliders, shown, strict=True):
                     slider.value = value
 
+        self._updates.append(update)
+
+    def _add_reference(self, session: PolicySession) -> None:
+        ghost = session.ghost
+        if ghost is None:
+            return
+        with self._gui.add_folder("Reference"):
+            box = self._gui.add_checkbox("Ghost", initial_value=True, hint="What the robot should do, beside it.")
+            shown = ghost.frame(session.selected)
+            slider = self._gui.add_slider("Frame", min=0, max=ghost.num_frames - 1, step=1, initial_value=shown)
+            start = self._gui.add_button("Start here", hint="A new episode of the selected world, from this frame.")
+
+        def chosen(event: Any) -> None:
+            if event.client is not None and slider.value in range(ghost.num_frames):
+                session.post(partial(session.go_to, slider.value))
+
+        def update() -> None:
+            nonlocal shown
+            if ghost.frame(session.selected) != shown:
+                shown = slider.value = ghost.frame(session.selected)
+
+        box.on_update(lambda _: session.post(lambda: setattr(ghost, "is_shown", bool(box.value))))
+        slider.on_update(chosen)
+        start.on_click(lambda _: session.post(session.start_here))
         self._updates.append(update)
 
     def _add_checkpoints(self, session: PolicySession) -> None:

@@ -15,11 +15,14 @@ import numpy as np
 import viser
 import websockets.asyncio.server
 from mjviser import ViserMujocoScene
+from mjviser.conversions import merge_geoms
 
 from mjtrain.evaluation.playing.drive_page import Driver, make_driver
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.launcher.ipc.network import names_this_machine
+from mjtrain.sim.drawing import ghost
+from mjtrain.sim.drawing.scene import body_poses
 
 _FRAME_S = 1 / 30
 _PANELS_S = 0.2
@@ -54,6 +57,7 @@ class WebViewer:
         self._scene.camera_tracking_enabled = kinematics.moves_freely
         self._offsets = _spread(num_worlds, 0.0 if kinematics.model.nhfield else 1.5 * kinematics.size_m)
         self._poses = {name: self._add_marker(name) for name in session.commanded_poses()}
+        self._ghost = {} if session.ghost is None else self._add_ghost()
         self._panels = Panels(self._server, session, self._scene)
         self._server.on_client_connect(lambda _: self._redraw.set())
 
@@ -79,7 +83,34 @@ class WebViewer:
 
     def _add_marker(self, name: str) -> viser.FrameHandle:
         size = 0.08 * self._session.kinematics.size_m
-        return self._server.scene.add_frame(f"/command {name}", axes_length=size, axes_radius=size / 12)
+        return self._server.scene.add_frame(f"/fixed_bodies/command {name}", axes_length=size, axes_radius=size / 12)
+
+    def _add_ghost(self) -> dict[int, viser.MeshHandle]:
+        """Add the robot once more, translucent, where the scene moves if the camera follows; by body."""
+        model, (red, green, blue, opacity) = self._session.kinematics.model, ghost.COLOR
+        found = {}
+        for body, geoms in ghost.list_ghost_geoms(model).items():
+            mesh = merge_geoms(model, geoms)
+            found[body] = self._server.scene.add_mesh_simple(
+                f"/fixed_bodies/ghost/{body}",
+                mesh.vertices,
+                mesh.faces,
+                color=(red, green, blue),
+                opacity=opacity,
+                cast_shadow=False,
+            )
+        return found
+
+    def _draw_ghost(self) -> None:
+        session = self._session
+        qpos = None if session.ghost is None else session.ghost.qpos(session.selected)
+        with self._server.atomic():
+            for handle in self._ghost.values():
+                handle.visible = qpos is not None
+            if qpos is not None:
+                (poses,) = body_poses(session.kinematics.model, qpos[None], np.array([*self._ghost]))
+                for handle, pose in zip(self._ghost.values(), poses, strict=True):
+                    handle.position, handle.wxyz = pose[:3], pose[3:]
 
     def _try_to_draw(self) -> None:
         try:
@@ -100,11 +131,9 @@ class WebViewer:
         qpos = session.qpos()
         positions, rotations = session.kinematics.body_poses(qpos)
         positions += (self._offsets - self._offsets[world])[:, None]  # the selected world stays where it is
-        origin = np.zeros(3)
-        if self._scene.camera_tracking_enabled:  # the scene moves and the camera stays
-            origin = self._scene.fixed_bodies_frame.position
         for name, pose in session.commanded_poses().items():
-            self._poses[name].position, self._poses[name].wxyz = origin + pose[:3], pose[3:7]
+            self._poses[name].position, self._poses[name].wxyz = pose[:3], pose[3:7]
+        self._draw_ghost()
         self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=session.qvel(), ctrl=session.ctrl())
 
 

@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw
 
 from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
+from mjtrain.sim.drawing.ghost import GhostGeoms
 from mjtrain.sim.drawing.scene import crop_ground
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
 
@@ -50,14 +51,15 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     """Render and encode one clip.
 
     Args:
-        job: recorded, a file of qpos and images_0, images_1, ..., which is deleted; streams, the `CameraStream` of each
-            of the images; out, the MP4 file; gif, the GIF file or None; fps, width and height; and shadows, whether to
-            render them.
+        job: recorded, a file of qpos, images_0, images_1, ..., and of ghost if there is one, which is deleted; streams,
+            the `CameraStream` of each of the images; out, the MP4 file; gif, the GIF file or None; fps, width and
+            height; and shadows, whether to render them.
     """
     with np.load(job["recorded"], allow_pickle=False) as recorded:
-        positions = recorded["qpos"]
+        positions, ghosts = recorded["qpos"], recorded.get("ghost")
         images = [recorded[f"images_{number}"] for number in range(len(job["streams"]))]
     model = crop_ground(model, positions)
+    ghost = GhostGeoms(model)
     Path(job["recorded"]).unlink()
     tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
     out = Path(job["out"])
@@ -81,6 +83,8 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             mujoco.mj_comPos(model, data)
             mujoco.mj_camlight(model, data)
             renderer.update_scene(data, camera)
+            if ghosts is not None:
+                ghost.add(renderer.scene, ghosts[index])
             picture = tiles.add(renderer.render(), index)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
             if job["gif"] is not None and index % GIF_STRIDE == 0:

@@ -72,7 +72,8 @@ class VideoRenderer:
         recorded = out.with_name(f".{out.stem}.npz")
         picture = out.with_name(f".{out.stem}.gif") if gif else None
         images = {f"images_{number}": frames for number, frames in enumerate(clip.images.values())}
-        np.savez(recorded, allow_pickle=False, qpos=clip.qpos, **images)
+        ghost = {} if clip.ghost is None else {"ghost": clip.ghost}
+        np.savez(recorded, allow_pickle=False, qpos=clip.qpos, **ghost, **images)
         job = {
             "name": out.name,
             "recorded": str(recorded),

@@ -60,7 +60,7 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
         qpos: A pose in which parts of the world are placed. Shape (nq,).
     """
     data = _posed(model, qpos)
-    shown = [geom for geom in _visible(model) if _shape(model, geom) != "hfield"]
+    shown = [geom for geom in list_visible(model) if _shape(model, geom) != "hfield"]
     moving = [geom for geom in shown if model.body_weldid[model.geom_bodyid[geom]] != 0]
     bodies = np.unique(model.geom_bodyid[moving]).astype(int)
     used = list(dict.fromkeys(int(model.geom_dataid[geom]) for geom in shown if _shape(model, geom) == "mesh"))
@@ -97,7 +97,7 @@ def make_grounds(model: mujoco.MjModel, positions: np.ndarray) -> list[dict[str,
         _describe(data, geom, np.empty(0, dtype=int))
         | _checker(model, geom)
         | {"extent": model.hfield_size[model.geom_dataid[geom], :2].tolist(), "grid": _heights(model, geom)}
-        for geom in _visible(model)
+        for geom in list_visible(model)
         if _shape(model, geom) == "hfield" and not model.body_weldid[model.geom_bodyid[geom]]
     ]
 
@@ -154,7 +154,7 @@ def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
     return data
 
 
-def _visible(model: mujoco.MjModel) -> list[int]:
+def list_visible(model: mujoco.MjModel) -> list[int]:
     """Return the geoms that MuJoCo's viewer shows, of the shapes that are known here."""
     return [
         geom

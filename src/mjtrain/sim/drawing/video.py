@@ -21,6 +21,9 @@ class Clip:
     iteration: int
     """Training iterations that the policy had done when the clip begins."""
 
+    ghost: np.ndarray | None = None
+    """Positions of a translucent second robot. float32, shape (frames, nq)."""
+
     images: dict[CameraStream, np.ndarray] = field(default_factory=dict)
     """What the policy saw, by camera and stream. Shape (frames, channels, height, width)."""
 

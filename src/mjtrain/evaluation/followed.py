@@ -1,0 +1,106 @@
+"""The frames that a command follows, such as those of a motion: where each world is, and where episodes fail."""
+
+from typing import Any
+
+import torch
+
+from mjtrain.env.env import Env
+from mjtrain.mdp.reference import Reference
+
+
+class Followed:
+    """What the worlds of an environment follow."""
+
+    def __init__(self, env: Env, command: str, reference: Reference) -> None:
+        """Keep what belongs together."""
+        self.command = command
+        """Name of the command term."""
+        self.reference = reference
+        """Its frames."""
+        self._env = env
+        self._firsts = reference.firsts.tolist()
+
+    @property
+    def frames(self) -> torch.Tensor:
+        """Present frame of each world. Shape (num_envs,)."""
+        return self._env.command(self.command)[:, 0].long().clamp(max=len(self.reference.qpos) - 1)
+
+    def qpos(self, world: int) -> torch.Tensor:
+        """Return the present frame of a world, without waiting for the device. Shape (nq,)."""
+        return self.reference.qpos.index_select(0, self.frames[world : world + 1])[0]
+
+    def place(self, frame: int) -> tuple[str, float]:
+        """Return the clip that a frame is in, and the time since this clip began, in s."""
+        clip = sum(first <= frame for first in self._firsts) - 1
+        return self.reference.clips[clip], (frame - self._firsts[clip]) * self._env.step_dt
+
+
+def find_followed(env: Any) -> Followed | None:
+    """Return what the first command follows that declares it, see `mdp.reference.follows`; None if none does."""
+    for name, term in env.config.commands.items():
+        find = getattr(term.func, "follows", None)
+        if find is not None:
+            return Followed(env, name, find(env, name))
+    return None
+
+
+class FailuresByBin:
+    """Counts, for each bin of the reference, the episodes that came there and that failed there, and means of errors.
+
+    Errors count as in whole episodes: not before `ErrorTerm.settling_s`, nor in the state that ends an episode.
+    """
+
+    def __init__(self, env: Env, followed: Followed) -> None:
+        """Start at zero."""
+        self._env, self._followed = env, followed
+        self._errors = env.config.commands[followed.command].errors
+        self._bins = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
+        size = len(followed.reference.bin_sizes)
+        self._counts = torch.zeros(2 + 2 * len(self._errors), size, dtype=torch.float64, device=env.device)
+
+    def before_step(self, measured: torch.Tensor) -> None:
+        """Measure errors where the policy sees them. Boolean, shape (num_envs,)."""
+        env = self._env
+        bins = self._followed.reference.bins.index_select(0, self._followed.frames)
+        self._add(0, measured & ((env.episode_step == 0) | (bins != self._bins)), bins)
+        self._bins = bins
+        for row, (name, term) in enumerate(self._errors.items()):
+            counts = measured & (env.episode_step >= round(term.settling_s / env.step_dt))
+            errors = env.command_error(self._followed.command, name).masked_fill(~counts, 0.0)
+            self._add(2 + 2 * row, errors, bins)
+            self._add(3 + 2 * row, counts, bins)
+
+    def after_step(self, over: torch.Tensor) -> None:
+        """Count episodes that have just ended. Boolean, shape (num_envs,)."""
+        self._add(1, over & self._env.terminated, self._bins)
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        """Return plain values for JSON, of the bins in which any episode was."""
+        reference = self._followed.reference
+        numbers = torch.arange(len(reference.bin_sizes), device=self._env.device)
+        begins = torch.searchsorted(reference.bins, numbers).tolist()
+        sizes = reference.bin_sizes.tolist()
+        rows = []
+        for number, (episodes, failed, *sums) in enumerate(self._counts.T.tolist()):
+            if not episodes:
+                continue
+            clip, begin_s = self._followed.place(begins[number])
+            means = {
+                name: total / count
+                for name, total, count in zip(self._errors, sums[::2], sums[1::2], strict=True)
+                if count
+            }
+            rows.append(
+                {
+                    "clip": clip,
+                    "begin_s": begin_s,
+                    "end_s": begin_s + sizes[number] * self._env.step_dt,
+                    "episodes": int(episodes),
+                    "failed": int(failed),
+                    "errors": means,
+                }
+            )
+        return rows
+
+    def _add(self, row: int, amounts: torch.Tensor, bins: torch.Tensor) -> None:
+        self._counts[row].index_add_(0, bins, amounts.double())
