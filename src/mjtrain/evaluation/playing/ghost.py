@@ -33,7 +33,7 @@ class Ghost:
         """Say which frame is shown."""
         frame = self.frame(world)
         clip, time_s = self._followed.place(frame)
-        return f"reference {clip}: {time_s:.2f} s, frame {frame} of {self.num_frames}"
+        return f"reference {clip}: {time_s:.2f} s, frame {frame}, the last is {self.num_frames - 1}"
 
 
 def find_ghost(env: Any) -> Ghost | None:

@@ -87,9 +87,11 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
                     session.ctrl()[world],
                 )
                 mujoco.mj_forward(model, data)  # contacts too
-                window.user_scn.ngeom = 0
+                scene = window.user_scn
+                assert scene is not None
+                scene.ngeom = 0
                 if session.ghost is not None and (qpos := session.ghost.qpos(world)) is not None:
-                    ghost.add(window.user_scn, qpos)
+                    ghost.add(scene, qpos)
             window.sync()
             time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))
     for thread in threading.enumerate():  # those of the window: the process must not exit while they close it
