@@ -282,7 +282,8 @@ def play(
         What the command prints, as plain values: task, policy, checkpoint, iteration, num_envs, episodes_per_env, seed,
         engine, noise, pushes, randomization, step_dt_s, episodes; reward, length (env steps), reward_terms, errors and
         estimates as mean, std, min, max and unit; successes likewise, with their measure (end, ever or count);
-        terminations as episodes and fraction. With sim_to_sim, see `tools.sim_to_sim.compare_simulators`.
+        terminations as episodes and fraction; where a command follows a motion, by_time. With sim_to_sim, see
+        `tools.sim_to_sim.compare_simulators`.
 
     Raises:
         RequestError: There is no such run or option, or the checkpoint does not fit.

@@ -15,7 +15,7 @@ import mjtrain
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import PolicySession
-from mjtrain.runs.trained_run import find_trained_run
+from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
 from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, serve_viewer, wait_for
 from support.machine import patience
 from support.vision import make_vision_task, train_vision
@@ -87,6 +87,31 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         assert np.abs(session.qpos() - position).max() > 0.01
         wait_for(lambda: differing(before, look(page)) > 100)
         assert page.get_by_text("paused").count() == 1
+
+
+def test_the_reference_is_a_ghost_to_start_from(browser: Browser) -> None:
+    run = make_untrained_run("Quadruped-Track")
+    run = replace(run, env=to_eval_config(run.own_env))
+    session = PolicySession(Player(mjtrain.RankContext(seed=1), run, policy="zero"))
+    session.paused = True
+    env = session.player.env
+    with open_viewer(browser, session) as page:
+        slider = page.get_by_role("slider").first
+        slider.focus()
+        for _ in range(25):
+            slider.press("ArrowRight")
+        page.get_by_text("reference trot: 0.50 s, frame 25").wait_for()
+        assert int(env.command("motion")[0, 0]) == 0, "the robot has not moved"
+        shown = settle(lambda: look(page))
+        page.get_by_label("Ghost").uncheck()
+        wait_for(lambda: differing(shown, look(page)) > 200)
+        before = settle(lambda: look(page))
+        page.get_by_role("button", name="Start here").click()
+        wait_for(lambda: int(env.command("motion")[0, 0]) == 25)
+        assert env.command_error("motion", "mpkpe")[0] < 0.06
+        wait_for(lambda: differing(before, look(page)) > 100)
+        page.get_by_role("button", name="Step").click()
+        page.get_by_text("reference trot: 0.52 s, frame 26").wait_for()
 
 
 def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log_root: Path) -> None:
