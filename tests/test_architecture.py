@@ -83,6 +83,7 @@ WALLS = {
         "motion/skeleton.py",
         "sim/cameras",
         "sim/drawing/frame_worker.py",
+        "sim/drawing/ghost.py",
         "sim/drawing/render_worker.py",
         "sim/drawing/scene.py",
         "sim/engines",
