@@ -96,7 +96,11 @@ def test_the_same_seed_gives_the_same_trajectory(config: EnvConfig, engine: str)
 
 @pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_every_episode_ends_in_time(config: EnvConfig, engine: str) -> None:
-    env = make_env(replace(config, episode_length_s=0.2), engine=engine)
+    """Commands are those of evaluations: a motion begins in its first frame, near the pose that actions of 0 hold."""
+    commands = {
+        name: term.replace(params=term.params | term.evaluated_params) for name, term in config.commands.items()
+    }
+    env = make_env(replace(config, commands=commands, episode_length_s=0.2), engine=engine)
     assert env.max_episode_steps == round(0.2 / env.step_dt)
     for step, action in enumerate(actions_for(env, env.max_episode_steps) * 0, start=1):
         _, _, terminated, truncated = env.step(action)
