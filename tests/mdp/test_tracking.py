@@ -139,6 +139,33 @@ def test_several_clips_and_loops(tmp_path: Path) -> None:
     assert reference.qpos[-1, 0] == pytest.approx(2 * float(reference.qpos[200, 0]), rel=0.1)
 
 
+@pytest.mark.parametrize("sampling", ["start", "uniform", "adaptive"])
+def test_clips_are_drawn_by_their_weights(tmp_path: Path, sampling: str) -> None:
+    for name in ("bow", "paw", "sit"):
+        write_motion(tmp_path / f"{name}.npz", read_motion(CLIPS / f"{name}.npz"))
+    env = make(exact(tmp_path, sampling=sampling, clip_weights=(1.0, 3.0, 0.0)), num_envs=600)
+    ends = reference_of(env, "motion").last[env.command("motion")[:, 0].long()]
+    bow, paw, sit = ((ends == end).double().mean().item() for end in ends.new_tensor([160, 346, 527]))
+    assert sit == 0
+    assert bow + paw == 1
+    share = {"start": 0.75, "uniform": 3 * 185 / (3 * 185 + 160), "adaptive": 3 * 185 / (3 * 185 + 160)}[sampling]
+    assert paw == pytest.approx(share, abs=0.07)
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ((1.0, 2.0), "clip_weights 1 2: must be one for each of the 1 clips trot"),
+        ((-1.0,), "clip_weights -1: must be numbers of at least 0"),
+        ((float("nan"),), "clip_weights nan: must be"),
+        ((0.0,), "clip_weights 0: must be"),
+    ],
+)
+def test_wrong_weights(weights: tuple[float, ...], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        make(exact(clip_weights=weights))
+
+
 def test_without_residual_actions_controls_begin_at_the_default_pose() -> None:
     config = exact()
     legs = config.actions["legs"]

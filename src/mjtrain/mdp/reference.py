@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,8 +77,28 @@ class Reference:
     bin_sizes: torch.Tensor
     """How many of `starts` each bin has. Shape (num_bins,)."""
 
+    bin_clips: torch.Tensor
+    """Clip of each bin. Shape (num_bins,)."""
+
     found: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict)
-    """Cache of indices by what they are and the expressions that select them."""
+    """Cache of indices and weights by what they are and what selects them."""
+
+    def weigh_clips(self, given: tuple[float, ...]) -> torch.Tensor:
+        """Return the probability of each clip: in proportion to its weight, or alike without weights. float64.
+
+        Raises:
+            RequestError: There are more or fewer weights than clips, one is not a number of at least 0, or all are 0.
+        """
+        key = ("clips", repr(given))
+        if key not in self.found:
+            if given and len(given) != len(self.clips):
+                clips = f"the {len(self.clips)} clips {', '.join(self.clips)}"
+                raise RequestError(f"clip_weights {_list(given)}: must be one for each of {clips}")
+            if not all(0 <= weight < math.inf for weight in given) or (given and not any(given)):
+                raise RequestError(f"clip_weights {_list(given)}: must be numbers of at least 0, and one of them more")
+            weights = torch.tensor(given or [1.0] * len(self.clips), dtype=torch.float64)
+            self.found[key] = (weights / weights.sum()).to(self.firsts.device)
+        return self.found[key]
 
     def places(self, env: Env, bodies: tuple[str, ...]) -> torch.Tensor:
         """Return which of the tracked bodies regular expressions match. Shape (number,).
@@ -122,6 +143,10 @@ def follows(find: Callable[[Env, str], Reference]) -> Callable[[Function], Funct
         return function
 
     return declare
+
+
+def _list(weights: tuple[float, ...]) -> str:
+    return " ".join(f"{weight:g}" for weight in weights)
 
 
 _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
@@ -211,9 +236,9 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
 
 def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, Any]:
     """Return the fields of `Reference` about starts and bins, from the number of frames of each clip."""
-    last, starts, bins, sizes, firsts = [], [], [], [], []
+    last, starts, bins, sizes, firsts, clips = [], [], [], [], [], []
     begin = 0
-    for length in lengths:
+    for clip, length in enumerate(lengths):
         firsts.append(begin)
         last += [begin + length - 1] * length
         starts += range(begin, begin + length - 1)
@@ -221,7 +246,9 @@ def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> di
         places = [min(frame // frames_per_bin, count - 1) for frame in range(length)]
         bins += [len(sizes) + place for place in places]
         sizes += [places[:-1].count(place) for place in range(count)]
+        clips += [clip] * count
         begin += length
     offsets = [sum(sizes[:place]) for place in range(len(sizes))]
     found = {"last": last, "firsts": firsts, "starts": starts, "bins": bins, "bin_starts": offsets, "bin_sizes": sizes}
+    found["bin_clips"] = clips
     return {name: torch.tensor(values, dtype=torch.long, device=device) for name, values in found.items()}

@@ -45,6 +45,7 @@ def motion_command(
     uniform_share: Annotated[float, FRACTION] = 0.1,
     bin_s: Annotated[float, MORE_THAN_0] = 1.0,
     loop_s: Annotated[float, AT_LEAST_0] = 0.0,
+    clip_weights: tuple[float, ...] = (),
 ) -> torch.Tensor:
     """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`. Shape (num_envs, 1).
 
@@ -58,27 +59,40 @@ def motion_command(
         uniform_share: Fraction of adaptive draws that are uniform.
         bin_s: Length of a bin, in s.
         loop_s: Repeat each clip, from where it has ended, until it is this long, in s; for cyclic clips.
+        clip_weights: How often the clips of a folder are drawn relative to each other, in alphabetical order; 0 leaves
+            one out. Without weights all frames are drawn alike.
     """
     reference = load_reference(
         env, file=file, anchor_body=anchor_body, bodies=tuple(bodies), loop_s=loop_s, bin_s=bin_s
     )
     shares = uniform(env, (0.0, 1.0), 2)
     if sampling == "start":
-        firsts = reference.firsts
-        return firsts[(shares[:, 0] * len(firsts)).long().clamp(max=len(firsts) - 1)][:, None].float()
-    weights = reference.bin_sizes.double()
-    weights = weights / weights.sum()
+        return reference.firsts[_draw(reference.weigh_clips(clip_weights), shares[:, 0])][:, None].float()
+    weights = _weigh_bins(reference, clip_weights)
     if sampling == "adaptive":
         weights = _adapt(weights, _failures(env, file, len(weights)).total, uniform_share)
-    ends = weights.cumsum(0).to(shares.dtype)
-    chosen = torch.searchsorted(ends, shares[:, 0].contiguous(), right=True).clamp(max=len(ends) - 1)
+    chosen = _draw(weights, shares[:, 0])
     inside = (shares[:, 1] * reference.bin_sizes[chosen]).long()
     inside = torch.minimum(inside, reference.bin_sizes[chosen] - 1)
     return reference.starts[reference.bin_starts[chosen] + inside][:, None].float()
 
 
+def _draw(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """Return indices of weights that sum to 1, by uniform numbers. Shape (num_envs,)."""
+    ends = weights.cumsum(0)
+    ends = (ends / ends[-1]).to(shares.dtype)  # exactly 1 from the last weight on, so that no 0 behind it is drawn
+    return torch.searchsorted(ends, shares.contiguous(), right=True).clamp(max=len(ends) - 1)
+
+
+def _weigh_bins(reference: Reference, clip_weights: tuple[float, ...]) -> torch.Tensor:
+    """Return the probability of each bin, in proportion to its frames and the weight of its clip."""
+    weights = reference.bin_sizes * reference.weigh_clips(clip_weights)[reference.bin_clips]
+    return weights / weights.sum()
+
+
 def _adapt(weights: torch.Tensor, failures: torch.Tensor, uniform_share: float) -> torch.Tensor:
     """Return probabilities of bins: in proportion to their failures, and a share as long as there are none."""
+    failures = failures * (weights > 0)
     total = failures.sum()
     rates = torch.where(total > 0, failures / total.clamp_min(1e-9), weights)
     return uniform_share * weights + (1 - uniform_share) * rates
@@ -122,8 +136,7 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
     failures = _failures(env, params["file"], len(reference.bin_sizes))
     bins = reference.bins[_frames(env, command, reference, 0)]
     failures.add(torch.zeros_like(failures.total).index_add(0, bins, env.terminated.double()))
-    weights = reference.bin_sizes.double()
-    weights = _adapt(weights / weights.sum(), failures.total, params["uniform_share"])
+    weights = _adapt(_weigh_bins(reference, params.get("clip_weights", ())), failures.total, params["uniform_share"])
     entropy = -(weights * weights.clamp_min(1e-12).log()).sum()
     most = math.log(len(weights))
     return (entropy / most).to(level.dtype).expand_as(level) if most else torch.ones_like(level)
