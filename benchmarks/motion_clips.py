@@ -156,11 +156,22 @@ ONE_LEG = (
     Key(time_s=5.2),
     Key(time_s=5.4),
 )
+KICK = (
+    Key(time_s=0.0),
+    Key(time_s=0.2),
+    Key(time_s=1.2, **OVER_LEFT),
+    Key(time_s=1.9, **OVER_LEFT, feet_m={"right_foot": (-0.08, 0.0, 0.1)}),
+    Key(time_s=2.4, **OVER_LEFT, feet_m={"right_foot": (0.25, 0.0, 0.12)}),
+    Key(time_s=3.1, **OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.1)}),
+    Key(time_s=3.7, **OVER_LEFT),
+    Key(time_s=4.7),
+    Key(time_s=4.9),
+)
 CLIPS = {
     "quadruped_track": (QUADRUPED_BODY, {"sit": SIT, "bow": BOW, "paw": PAW}),
     "humanoid_track": (
         HUMANOID_BODY,
-        {"squat": SQUAT, "bow": HUMANOID_BOW, "wave": WAVE, "one_leg": ONE_LEG},
+        {"squat": SQUAT, "bow": HUMANOID_BOW, "wave": WAVE, "one_leg": ONE_LEG, "kick": KICK},
     ),
 }
 """The clips of each task, by their names."""

@@ -67,6 +67,17 @@ def test_requests_that_cannot_work(args: tuple[str, ...], says: str, capsys: pyt
     assert message.count("\n") == 1
 
 
+def test_weights_of_clips_are_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tuple that is empty by default."""
+    flags = ("train", "Quadruped-Track", "--gpu-ids", "None", "--num-envs", "4", "--dry-run")
+    weights = ("--motion", str(CLIPS), "--env.commands.motion.params.clip-weights")
+    main([*flags, *weights, "1", "0.5", "0", "2"])
+    with pytest.raises(SystemExit) as ended:
+        main([*flags, *weights, "1", "2"])
+    assert ended.value.code == 2
+    assert "clip_weights 1 2: must be one for each of the 4 clips" in capsys.readouterr().err
+
+
 def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     trained = mjtrain.train(make_task(), launch=launch, log_root=str(tmp_path), num_envs=4, max_iterations=1)

@@ -264,6 +264,8 @@ def _term_params(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
 
 
 def _infer_type(value: Any) -> Any:
+    if value == ():
+        return tuple[int | float | str, ...]
     if isinstance(value, tuple):
         return tuple[tuple(_infer_type(item) for item in value)]  # pyright: ignore[reportInvalidTypeArguments]
     return dict[str, Any] if isinstance(value, dict) else type(value)
