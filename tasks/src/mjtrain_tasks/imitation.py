@@ -75,6 +75,8 @@ class Imitator:
     """Difference in height of a foot or hand above which it fails."""
     far_m: float
     """Distance of the anchor body above which it fails."""
+    uniform_share: float = 0.1
+    """Fraction of episodes that start in any frame, and not where episodes fail."""
 
 
 def make_env(imitator: Imitator, file: Path) -> EnvConfig:
@@ -176,7 +178,11 @@ def _make_events(imitator: Imitator) -> dict[str, EventTerm]:
 def _make_command(imitator: Imitator, file: Path) -> CommandTerm:
     """The motion: episodes start where they fail often, and in evaluations at the first frame."""
     drawn = command(
-        tracking.motion_command, file=str(file), anchor_body=imitator.anchor_body, bodies=imitator.bodies
+        tracking.motion_command,
+        file=str(file),
+        anchor_body=imitator.anchor_body,
+        bodies=imitator.bodies,
+        uniform_share=imitator.uniform_share,
     ).replace(
         before_reset=True,
         evaluated_params={"sampling": "start"},

@@ -25,6 +25,7 @@ IMITATOR = imitation.Imitator(
     tilt=0.8,
     end_height_m=0.25,
     far_m=0.5,
+    uniform_share=0.5,
 )
 """Bodies and failures are mjlab's for the Unitree G1, but it never fails by distance."""
 
