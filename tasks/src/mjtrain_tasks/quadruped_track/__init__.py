@@ -31,7 +31,7 @@ IMITATOR = imitation.Imitator(
 def make_task() -> TaskConfig:
     """Imitate a reference motion: by default a recorded trot, else --motion FILE.
 
-    Trains in: about 3 minutes, which is an estimate, on two CPU cores.
+    Trains in: about 4.5 minutes beside other work, on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=200)
 
