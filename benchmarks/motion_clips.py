@@ -145,25 +145,25 @@ WAVE = (
     Key(time_s=4.6),
     Key(time_s=4.8),
 )
-OVER_LEFT = {"trunk_m": (0.0, 0.1, 0.0)}
+OVER_LEFT = (0.0, 0.1, 0.0)
 ONE_LEG = (
     Key(time_s=0.0),
     Key(time_s=0.2),
-    Key(time_s=1.2, **OVER_LEFT),
-    Key(time_s=2.2, **OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.15)}),
-    Key(time_s=3.2, **OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.15)}),
-    Key(time_s=4.2, **OVER_LEFT),
+    Key(time_s=1.2, trunk_m=OVER_LEFT),
+    Key(time_s=2.2, trunk_m=OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.15)}),
+    Key(time_s=3.2, trunk_m=OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.15)}),
+    Key(time_s=4.2, trunk_m=OVER_LEFT),
     Key(time_s=5.2),
     Key(time_s=5.4),
 )
 KICK = (
     Key(time_s=0.0),
     Key(time_s=0.2),
-    Key(time_s=1.2, **OVER_LEFT),
-    Key(time_s=1.9, **OVER_LEFT, feet_m={"right_foot": (-0.08, 0.0, 0.1)}),
-    Key(time_s=2.4, **OVER_LEFT, feet_m={"right_foot": (0.25, 0.0, 0.12)}),
-    Key(time_s=3.1, **OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.1)}),
-    Key(time_s=3.7, **OVER_LEFT),
+    Key(time_s=1.2, trunk_m=OVER_LEFT),
+    Key(time_s=1.9, trunk_m=OVER_LEFT, feet_m={"right_foot": (-0.08, 0.0, 0.1)}),
+    Key(time_s=2.4, trunk_m=OVER_LEFT, feet_m={"right_foot": (0.25, 0.0, 0.12)}),
+    Key(time_s=3.1, trunk_m=OVER_LEFT, feet_m={"right_foot": (0.0, 0.0, 0.1)}),
+    Key(time_s=3.7, trunk_m=OVER_LEFT),
     Key(time_s=4.7),
     Key(time_s=4.9),
 )
@@ -223,7 +223,7 @@ def _balance(model: mujoco.MjModel, data: mujoco.MjData, body: Body, feet: np.nd
             return
         data.qpos[:2] += missing
         _reach(model, data, body, feet)
-    raise ValueError(f"the centre of mass is {np.abs(missing).max():.4f} m from where it should be")
+    raise ValueError(f"the centre of mass does not come above {above}")
 
 
 def _reach(model: mujoco.MjModel, data: mujoco.MjData, body: Body, feet: np.ndarray) -> None:

@@ -57,6 +57,17 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --load nowhere.pt", "--load nowhere.pt: no such file"),
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a complete checkpoint"),
     (
+        "Cartpole-Balance --gpu-ids None --without rewards.slip",
+        "--without rewards.slip: there is no slip; there are upright, centered, effort",
+    ),
+    ("Cartpole-Balance --gpu-ids None --without reward.effort", "there is no reward; did you mean rewards?"),
+    (
+        "Cartpole-Balance --gpu-ids None --without observations.actor",
+        "give one of its terms, such as observations.actor.",
+    ),
+    ("Cartpole-Balance --gpu-ids None --without rewards.effort.weight", "effort is a term; give rewards.effort"),
+    ("Cartpole-Balance --gpu-ids None --motion bow.npz", "Cartpole-Balance imitates no motion; leave it out"),
+    (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
         "joint knee (for terminations.pole_fell)",
     ),

@@ -40,7 +40,8 @@ def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None
         for word in (f"--{flag}", *map(str, value if isinstance(value, list) else [value]))
     ]
     size = ["--num-envs", "8", "--max-iterations", "1", "--log-root", str(tmp_path)]
-    done = run("Quadruped-Velocity-Rough", *size, *words)
+    without = ["--without", "observations.actor.base-velocity", "env.rewards.action-rate"]
+    done = run("Quadruped-Velocity-Rough", *size, *words, *without)
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.rglob("params/env.yaml")
     saved = yaml.safe_load(file.read_text())
@@ -49,6 +50,9 @@ def test_every_kind_of_term_is_set_by_its_flag_and_saved(tmp_path: Path) -> None
         for key in flag.removeprefix("env.").replace("-", "_").split("."):
             found = found[key]
         assert found == value, flag
+    assert "base_velocity" not in saved["observations"]["actor"]
+    assert "base_velocity" in saved["observations"]["critic"]
+    assert "action_rate" not in saved["rewards"]
     line, end = (file.parents[1] / "metrics.jsonl").read_text().splitlines()
     assert json.loads(end)["how"] == "done"
     metrics = json.loads(line)

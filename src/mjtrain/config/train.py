@@ -126,6 +126,9 @@ class RunConfig:
     motion: str | None = field(default=None, metadata=RARE)
     """For a task that imitates a motion: a file, folder, URL, or artifact of W&B. Default: what the task says."""
 
+    without: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Terms of the task to leave out, such as observations.actor.base_velocity or rewards.slip."""
+
     keep_checkpoints: Annotated[int | None, AT_LEAST_1] = None
     """Keep only the newest N checkpoints, here and at --checkpoint-url, and the best one. Default: all."""
 

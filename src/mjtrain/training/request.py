@@ -37,6 +37,7 @@ from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
 from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
+from mjtrain.training.preflight.left_out import leave_out
 from mjtrain.training.preflight.load import note_load, resolve_load
 from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
@@ -166,7 +167,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
     """Fill in what other runs and the scheduler decide, and return the Slurm job to queue again if there is one."""
-    config = resolve_learner(use_motion(config))
+    config = resolve_learner(leave_out(use_motion(config)))
     find_library(config.learner.name)  # raises if it is not installed
     problems = list(find_rule_problems(config))  # which losses there are depends on the learner
     if problems:

@@ -51,6 +51,7 @@ class Imitator:
     """A robot that imitates, and how exactly."""
 
     robot: RobotConfig
+    """In physics steps of 10 ms."""
     action: str
     """Name of the action term."""
     joints: tuple[str, ...]
@@ -90,7 +91,7 @@ def make_env(imitator: Imitator, file: Path) -> EnvConfig:
     privileged = {"bodies": observation(tracking.robot_body_pos_b, **_MOTION).replace(scale=3.0)}
     return EnvConfig(
         robot=imitator.robot,
-        decimation=round(_STEP_S / imitator.robot.timestep),
+        decimation=2,
         episode_length_s=10.0,
         terrain=TerrainConfig(kind="flat"),
         actions={
