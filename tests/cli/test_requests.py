@@ -66,6 +66,11 @@ CASES = [
         "give one of its terms, such as observations.actor.",
     ),
     ("Cartpole-Balance --gpu-ids None --without rewards.effort.weight", "effort is a term; give rewards.effort"),
+    (
+        "Cartpole-Balance --gpu-ids None --without rewards.upright rewards.centered rewards.effort",
+        "--env.rewards",
+    ),
+    ("Cartpole-Balance --gpu-ids None --motion https://host/a.npz?token=word", "--motion https://host/a.npz?"),
     ("Cartpole-Balance --gpu-ids None --motion bow.npz", "Cartpole-Balance imitates no motion; leave it out"),
     (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",

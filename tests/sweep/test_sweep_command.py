@@ -30,6 +30,7 @@ CASES = [
     (f"Cartpole-Balance {RATE} --sweep-dir /proc/nowhere {SMALL}", "--sweep-dir /proc/nowhere: cannot be written"),
     (f"Cartpole-Balance {RATE} -- --log-root here", "-- --log-root: is decided by --sweep-dir"),
     (f"Cartpole-Balance {RATE} -- --gpu-ids 0", "-- --gpu-ids: is decided by --gpus-per-trial"),
+    (f"Cartpole-Balance {RATE} -- --motion https://host/a.npz?token=word", "-- https://host/a.npz: sweep.json records"),
     (f"Cartpole-Balance {RATE} -- --num-env 8", "unknown flag --num-env 8; did you mean --num-envs"),
     (
         f"Cartpole-Balance {RATE} -- --agent.algorithm.learning_rate 1e-3",

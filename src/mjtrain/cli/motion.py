@@ -11,6 +11,9 @@ from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError, suggest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
 
 USAGE = "mjtrain motion convert|info|play|record ..."
@@ -183,7 +186,7 @@ def _convert(args: list[str]) -> None:
     if options.retarget:
         if skeleton is None:
             raise RequestError("--retarget: needs the robot; give --task or --robot")
-        motion = retarget(read_motion(find_motion(files[0])), skeleton)
+        motion = retarget(_read_named(find_motion(files[0])), skeleton)
     else:
         motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
     if options.mirror:
@@ -199,6 +202,16 @@ def _convert(args: list[str]) -> None:
         motion = resample(motion, options.fps)
     write_motion(files[1], motion, skeleton, mjlab=options.to == "mjlab")
     print(f"{files[1]}: {motion.num_frames} frames, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+
+
+def _read_named(path: "Path") -> "Motion":
+    """Read a motion of another body, which therefore must name its joints."""
+    from mjtrain.motion.files import read_motion
+
+    try:
+        return read_motion(path)
+    except RequestError as error:
+        raise RequestError(f"--retarget: needs a file that names its joints; {error}") from error
 
 
 def _info(args: list[str]) -> None:

@@ -160,12 +160,19 @@ class Env:
         Args:
             mask: Boolean, shape (num_envs,).
             draws: What these episodes begin with, in the place of draws of command terms. Shape (num_envs, size) each.
+
+        Raises:
+            KeyError: There is no such command term.
         """
+        if unknown := (draws or {}).keys() - self.config.commands.keys():
+            raise KeyError(*unknown)
         held = self._commands.held
         self._commands.held = held | (draws or {})
-        self._begin_episodes(mask)
-        self._commands.reset(self, mask)
-        self._commands.held = held
+        try:
+            self._begin_episodes(mask)
+            self._commands.reset(self, mask)
+        finally:
+            self._commands.held = held
         begun = self._observe(mask, advance=False)
         self._seen = {
             name: torch.where(mask.view(-1, *[1] * (seen.ndim - 1)), begun[name], seen)

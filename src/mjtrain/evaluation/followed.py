@@ -29,6 +29,11 @@ class Followed:
         """Return the present frame of a world, without waiting for the device. Shape (nq,)."""
         return self.reference.qpos.index_select(0, self.frames[world : world + 1])[0]
 
+    def start(self, frame: int) -> int:
+        """Return a frame, or the last one before from which an episode has a step to take."""
+        first = max(first for first in self._firsts if first <= frame)
+        return min(frame, max(first, int(self.reference.last[frame]) - 2))
+
     def place(self, frame: int) -> tuple[str, float]:
         """Return the clip that a frame is in, and the time since this clip began, in s."""
         clip = sum(first <= frame for first in self._firsts) - 1

@@ -11,7 +11,6 @@ an env step and before the next command; they compare the robot with the frame t
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
@@ -60,7 +59,8 @@ def motion_command(
         bin_s: Length of a bin, in s.
         loop_s: Repeat each clip, from where it has ended, until it is this long, in s; for cyclic clips.
         clip_weights: How often the clips of a folder are drawn relative to each other, in alphabetical order; 0 leaves
-            one out. Without weights all frames are drawn alike.
+            one out. Without weights all frames are drawn alike. With them, adaptive draws
+            follow the failures within a clip.
     """
     reference = load_reference(
         env, file=file, anchor_body=anchor_body, bodies=tuple(bodies), loop_s=loop_s, bin_s=bin_s
@@ -70,7 +70,8 @@ def motion_command(
         return reference.firsts[_draw(reference.weigh_clips(clip_weights), shares[:, 0])][:, None].float()
     weights = _weigh_bins(reference, clip_weights)
     if sampling == "adaptive":
-        weights = _adapt(weights, _failures(env, file, len(weights)).total, uniform_share)
+        failures = _failures(env, file, len(weights)).total
+        weights = _adapt(reference, weights, failures, uniform_share, clip_weights)
     chosen = _draw(weights, shares[:, 0])
     inside = (shares[:, 1] * reference.bin_sizes[chosen]).long()
     inside = torch.minimum(inside, reference.bin_sizes[chosen] - 1)
@@ -85,16 +86,30 @@ def _draw(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
 
 
 def _weigh_bins(reference: Reference, clip_weights: tuple[float, ...]) -> torch.Tensor:
-    """Return the probability of each bin, in proportion to its frames and the weight of its clip."""
-    weights = reference.bin_sizes * reference.weigh_clips(clip_weights)[reference.bin_clips]
+    """Return the probability of each bin: the weight of its clip, spread over its frames."""
+    weights = reference.bin_sizes.double()
+    if clip_weights:
+        frames = torch.zeros(len(reference.clips), dtype=torch.float64, device=weights.device)
+        frames.index_add_(0, reference.bin_clips, weights)
+        weights = weights / frames[reference.bin_clips] * reference.weigh_clips(clip_weights)[reference.bin_clips]
     return weights / weights.sum()
 
 
-def _adapt(weights: torch.Tensor, failures: torch.Tensor, uniform_share: float) -> torch.Tensor:
-    """Return probabilities of bins: in proportion to their failures, and a share as long as there are none."""
-    failures = failures * (weights > 0)
-    total = failures.sum()
-    rates = torch.where(total > 0, failures / total.clamp_min(1e-9), weights)
+def _adapt(
+    reference: Reference,
+    weights: torch.Tensor,
+    failures: torch.Tensor,
+    uniform_share: float,
+    clip_weights: tuple[float, ...],
+) -> torch.Tensor:
+    """Return probabilities of bins: in proportion to failures, of all or of a weighted clip; as before without any."""
+    if clip_weights:
+        totals = torch.zeros(len(reference.clips), dtype=failures.dtype, device=failures.device)
+        totals = totals.index_add(0, reference.bin_clips, failures)[reference.bin_clips]
+        failures = failures * reference.weigh_clips(clip_weights)[reference.bin_clips]
+    else:
+        totals = failures.sum()
+    rates = torch.where(totals > 0, failures / totals.clamp_min(1e-9), weights)
     return uniform_share * weights + (1 - uniform_share) * rates
 
 
@@ -136,10 +151,12 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
     failures = _failures(env, params["file"], len(reference.bin_sizes))
     bins = reference.bins[_frames(env, command, reference, 0)]
     failures.add(torch.zeros_like(failures.total).index_add(0, bins, env.terminated.double()))
-    weights = _adapt(_weigh_bins(reference, params.get("clip_weights", ())), failures.total, params["uniform_share"])
+    clip_weights = params.get("clip_weights", ())
+    alike = _weigh_bins(reference, clip_weights)
+    weights = _adapt(reference, alike, failures.total, params["uniform_share"], clip_weights)
     entropy = -(weights * weights.clamp_min(1e-12).log()).sum()
-    most = math.log(len(weights))
-    return (entropy / most).to(level.dtype).expand_as(level) if most else torch.ones_like(level)
+    most = (alike > 0).sum().log()
+    return torch.where(most > 0, entropy / most.clamp_min(1e-12), 1.0).to(level.dtype).expand_as(level)
 
 
 def reset_to_motion(

@@ -9,6 +9,9 @@ from mjtrain.motion.skeleton import Skeleton
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 
+_SCALES = (0.1, 10.0)
+"""Smallest and largest factor of a path."""
+
 _WALKING = 0.5
 """m/s of the root from which the length of steps says how large the body was."""
 
@@ -21,7 +24,7 @@ def retarget(motion: Motion, skeleton: Skeleton) -> Motion:
     frames in which it is lowest. Joints that the motion lacks stay in the default pose.
 
     Raises:
-        RequestError: The motion has joints that the robot lacks.
+        RequestError: The motion has joints that the robot lacks, or its path cannot be scaled.
     """
     foreign = [name for name in motion.joints if name not in skeleton.joints]
     if foreign:
@@ -32,7 +35,14 @@ def retarget(motion: Motion, skeleton: Skeleton) -> Motion:
         joint_pos[:, skeleton.joints.index(name)] = motion.joint_pos[:, column]
     posed = motion.replace(joint_pos=joint_pos, joints=skeleton.joints, contacts=None, contact_bodies=())
     heights = lowest_points(posed, skeleton)
+    if not np.isfinite(heights.min(axis=1)).all():
+        raise RequestError("--retarget: no geom of the robot collides, so it is not known where its soles are")
     scale = _find_scale(posed, skeleton, heights)
+    if not _SCALES[0] <= scale <= _SCALES[1]:
+        raise RequestError(
+            f"--retarget: by its steps the path is {scale:.2f} times as long on this robot, which cannot be; give one "
+            "in which the lowest point of the body stands, such as a walk"
+        )
     start = motion.root_pos[0] * [1.0, 1.0, 0.0]
     scaled = posed.replace(root_pos=start + scale * (motion.root_pos - start))
     lowest = heights.min(axis=1) + scaled.root_pos[:, 2] - posed.root_pos[:, 2]

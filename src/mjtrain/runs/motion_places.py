@@ -84,7 +84,7 @@ def use_motion(config: TrainConfig) -> TrainConfig:
         for name, command in _motion_commands(config.env)
     }
     if not found:
-        raise RequestError(f"--motion {motion}: {config.task} imitates no motion; leave it out")
+        raise RequestError(f"--motion {name_place(motion)}: {config.task} imitates no motion; leave it out")
     env = replace(config.env, commands={**config.env.commands, **found})
     return replace(config, env=env, run=replace(config.run, motion=None))
 

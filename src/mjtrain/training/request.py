@@ -141,6 +141,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     Raises:
         RequestError: It cannot be done; the message names the flag, the value and what would be right.
     """
+    config = leave_out(use_motion(config))
     check_config(config, launch)
     config, job = _complete(config, launch)
     plan = _plan(config, launch)
@@ -167,7 +168,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
     """Fill in what other runs and the scheduler decide, and return the Slurm job to queue again if there is one."""
-    config = resolve_learner(leave_out(use_motion(config)))
+    config = resolve_learner(config)
     find_library(config.learner.name)  # raises if it is not installed
     problems = list(find_rule_problems(config))  # which losses there are depends on the learner
     if problems:

@@ -25,6 +25,10 @@ class Ghost:
         """Return the frame that is shown beside a world."""
         return int(self._followed.frames[world]) if self.chosen is None else self.chosen
 
+    def start(self, world: int) -> int:
+        """Return the frame that is shown, or one before if so few are left that an episode would end at once."""
+        return self._followed.start(self.frame(world))
+
     def qpos(self, world: int) -> np.ndarray | None:
         """Return positions in this frame, shape (nq,), or None while the ghost is switched off."""
         return self._followed.reference.qpos[self.frame(world)].cpu().double().numpy() if self.is_shown else None

@@ -66,7 +66,7 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
 
     if isinstance(session, PolicySession):
         actions |= {key: partial(session.press, name) for key, name in _KEYPAD.items()} | _ghost_actions(session)
-    ghost = GhostGeoms(model)
+    ghost = None if session.ghost is None else GhostGeoms(model)
 
     def on_key(key: int) -> None:
         if key in actions:
@@ -90,7 +90,8 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
                 scene = window.user_scn
                 assert scene is not None
                 scene.ngeom = 0
-                if session.ghost is not None and (qpos := session.ghost.qpos(world)) is not None:
+                qpos = None if session.ghost is None else session.ghost.qpos(world)
+                if ghost is not None and qpos is not None:
                     ghost.add(scene, qpos)
             window.sync()
             time.sleep(max(0.0, _FRAME_S - (time.monotonic() - now)))

@@ -164,7 +164,7 @@ class PolicySession:
         """Start a new episode of the selected world in the frame of the reference that is shown, and pause."""
         assert self.ghost is not None
         env, command = self.player.env, self.ghost.command
-        frame = torch.full_like(env.drawn_command(command), self.ghost.frame(self.selected))
+        frame = torch.full_like(env.drawn_command(command), self.ghost.start(self.selected))
         worlds = torch.zeros_like(env.terminated)
         worlds[self.selected] = self.paused = True
         self._start(worlds, {command: frame})

@@ -107,7 +107,7 @@ class WebViewer:
         with self._server.atomic():
             for handle in self._ghost.values():
                 handle.visible = qpos is not None
-            if qpos is not None:
+            if qpos is not None and self._ghost:
                 (poses,) = body_poses(session.kinematics.model, qpos[None], np.array([*self._ghost]))
                 for handle, pose in zip(self._ghost.values(), poses, strict=True):
                     handle.position, handle.wxyz = pose[:3], pose[3:]

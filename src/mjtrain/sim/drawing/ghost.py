@@ -12,12 +12,12 @@ COLOR = (0.2, 0.75, 0.5, 0.3)
 
 
 def list_ghost_geoms(model: mujoco.MjModel) -> dict[int, list[int]]:
-    """Return the visible geoms of the robot by body: of the first free body, and of all that hangs from it."""
-    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
+    """Return the visible geoms of the robot by body: the first named free one, and what hangs from it."""
+    free = [joint for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE) if model.joint(joint).name]
     found: dict[int, list[int]] = {}
     for geom in list_visible(model):
         body = int(model.geom_bodyid[geom])
-        if len(free) and model.body_rootid[body] == model.body_rootid[model.jnt_bodyid[free[0]]]:
+        if free and model.body_rootid[body] == model.body_rootid[model.jnt_bodyid[free[0]]]:
             found.setdefault(body, []).append(geom)
     return found
 

@@ -59,7 +59,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         positions, ghosts = recorded["qpos"], recorded.get("ghost")
         images = [recorded[f"images_{number}"] for number in range(len(job["streams"]))]
     model = crop_ground(model, positions)
-    ghost = GhostGeoms(model)
+    ghost = None if ghosts is None else GhostGeoms(model)
     Path(job["recorded"]).unlink()
     tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
     out = Path(job["out"])
@@ -83,7 +83,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             mujoco.mj_comPos(model, data)
             mujoco.mj_camlight(model, data)
             renderer.update_scene(data, camera)
-            if ghosts is not None:
+            if ghost is not None and ghosts is not None:
                 ghost.add(renderer.scene, ghosts[index])
             picture = tiles.add(renderer.render(), index)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))

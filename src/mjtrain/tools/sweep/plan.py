@@ -13,6 +13,7 @@ from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
+from mjtrain.runs.storage import hide_query
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
@@ -230,6 +231,12 @@ def _check_options(options: SweepOptions) -> None:
     for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
         if value is not None and not value > 0:  # NaN neither
             raise RequestError(f"{flag} {value:g}: must be more than 0")
+    for value in (word.partition("=")[2] if word.startswith("--") else word for word in options.train_flags):
+        if (shown := hide_query(value)) != value:
+            raise RequestError(
+                f"-- {shown}: sweep.json records the flags of trials, and the query of a URL may be a key; give the "
+                "path of a file that you have fetched"
+            )
     fixed = _names(options.train_flags)
     for flag in fixed & DECIDED.keys():
         raise RequestError(f"-- --{flag}: {DECIDED[flag]}")

@@ -27,7 +27,7 @@ IMITATOR = imitation.Imitator(
     far_m=0.5,
     uniform_share=0.5,
 )
-"""Bodies and failures are mjlab's for the Unitree G1, but it never fails by distance."""
+"""Bodies and failures are mjlab's for the Unitree G1, whose episodes do not fail by distance (`far_m`)."""
 
 
 def make_task() -> TaskConfig:
