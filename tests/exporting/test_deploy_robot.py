@@ -55,6 +55,10 @@ def lift(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+HEARS_SIGHUP = ("env", "--default-signal=HUP")
+"""Begin of a command that hears SIGHUP although the tests were started by nohup."""
+
+
 def start(folder: Path, *flags: str, watchdog_s: float = 60, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     generous = [
         "--late-ticks",
@@ -64,7 +68,8 @@ def start(folder: Path, *flags: str, watchdog_s: float = 60, by: tuple[str, ...]
         "--watchdog-s",
         str(watchdog_s),
     ]  # this machine may be busy
-    command = [*by, sys.executable, "-c", RUN, str(folder), "--command", "0.45", "0.1", "0.25", *generous, *flags]
+    given = ["--command", "0.45", "0.1", "0.25", *generous, *flags]
+    command = [*HEARS_SIGHUP, *by, sys.executable, "-c", RUN, str(folder), *given]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -129,7 +134,7 @@ def test_the_loss_of_the_terminal_stops_the_robot(is_steered: bool, lift: Path) 
     flags += ["--stale-s", "60", "--watchdog-s", "60", "--command", "0.45", "0.0", "0.25"]
     command = [sys.executable, "-m", "mjtrain.cli.deploy", str(lift), *flags]
     process = subprocess.Popen(
-        [*command, *(["--drive", "keyboard"] if is_steered else [])],
+        [*HEARS_SIGHUP, *command, *(["--drive", "keyboard"] if is_steered else [])],
         stdin=terminal,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
