@@ -58,9 +58,9 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --load {file}", "not a complete checkpoint"),
     (
         "Cartpole-Balance --gpu-ids None --without rewards.slip",
-        "--without rewards.slip: there is no slip; there are upright, centered, effort",
+        "--without rewards.slip: the task has no slip; there are upright, centered, effort",
     ),
-    ("Cartpole-Balance --gpu-ids None --without reward.effort", "there is no reward; did you mean rewards?"),
+    ("Cartpole-Balance --gpu-ids None --without reward.effort", "the task has no reward; did you mean rewards?"),
     (
         "Cartpole-Balance --gpu-ids None --without observations.actor",
         "give one of its terms, such as observations.actor.",

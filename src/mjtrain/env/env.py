@@ -162,7 +162,7 @@ class Env:
             draws: What these episodes begin with, in the place of draws of command terms. Shape (num_envs, size) each.
 
         Raises:
-            KeyError: There is no such command term.
+            KeyError: A name is not that of a command term.
         """
         if unknown := (draws or {}).keys() - self.config.commands.keys():
             raise KeyError(*unknown)

@@ -59,8 +59,8 @@ def motion_command(
         bin_s: Length of a bin, in s.
         loop_s: Repeat each clip, from where it has ended, until it is this long, in s; for cyclic clips.
         clip_weights: How often the clips of a folder are drawn relative to each other, in alphabetical order; 0 leaves
-            one out. Without weights all frames are drawn alike. With them, adaptive draws
-            follow the failures within a clip.
+            one out. Without weights all frames are drawn alike. With them, adaptive draws follow the failures within a
+            clip.
     """
     reference = load_reference(
         env, file=file, anchor_body=anchor_body, bodies=tuple(bodies), loop_s=loop_s, bin_s=bin_s

@@ -140,7 +140,7 @@ def _find_in_package(place: str) -> Path:
     name, _, inside = place.removeprefix(_PACKAGE).partition("/")
     found = importlib.util.find_spec(name) if name.isidentifier() and name != "__main__" else None
     if found is None or not found.submodule_search_locations:
-        raise RequestError(f"{place}: there is no installed package {name}; give package://PACKAGE/path/in/it")
+        raise RequestError(f"{place}: package {name or 'NAME'} is not installed; give package://NAME/path/in/it")
     for folder in map(Path, found.submodule_search_locations):
         path = folder / inside
         if path.is_file() and path.resolve().is_relative_to(folder.resolve()):

@@ -31,7 +31,7 @@ def _drop(terms: Mapping[str, Any], path: list[str], name: str) -> dict[str, Any
     known = {key.replace("-", "_"): key for key in terms}
     first, *rest = (word.replace("-", "_") for word in path)
     if first not in known:
-        raise RequestError(f"--without {name}: there is no {path[0]}{suggest(first, terms)}")
+        raise RequestError(f"--without {name}: the task has no {path[0]}{suggest(first, terms)}")
     inner = terms[known[first]]
     if not rest and isinstance(inner, Mapping):
         raise RequestError(f"--without {name}: give one of its terms, such as {name}.{next(iter(inner), 'NAME')}")
