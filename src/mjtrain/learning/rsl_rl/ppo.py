@@ -96,8 +96,11 @@ class Ppo(PPO):
     def _ask_critic(self) -> None:
         """Fill in the values of a rollout, and add what follows after a time-out to the rewards."""
         storage = self.storage
-        for values, observations in zip(storage.values, storage.observations, strict=True):
-            values.copy_(self.critic(observations))
+        if any(values.ndim > 3 for values in storage.observations.values()):  # images of all steps are too much memory
+            for values, observations in zip(storage.values, storage.observations, strict=True):
+                values.copy_(self.critic(observations))
+        else:
+            storage.values.copy_(self.critic(storage.observations.flatten(0, 1)).view_as(storage.values))
         storage.rewards += self.gamma * storage.values * torch.stack(self._time_outs).unsqueeze(-1)
         self._time_outs.clear()
 
