@@ -51,6 +51,7 @@ SECTIONS = {
         "AgentConfig",
         "PpoConfig",
         "SymmetryConfig",
+        "WarmStartConfig",
         "AuxiliaryConfig",
         "ImitationConfig",
         "DistillationConfig",

@@ -21,6 +21,7 @@ from mjtrain.config import (
     CameraConfig,
     CnnConfig,
     CommandTerm,
+    ControllerTerm,
     CurriculumTerm,
     DaggerConfig,
     DistillationConfig,
@@ -54,6 +55,7 @@ from mjtrain.config import (
     TerrainConfig,
     TrainConfig,
     VecEnvConfig,
+    WarmStartConfig,
     WarpConfig,
 )
 from mjtrain.launcher import RankFailedError, launch
@@ -71,6 +73,7 @@ __all__ = [
     "CameraConfig",
     "CnnConfig",
     "CommandTerm",
+    "ControllerTerm",
     "CurriculumTerm",
     "DaggerConfig",
     "DistillationConfig",
@@ -107,6 +110,7 @@ __all__ = [
     "TerrainConfig",
     "TrainConfig",
     "VecEnvConfig",
+    "WarmStartConfig",
     "WarpConfig",
     "beat",
     "export",

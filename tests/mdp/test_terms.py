@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +27,8 @@ from mjtrain.mdp import events, gait, observations, reach, rewards, terminations
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
+from mjtrain.sim.robots.feet import find_feet
+from mjtrain.sim.robots.read_layout import make_start
 from support.envs import NUM_ENVS, actions_for, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env
@@ -526,6 +530,43 @@ def test_legs_bend_while_their_feet_swing() -> None:
     assert torch.allclose(gait.swing_posture(env, **bend, **step), torch.ones(NUM_ENVS), atol=1e-5)
     with pytest.raises(RequestError, match="joints are 12, and offsets are for 4 feet"):
         gait.swing_posture(env, **bend | {"joints": (".*_(hip|thigh|calf)",)}, **step)
+
+
+def test_the_stepping_controller_walks_and_turns_as_commanded() -> None:
+    env = make_env(replace(QUADRUPED, observation_noise=False, events={}), num_envs=32)
+    commands, velocities, turning = [], [], []
+    for step in range(200):
+        _, _, terminated, _ = env.step(env.controller("trot"))
+        assert not terminated.any()
+        if step >= 50:
+            commands.append(env.command("velocity").clone())
+            velocities.append(env.sensor("base_velocity")[:, :2].clone())
+            turning.append(env.sensor("base_angular_velocity")[:, 2:].clone())
+    wanted, found = torch.cat(commands), torch.cat([torch.cat(velocities), torch.cat(turning)], dim=1)
+    along, left, turn = (wanted * found).sum(dim=0) / wanted.square().sum(dim=0)
+    assert along > 0.3
+    assert left > 0.3
+    assert 0.5 < turn < 2.0
+
+
+def test_a_control_moves_the_foot_that_it_should() -> None:
+    env = make_env(QUADRUPED)
+    model, names = env.engine.model, [row["actuator"] for row in env.action_table]
+    feet = find_feet(model, [f"{leg}_foot_position" for leg in LEGS], names)
+    data = make_start(model)
+    for foot in range(4):
+        moved = np.zeros((4, 3))
+        moved[foot] = 0.004, -0.003, 0.005
+        mujoco.mj_resetDataKeyframe(model, data, model.key("home").id)
+        data.qpos[7:] += moved.reshape(-1) @ feet.controls
+        mujoco.mj_forward(model, data)
+        places = np.array([data.sensor(f"{leg}_foot_position").data for leg in LEGS]) - data.xpos[1]
+        np.testing.assert_allclose(places - feet.places, moved, atol=3e-4)
+
+
+def test_a_controller_without_position_actuators_is_refused() -> None:
+    with pytest.raises(RequestError, match="does not set the position of a hinge or a slide"):
+        find_feet(make_env(CARTPOLE).engine.model, [], ["push"])
 
 
 def test_a_fallen_robot_is_noticed() -> None:

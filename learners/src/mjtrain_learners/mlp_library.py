@@ -68,10 +68,14 @@ def check_agent(agent: AgentConfig, library: str) -> tuple[str, ...]:
     problems = list(_find_problems(agent, library))
     if problems:
         raise RequestError.of(problems)
-    algorithm = agent.algorithm
-    if isinstance(algorithm, PpoConfig) and algorithm.symmetry_cfg.use_equivariant_networks:
-        return (f"--agent.algorithm.symmetry-cfg.use-equivariant-networks: {library} has no such networks here",)
-    return ()
+    algorithm, unused = agent.algorithm, []
+    assert isinstance(algorithm, PpoConfig), "others are refused before"
+    if algorithm.symmetry_cfg.use_equivariant_networks:
+        unused += [f"--agent.algorithm.symmetry-cfg.use-equivariant-networks: {library} has no such networks here"]
+    if algorithm.warm_start.controller:
+        name = algorithm.warm_start.controller
+        unused += [f"--agent.algorithm.warm-start.controller {name}: {library} does not imitate controllers here"]
+    return tuple(unused)
 
 
 def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:

@@ -8,11 +8,13 @@ from mjtrain.config.agent import (
     ImitationConfig,
     PpoConfig,
     SymmetryConfig,
+    WarmStartConfig,
 )
 from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
     CommandTerm,
+    ControllerTerm,
     CurriculumTerm,
     EnvConfig,
     ErrorTerm,
@@ -68,6 +70,7 @@ __all__ = [
     "CameraConfig",
     "CnnConfig",
     "CommandTerm",
+    "ControllerTerm",
     "CurriculumTerm",
     "DaggerConfig",
     "DistillationConfig",
@@ -114,6 +117,7 @@ __all__ = [
     "VecEnvConfig",
     "ViewerName",
     "WandbMode",
+    "WarmStartConfig",
     "WarpConfig",
     "from_plain",
     "merge_settings",

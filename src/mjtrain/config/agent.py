@@ -53,6 +53,30 @@ class SymmetryConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WarmStartConfig:
+    """What the actor imitates before the first iteration: behaviour cloning of a controller of the task.
+
+    The worlds are stepped by the controller, the actor's mean is fitted to its actions, and then the worlds are put
+    back to where they were. A run that is resumed, or that begins with other weights, does without.
+    """
+
+    controller: str = ""
+    """Name of the controller in env.controllers. Left out: the actor begins with random weights."""
+
+    num_steps: Annotated[int, AT_LEAST_1] = 64
+    """Env steps of every world from which the actor learns."""
+
+    num_batches: Annotated[int, AT_LEAST_1] = 120
+    """Mini-batches, of 1,024 samples on each rank."""
+
+    learning_rate: Annotated[float, Range(least=0, below=1)] = 3e-3
+    """Step size of the optimiser."""
+
+    noise: Annotated[float, AT_LEAST_0] = 0.3
+    """Standard deviation of the noise on the controller's actions, so that the actor also sees how to return."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PpoConfig:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
 
@@ -112,6 +136,9 @@ class PpoConfig:
 
     symmetry_cfg: SymmetryConfig = field(default_factory=SymmetryConfig)
     """Mirror symmetry of the robot. Left out: not used."""
+
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    """A controller that the actor imitates before the first iteration. Left out: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

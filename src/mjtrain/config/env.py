@@ -246,6 +246,17 @@ class CurriculumTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ControllerTerm(Term):
+    """A controller written by hand, which an actor can imitate before it learns; see `WarmStartConfig`."""
+
+    func: Callable[..., Any]
+    """func(env, **params) -> actions, shape (num_envs, num_actions)."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TerrainConfig:
     """The ground."""
 
@@ -355,6 +366,9 @@ class EnvConfig:
 
     curriculum: dict[str, CurriculumTerm] = field(default_factory=dict)
     """Curriculum terms by name."""
+
+    controllers: dict[str, ControllerTerm] = field(default_factory=dict)
+    """Controllers by name. The environment does not use them; --agent.algorithm.warm-start.controller names one."""
 
     cameras: dict[str, CameraConfig] = field(default_factory=dict)
     """Rendered cameras by name; the observation terms `camera` read them."""

@@ -19,6 +19,7 @@ class ForeignEnvConfig:
     commands: ClassVar[dict[str, Any]] = {}
     successes: ClassVar[dict[str, Any]] = {}
     curriculum: ClassVar[dict[str, Any]] = {}
+    controllers: ClassVar[dict[str, Any]] = {}
     observations: ClassVar[dict[str, Any]] = {}
     cameras: ClassVar[dict[str, Any]] = {}
     nan_guard: ClassVar[NanGuardConfig] = NanGuardConfig()

@@ -25,7 +25,7 @@ from mjtrain.env.shared import SharedSum, SharedSums
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms
-from mjtrain.env.term_result import call_term
+from mjtrain.env.term_result import call_term, check_results
 from mjtrain.env.terminations import Curriculum, Rewards, Terminations
 from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
@@ -492,6 +492,27 @@ class Env:
         """Current command of a term. Shape (num_envs, size)."""
         self._check_drawn(name)
         return _find("command", name, self._commands.values)
+
+    def controller(self, name: str) -> torch.Tensor:
+        """Return the actions of a controller in the present state, within their bounds. Shape (num_envs, num_actions).
+
+        Raises:
+            RequestError: There is no such controller.
+            TypeError: What it returned is not actions; the message names the term.
+        """
+        if name not in self.config.controllers:
+            raise RequestError(
+                f"there is no controller {name}; there is {', '.join(self.config.controllers) or 'none'}"
+            )
+        term = self.config.controllers[name]
+        self._core.read_only.mark()
+        actions = call_term(f"controllers.{name}", term.func, self, term.params, self._core)
+        check_results("controller", [f"controllers.{name}"], [actions], self._core)
+        if actions.shape[1] != self.num_actions:
+            raise TypeError(
+                f"--env.controllers.{name}: returned {actions.shape[1]} columns; an action has {self.num_actions}"
+            )
+        return actions.clamp(*self.action_bounds)
 
     def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor) -> None:
         """Push a body with a constant force and torque, from an event of mode interval.

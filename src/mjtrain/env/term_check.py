@@ -22,6 +22,7 @@ _HELPERS = {
     "ErrorTerm": "error(func, unit, …)",
     "EventTerm": "reset_event(func, …), startup_event(func, …) or interval_event(func, interval_s, …)",
     "CurriculumTerm": "curriculum(func, …)",
+    "ControllerTerm": "controller(func, …)",
 }
 """How to make a term of each kind."""
 
@@ -90,6 +91,7 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
         *((f"commands.{name}.errors", ("env",), term.errors) for name, term in config.commands.items()),
         ("events", ("env", "worlds"), config.events),
         ("curriculum", ("env", "level"), config.curriculum),
+        ("controllers", ("env",), config.controllers),
     ]
     for group, leading, terms in groups:
         for key, term in terms.items():

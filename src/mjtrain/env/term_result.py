@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
 Kind = Literal[
-    "observation", "reward", "termination", "success", "command", "refine", "steer", "error", "event", "curriculum"
+    "observation",
+    "reward",
+    "termination",
+    "success",
+    "command",
+    "refine",
+    "steer",
+    "error",
+    "event",
+    "curriculum",
+    "controller",
 ]
 
 _PER_WORLD = "one value per world, shape (num_envs,)"
@@ -25,6 +35,7 @@ _WANTED: dict[Kind, str] = {
     "command": f"a command is {_COLUMNS}",
     "refine": f"a refined command is {_COLUMNS}",
     "steer": f"a command is {_COLUMNS}",
+    "controller": "actions of a controller are float32 of shape (num_envs, num_actions)",
     "reward": f"a reward is {_PER_WORLD}",
     "error": f"an error is {_PER_WORLD}",
     "curriculum": f"a level is {_PER_WORLD}",
@@ -34,7 +45,7 @@ _WANTED: dict[Kind, str] = {
 }
 _WANTED_IMAGE = f"{_WANTED['observation']}, or images: uint8 or float32 of shape (num_envs, channels, height, width)"
 _BOOLEAN = ("termination", "success")
-_WITH_COLUMNS = ("observation", "command", "refine", "steer")
+_WITH_COLUMNS = ("observation", "command", "refine", "steer", "controller")
 
 
 def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.device) -> str | None:

@@ -55,6 +55,8 @@ class TrainingLoop:
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
+        self.begins_with_random_weights = True
+        """Whether the networks are still those that were built, and of no checkpoint."""
         self.after_step: Callable[[], None] | None = None
         """Called after each env step; it must not wait for the device, nor draw random numbers."""
         self._env = env
@@ -213,6 +215,7 @@ class TrainingLoop:
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
         self._check_learner(content, path)
         self._algorithm.load_state_dict(content, path)
+        self.begins_with_random_weights = False
         self.iteration = content["iter"]
         self.env_steps_total = content["infos"]["env_steps_total"]
         self._metrics.last_episodes = content["last_episodes"]
@@ -261,6 +264,7 @@ class TrainingLoop:
         content = (read_weights if path.name == WEIGHTS else load_checkpoint)(path, "cpu")
         self._check_learner(content, path)
         self._algorithm.load_weights(content, path)
+        self.begins_with_random_weights = False
         if self._context.is_distributed:
             self._algorithm.broadcast()
 

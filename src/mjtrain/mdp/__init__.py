@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp.terms import (
     command,
+    controller,
     curriculum,
     error,
     interval_event,
@@ -40,6 +41,7 @@ __all__ = [
     "Env",
     "Worlds",
     "command",
+    "controller",
     "curriculum",
     "error",
     "interval_event",

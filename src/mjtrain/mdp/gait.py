@@ -56,6 +56,12 @@ def clock(
     return torch.stack([angle.sin(), angle.cos()], dim=1) * steps
 
 
+def _phases(env: Env, frequency_hz: float, offsets: tuple[float, ...]) -> torch.Tensor:
+    """Phase of the stride of each foot, from 0 to 1. Shape (num_envs, num_feet)."""
+    strides = frequency_hz * env.step_dt * env.episode_step
+    return torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
+
+
 def swing(
     env: Env,
     frequency_hz: float,
@@ -75,8 +81,7 @@ def swing(
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
-    strides = frequency_hz * env.step_dt * env.episode_step
-    phase = torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
+    phase = _phases(env, frequency_hz, offsets)
     return ((phase - duty) / (1 - duty)).clamp_min(0.0) * _stepping(env, command, velocity_sensor, stopped_below)
 
 
@@ -238,6 +243,64 @@ def swing_posture(
     bend = (torch.pi * swings).sin().square()
     wanted = torch.stack([amplitude * bend for amplitude in amplitudes], dim=2).flatten(1)
     return torch.exp(-(away - wanted).square().sum(dim=1) / tolerance**2)
+
+
+def stepping(
+    env: Env,
+    *,
+    position_sensors: Annotated[tuple[str, ...], POSITION],
+    height_m: Annotated[float, AT_LEAST_0],
+    turn_gain: Annotated[float, AT_LEAST_0] = 1.0,
+    frequency_hz: Annotated[float, MORE_THAN_0],
+    offsets: tuple[float, ...],
+    duty: Annotated[float, DUTY],
+    command: str,
+    velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
+    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+) -> torch.Tensor:
+    """Actions that step to the schedule and move the feet with the commanded velocity; a controller without feedback.
+
+    A foot on the ground moves against the command, relative to the body, and swings back to where its next step begins.
+    The joints that do so come from the inverse of the feet's Jacobian in the default pose. Robots that stand on many
+    legs walk with it, roughly.
+
+    Args:
+        position_sensors: framepos sensors of the feet.
+        height_m: Height of the feet in mid-swing, in m.
+        turn_gain: Factor on the turning rate: feet slip more when they turn the body.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
+        command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
+
+    Returns:
+        Shape (num_envs, num_actions).
+
+    Raises:
+        RequestError: An action does not set the position of a joint.
+    """
+    from mjtrain.sim.robots.feet import find_feet  # imports MuJoCo, which a help page does not need
+
+    swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
+    back = swings - torch.sin(2 * torch.pi * swings) / (2 * torch.pi) - 0.5
+    ahead = torch.where(swings > 0, back, 0.5 - _phases(env, frequency_hz, offsets) / duty)
+    ahead = ahead * _stepping(env, command, velocity_sensor, stopped_below) * duty / frequency_hz
+    layout, table = env.engine.layout, env.action_table
+    if relative := [row["actuator"] for row in table if row["relative"]]:
+        raise RequestError(f"actions of {', '.join(relative)}: are relative; this controller sets positions")
+    names = [row["actuator"] for row in table]
+    feet = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
+    x, y = torch.tensor(feet.places[:, :2].T, dtype=ahead.dtype, device=env.device)
+    _check_feet(swings, "offsets", x[None], "position_sensors")
+    along, left, turn = env.command(command).unsqueeze(2).unbind(dim=1)
+    up = height_m * (torch.pi * swings).sin().square()
+    moved = torch.stack([ahead * (along - turn_gain * turn * y), ahead * (left + turn_gain * turn * x), up], dim=2)
+    controls = moved.flatten(1) @ torch.tensor(feet.controls, dtype=ahead.dtype, device=env.device)
+    offset, scale = torch.tensor([(row["offset"], row["scale"]) for row in table], device=env.device).T
+    default = torch.stack([layout.default_ctrl[layout.controls[name].start] for name in names])
+    return (controls + default - offset) / scale
 
 
 def feet_air_time(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from mjtrain.config import (
     CommandTerm,
+    ControllerTerm,
     CurriculumTerm,
     ErrorTerm,
     EventTerm,
@@ -106,6 +107,11 @@ def curriculum(
 ) -> CurriculumTerm:
     """Make a curriculum term; its first levels and its bounds are set by `replace`."""
     return CurriculumTerm(func=func, params=_bind(func, 2, args, params))
+
+
+def controller(func: "Callable[Concatenate[Env, P], Tensor]", /, *args: P.args, **params: P.kwargs) -> ControllerTerm:
+    """Make a controller that an actor can imitate before it learns."""
+    return ControllerTerm(func=func, params=_bind(func, 1, args, params))
 
 
 def _bind(func: Callable[..., Any], num_leading: int, args: tuple[Any, ...], params: dict[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,8 @@ class TrainRequest:
             epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
             samples = self.config.num_envs * agent.num_steps_per_env // batches
             words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
+            if agent.algorithm.warm_start.controller:
+                words.append(f"after imitating the controller {agent.algorithm.warm_start.controller}")
         models = {"actor": agent.actor, "critic": agent.critic}
         if not isinstance(agent.algorithm, PpoConfig):
             del models["critic"]  # a teacher is in its place

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +11,19 @@ from typing import Any
 from rsl_rl.algorithms import PPO
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
 
-from mjtrain.config import AgentConfig, DaggerConfig, ImitationConfig, SymmetryConfig, merge_settings, to_plain
+from mjtrain.config import (
+    AgentConfig,
+    DaggerConfig,
+    ImitationConfig,
+    PpoConfig,
+    SymmetryConfig,
+    WarmStartConfig,
+    merge_settings,
+    to_plain,
+)
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.learning.rsl_rl.algorithm import RslRlAlgorithm
 from mjtrain.learning.rsl_rl.distillation import Distillation
@@ -21,6 +31,7 @@ from mjtrain.learning.rsl_rl.equivariant import EquivariantModel
 from mjtrain.learning.rsl_rl.networks import OWN_MODELS, resolve_model
 from mjtrain.learning.rsl_rl.symmetry import MirrorImages
 from mjtrain.learning.rsl_rl.vec_env import VecEnvAdapter
+from mjtrain.learning.rsl_rl.warm_start import imitate_controller
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
@@ -78,7 +89,7 @@ def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
     networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
     algorithm = dict(plain["algorithm"])
     auxiliary = algorithm.pop("auxiliary_cfg")
-    del algorithm["symmetry_cfg"]
+    del algorithm["symmetry_cfg"], algorithm["warm_start"]
     if auxiliary["group"]:
         networks["actor"]["auxiliary_cfg"] = auxiliary
         algorithm["auxiliary_coef"] = auxiliary["coef"]
@@ -163,4 +174,13 @@ class Runner(TrainingLoop):
         algorithm = RslRlAlgorithm(context, self.alg)
         self.networks = algorithm.networks
         """Its networks by name, not compiled: actor, and critic or teacher."""
+        self._controller = config.algorithm.warm_start if isinstance(config.algorithm, PpoConfig) else WarmStartConfig()
         super().__init__(context, env, algorithm, config.num_steps_per_env, "rsl_rl")
+
+    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
+        """Learn, after imitating a controller where the run begins with random weights; see `TrainingLoop.iterate`."""
+        if self._controller.controller and self.begins_with_random_weights:
+            assert isinstance(self._env, Env), "others are refused before"
+            assert isinstance(self.alg, PPO)
+            imitate_controller(self.alg, self._env, self._controller, self._context, self._algorithm.collectives)
+        yield from super().iterate(last_iteration)

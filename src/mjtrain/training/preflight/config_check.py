@@ -7,7 +7,7 @@ from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, LaunchConfig
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.training.preflight.symmetry_check import find_mirrored_groups, find_symmetry_problems
 
 
@@ -31,7 +31,7 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         ]
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
-    problems = problems or list(_find_unfit_networks(config.agent))
+    problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
     problems = problems or list(find_symmetry_problems(config.agent))
     if problems:
         raise RequestError.of(problems)
@@ -43,6 +43,18 @@ def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
             "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
             "give ModelConfig(..., distribution_cfg=DistributionConfig())"
         )
+
+
+def _find_missing_controller(config: TrainConfig) -> Iterator[str]:
+    agent = config.agent
+    if not isinstance(agent.algorithm, PpoConfig) or not (name := agent.algorithm.warm_start.controller):
+        return
+    flag = f"--agent.algorithm.warm-start.controller {name}"
+    if name not in config.env.controllers:
+        there = suggest(name, config.env.controllers, None if config.env.controllers else "it has none; leave it out")
+        yield f"{flag}: the task has no controller of this name{there}"
+    if agent.actor.class_name == "RNNModel":
+        yield f"{flag}: a recurrent actor cannot imitate a controller here; give --agent.actor.class-name MLPModel"
 
 
 def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:

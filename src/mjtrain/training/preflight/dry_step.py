@@ -92,6 +92,8 @@ def _step_once(
                 env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
             if term.is_pose and (problem := _find_pose_problem(env.command(name).shape[1], term.object)):
                 problems.setdefault(f"commands.{name}.is_pose", problem)
+        for name in guarded.controllers:
+            env.controller(name)
         for group in config.observations:
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)

@@ -7,7 +7,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError, suggest
 
-_KINDS = ("observations", "rewards", "terminations", "events", "commands", "successes", "curriculum")
+_KINDS = ("observations", "rewards", "terminations", "events", "commands", "successes", "curriculum", "controllers")
 
 
 def leave_out(config: TrainConfig) -> TrainConfig:

@@ -64,6 +64,7 @@ class TermGuards:
             commands=commands,
             events={name: term.replace(func=self._guard_event(name, term)) for name, term in config.events.items()},
             curriculum=guarded("curriculum", "curriculum", config.curriculum),
+            controllers=guarded("controller", "controllers", config.controllers),
         )
 
     def _guard(self, kind: Kind, name: str, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,6 +203,8 @@ def _find_other_size(kind: Kind, name: str, env: Env, value: torch.Tensor, args:
     """Compare the size of a command with the one that it must have."""
     if kind == "refine" and args[1] is not None and value.shape != args[1].shape:
         return f"returned {value.shape[1]} columns, and {args[1].shape[1]} at the start"
+    if kind == "controller" and value.shape[1] != env.num_actions:
+        return f"returned {value.shape[1]} columns; an action has {env.num_actions}"
     if kind == "steer" and value.shape != (drawn := env.drawn_command(name.split(".")[1])).shape:
         return f"returned {value.shape[1]} columns; a draw of this command has {drawn.shape[1]}"
     return None
@@ -212,6 +215,8 @@ def _substitute(kind: Kind, env: Env, args: tuple[Any, ...]) -> torch.Tensor:
         return (args[0] if args[1] is None else args[1]).clone()
     if kind in ("termination", "success"):
         return torch.zeros(env.num_envs, dtype=torch.bool)
+    if kind == "controller":
+        return torch.zeros(env.num_envs, env.num_actions)
     if kind == "steer":
         return torch.zeros(())
     return torch.zeros(env.num_envs, 1) if kind in ("observation", "command") else torch.zeros(env.num_envs)

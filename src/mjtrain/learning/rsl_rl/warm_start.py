@@ -1,0 +1,59 @@
+"""Behaviour cloning of a controller of the task, before reinforcement learning begins."""
+
+from typing import Any
+
+import torch
+from rsl_rl.algorithms import PPO
+
+from mjtrain.config import WarmStartConfig
+from mjtrain.env.env import Env
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.rsl_rl.vec_env import pack
+from mjtrain.runtime import heartbeat
+from mjtrain.runtime.rank import RankContext
+
+_BATCH_SIZE = 1024
+"""Samples of a mini-batch on each rank."""
+
+
+def imitate_controller(
+    algorithm: PPO, env: Env, config: WarmStartConfig, context: RankContext, collectives: Collectives
+) -> None:
+    """Fit the actor's mean to the actions of a controller; every rank must call it.
+
+    The worlds are stepped by the controller, and afterwards are as before. Gradients are averaged over ranks, so that
+    all keep the same actor.
+    """
+    heartbeat.beat("rollout", warming_up=True)
+    before = env.state_dict()
+    seen, wanted = [], []
+    with torch.no_grad():
+        for _ in range(config.num_steps):
+            actions = env.controller(config.controller)
+            seen.append(pack(env.observe()).clone())
+            wanted.append(actions)
+            env.step(actions + config.noise * torch.randn_like(actions))
+            heartbeat.beat()
+    env.load_state_dict(before)
+    observations: Any = torch.cat(seen)
+    targets, actor = torch.cat(wanted), algorithm.get_policy()
+    actor.update_normalization(observations)
+    heartbeat.beat("update", warming_up=True)
+    optimizer = torch.optim.Adam(actor.parameters(), lr=config.learning_rate)
+    for _ in range(config.num_batches):
+        batch = torch.randint(len(targets), (min(_BATCH_SIZE, len(targets)),), device=targets.device)
+        optimizer.zero_grad()
+        (actor(observations[batch]) - targets[batch]).square().mean().backward()
+        _average_gradients(optimizer, context, collectives)
+        optimizer.step()
+        heartbeat.beat()
+
+
+def _average_gradients(optimizer: torch.optim.Optimizer, context: RankContext, collectives: Collectives) -> None:
+    if not context.is_distributed:
+        return
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    total = collectives.sum(torch.cat([gradient.flatten() for gradient in gradients])) / context.world_size
+    for gradient, mean in zip(gradients, total.split([gradient.numel() for gradient in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))

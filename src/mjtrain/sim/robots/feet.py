@@ -1,0 +1,64 @@
+"""Where the feet of a robot are, and which joints move them, in its default pose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.measured import find_sensor_body
+from mjtrain.sim.robots.read_layout import make_start
+
+_SMALLEST = 0.1
+"""Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""
+
+_WITH_ONE_AXIS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feet:
+    """The feet in the default pose, and how controls move them."""
+
+    places: np.ndarray
+    """Positions in the frame of the base, in m. Shape (num_feet, 3)."""
+
+    controls: np.ndarray
+    """Change of each control per displacement of each foot along x, y and z of the base, in units of the control per m.
+    Shape (3 * num_feet, num_actuators)."""
+
+
+def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence[str]) -> Feet:
+    """Read the feet from a model, by the inverse of their Jacobian.
+
+    Args:
+        sensors: framepos sensors of the feet.
+        actuators: Position actuators of hinges and slides.
+
+    Raises:
+        RequestError: An actuator is of another kind.
+    """
+    columns, gears = zip(*(_find_joint(model, actuator) for actuator in actuators), strict=True)
+    data = make_start(model)
+    mujoco.mj_forward(model, data)
+    bodies = [find_sensor_body(model, sensor) or 0 for sensor in sensors]
+    base = model.body_rootid[bodies[0]]
+    turned = data.xmat[base].reshape(3, 3)
+    points = np.array([data.sensor(sensor).data for sensor in sensors])
+    parts = []
+    for body, point in zip(bodies, points, strict=True):
+        jacobian = np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, jacobian, None, point, body)
+        parts.append(turned.T @ jacobian[:, columns])
+    inverse = np.linalg.pinv(np.concatenate(parts), rcond=_SMALLEST)
+    return Feet(places=(points - data.xpos[base]) @ turned, controls=(np.array(gears)[:, None] * inverse).T)
+
+
+def _find_joint(model: mujoco.MjModel, name: str) -> tuple[int, float]:
+    """Return the degree of freedom that a position actuator moves, and its gear."""
+    actuator = model.actuator(name)
+    joint = int(actuator.trnid[0])
+    is_position = actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] != 0
+    if not is_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
+        raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
+    return int(model.jnt_dofadr[joint]), float(actuator.gear[0])
