@@ -15,10 +15,12 @@ from mjtrain import (
     SymmetryConfig,
     TaskConfig,
     TerrainConfig,
+    WarmStartConfig,
     WarpConfig,
 )
 from mjtrain.mdp import (
     command,
+    controller,
     error,
     events,
     gait,
@@ -104,7 +106,7 @@ def make_env() -> EnvConfig:
                 velocity.track_lin_vel_xy, 3.0, command="velocity", sensor="base_velocity", tolerance=0.4
             ),
             "track_turn": reward(
-                velocity.track_ang_vel_z, 1.5, command="velocity", sensor="base_angular_velocity", tolerance=0.5
+                velocity.track_ang_vel_z, 3.0, command="velocity", sensor="base_angular_velocity", tolerance=0.5
             ),
             "keep_step": reward(gait.feet_gait, 1.0, contact_sensors=FOOT_CONTACTS, **TROT),
             "lift_feet": reward(
@@ -130,6 +132,9 @@ def make_env() -> EnvConfig:
             "time_out": truncation(terminations.time_out),
             "fallen": termination(terminations.illegal_contact, sensors=("trunk_contact",)),
             "tilted": termination(terminations.bad_orientation, sensor="up", limit=1.2),
+        },
+        controllers={
+            "trot": controller(gait.stepping, position_sensors=FOOT_POSITIONS, height_m=0.1, turn_gain=1.7, **TROT)
         },
         events={
             "friction": startup_event(randomization.friction, geoms=(".*_foot",), sliding=(0.5, 1.2)),
@@ -176,7 +181,7 @@ def make_agent(*, is_even: bool = True) -> AgentConfig:
     Observations are scaled by their terms. A running normalisation would change the policy between acting and learning,
     and the adaptive schedule would respond by lowering the learning rate to its minimum (measured: 1e-5).
     """
-    network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
+    network = ModelConfig(hidden_dims=(128, 64), activation="relu", obs_normalization=False)
     return AgentConfig(
         actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.8)),
         critic=network,
@@ -185,5 +190,6 @@ def make_agent(*, is_even: bool = True) -> AgentConfig:
             desired_kl=0.02,
             gamma=0.98,
             symmetry_cfg=SymmetryConfig(use_equivariant_networks=is_even),
+            warm_start=WarmStartConfig(controller="trot"),
         ),
     )
