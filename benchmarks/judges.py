@@ -190,9 +190,8 @@ def in_fine_steps(config: EnvConfig, _: dict[str, Any]) -> EnvConfig:
 def on_all_levels(config: EnvConfig, last: dict[str, Any]) -> EnvConfig:
     """Spread the worlds evenly over all levels of the ground, and keep them there; in fine steps."""
     config = in_fine_steps(config, last)
-    term = replace(
-        config.curriculum["terrain"], func=keep_level, params={}, initial=(0.0, float(config.terrain.num_levels))
-    )
+    all_levels = (0.0, float(config.terrain.num_levels))  # terms round a level down
+    term = replace(config.curriculum["terrain"], func=keep_level, params={}, initial=all_levels, bounds=all_levels)
     return replace(config, curriculum={"terrain": term})
 
 
