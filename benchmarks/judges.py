@@ -304,7 +304,7 @@ GOALS = {
         within_s=600,
         threshold="80 % of the return for tracking",
         reached=lambda metrics, longest: (
-            metrics.get("reward/track_planar", 0) + metrics.get("reward/track_turn", 0) > 0.8 * 4.5 * longest * 0.02
+            metrics.get("reward/track_planar", 0) + metrics.get("reward/track_turn", 0) > 0.8 * 6.0 * longest * 0.02
         ),
         measures=(
             Measure(name="planar velocity error, m/s", most=0.2),

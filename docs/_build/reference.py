@@ -32,6 +32,7 @@ SECTIONS = {
         "SuccessTerm",
         "EventTerm",
         "CurriculumTerm",
+        "ControllerTerm",
     ),
     "Robot": (
         "RobotConfig",

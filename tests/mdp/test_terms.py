@@ -567,6 +567,8 @@ def test_a_control_moves_the_foot_that_it_should() -> None:
 def test_a_controller_without_position_actuators_is_refused() -> None:
     with pytest.raises(RequestError, match="does not set the position of a hinge or a slide"):
         find_feet(make_env(CARTPOLE).engine.model, [], ["push"])
+    with pytest.raises(RequestError, match="is not a framepos sensor of a part of the robot"):
+        find_feet(make_env(QUADRUPED).engine.model, ["up"], ["FR_hip"])
 
 
 def test_a_fallen_robot_is_noticed() -> None:

@@ -57,7 +57,7 @@ class WarmStartConfig:
     """What the actor imitates before the first iteration: behaviour cloning of a controller of the task.
 
     The worlds are stepped by the controller, the actor's mean is fitted to its actions, and then the worlds are put
-    back to where they were. A run that is resumed, or that begins with other weights, does without.
+    back to where they were. A run that continues from a checkpoint, or begins with other weights, does without.
     """
 
     controller: str = ""

@@ -264,6 +264,12 @@ class Env:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
         return self._nan_guard.dump(folder, name)
 
+    def forget_failures(self) -> None:
+        """Forget broken worlds, warnings and full buffers so far, which the state does not contain."""
+        self._nan_guard.forget()
+        for noted in (*self.engine.warnings.values(), *(buffer.missed for buffer in self.engine.buffers.values())):
+            noted.zero_()
+
     def describe_fastest(self) -> str:
         """Say how fast which joint of a world that broke was; see `NanGuard.describe_fastest`."""
         return self._nan_guard.describe_fastest(self.engine.layout.velocities)
@@ -501,9 +507,7 @@ class Env:
             TypeError: What it returned is not actions; the message names the term.
         """
         if name not in self.config.controllers:
-            raise RequestError(
-                f"there is no controller {name}; there is {', '.join(self.config.controllers) or 'none'}"
-            )
+            raise RequestError(f"controller {name}: the task has {', '.join(self.config.controllers) or 'none'}")
         term = self.config.controllers[name]
         self._core.read_only.mark()
         actions = call_term(f"controllers.{name}", term.func, self, term.params, self._core)

@@ -56,6 +56,10 @@ class NanGuard:
         self._step += 1
         return broken
 
+    def forget(self) -> None:
+        """Forget which worlds broke."""
+        self._broke_at.fill_(-1)
+
     def explain(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
         events = "; if an event changes gains, damping, masses or armature, narrow its bounds"

@@ -261,8 +261,8 @@ def stepping(
     """Actions that step to the schedule and move the feet with the commanded velocity; a controller without feedback.
 
     A foot on the ground moves against the command, relative to the body, and swings back to where its next step begins.
-    The joints that do so come from the inverse of the feet's Jacobian in the default pose. Robots that stand on many
-    legs walk with it, roughly.
+    The joints that do so come from the inverse of the feet's Jacobian in the default pose. Robots with four or
+    more legs roughly walk with it.
 
     Args:
         position_sensors: framepos sensors of the feet.
@@ -288,8 +288,11 @@ def stepping(
     ahead = torch.where(swings > 0, back, 0.5 - _phases(env, frequency_hz, offsets) / duty)
     ahead = ahead * _stepping(env, command, velocity_sensor, stopped_below) * duty / frequency_hz
     layout, table = env.engine.layout, env.action_table
-    if relative := [row["actuator"] for row in table if row["relative"]]:
-        raise RequestError(f"actions of {', '.join(relative)}: are relative; this controller sets positions")
+    if others := [row["actuator"] for row in table if row["relative"] or {"base", "input"} & row.keys()]:
+        raise RequestError(
+            f"actions of {', '.join(others)}: are relative, have a base, or are one of several controls; this "
+            "controller sets one position for each actuator"
+        )
     names = [row["actuator"] for row in table]
     feet = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
     x, y = torch.tensor(feet.places[:, :2].T, dtype=ahead.dtype, device=env.device)

@@ -50,7 +50,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         run = _make_run(request, found, previous, started, claim)
         if run.restarted:
             _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
-        _print(*run.notices, request.describe(run.iteration), request.describe_learning())
+        _print(*run.notices, request.describe(run.iteration), request.describe_learning(run.iteration))
         _print(f"run directory: {_shorten(run.run_dir)}")
         yield run
 

@@ -99,7 +99,7 @@ class TrainRequest:
             f"{per_iteration * to_come:,} env steps in total"
         )
 
-    def describe_learning(self) -> str:
+    def describe_learning(self, iterations_done: int = 0) -> str:
         """Say in a line with what each rank learns: what a task may choose by the kind of device."""
         agent, rank = self.config.agent, self.plan.ranks[0]
         words = [f"{rank.num_threads} {'thread' if rank.num_threads == 1 else 'threads'}"]
@@ -107,7 +107,7 @@ class TrainRequest:
             epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
             samples = self.config.num_envs * agent.num_steps_per_env // batches
             words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
-            if agent.algorithm.warm_start.controller:
+            if agent.algorithm.warm_start.controller and not iterations_done and self.config.run.load is None:
                 words.append(f"after imitating the controller {agent.algorithm.warm_start.controller}")
         models = {"actor": agent.actor, "critic": agent.critic}
         if not isinstance(agent.algorithm, PpoConfig):

@@ -183,4 +183,5 @@ class Runner(TrainingLoop):
             assert isinstance(self._env, Env), "others are refused before"
             assert isinstance(self.alg, PPO)
             imitate_controller(self.alg, self._env, self._controller, self._context, self._algorithm.collectives)
+            self.begins_with_random_weights = False
         yield from super().iterate(last_iteration)

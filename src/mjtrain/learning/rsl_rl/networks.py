@@ -108,6 +108,11 @@ def _parameters(make: Any) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
+def list_groups(network: MLPModel) -> list[str]:
+    """Return the observation groups that a network reads."""
+    return [*network.obs_groups, *getattr(network, "obs_groups_2d", ())]
+
+
 def list_networks(algorithm: PPO | Distillation) -> dict[str, MLPModel]:
     """Return the networks of an algorithm by name, as they are without a compiler."""
     if isinstance(algorithm, Distillation):

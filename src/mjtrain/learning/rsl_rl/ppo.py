@@ -12,8 +12,12 @@ from mjtrain.learning.collectives import Collectives, normalise
 from mjtrain.learning.rsl_rl.auxiliary import AuxiliaryLoss
 from mjtrain.learning.rsl_rl.equivariant import EquivariantModel
 from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, make_fast
+from mjtrain.learning.rsl_rl.networks import list_groups
 from mjtrain.learning.rsl_rl.side_by_side import side_by_side
 from mjtrain.learning.rsl_rl.symmetry import MirrorSymmetry
+
+_AT_ONCE = 65_536
+"""Most samples for which the critic is asked in one call; images of all steps would need too much memory."""
 
 
 class Ppo(PPO):
@@ -96,7 +100,8 @@ class Ppo(PPO):
     def _ask_critic(self) -> None:
         """Fill in the values of a rollout, and add what follows after a time-out to the rewards."""
         storage = self.storage
-        if any(values.ndim > 3 for values in storage.observations.values()):  # images of all steps are too much memory
+        seen = [storage.observations[group] for group in list_groups(self._raw_critic)]
+        if any(values.ndim > 3 or values.shape[:2].numel() > _AT_ONCE for values in seen):
             for values, observations in zip(storage.values, storage.observations, strict=True):
                 values.copy_(self.critic(observations))
         else:

@@ -36,12 +36,12 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
         actuators: Position actuators of hinges and slides.
 
     Raises:
-        RequestError: An actuator is of another kind.
+        RequestError: An actuator or a sensor is of another kind.
     """
     columns, gears = zip(*(_find_joint(model, actuator) for actuator in actuators), strict=True)
     data = make_start(model)
     mujoco.mj_forward(model, data)
-    bodies = [find_sensor_body(model, sensor) or 0 for sensor in sensors]
+    bodies = [_find_foot(model, sensor) for sensor in sensors]
     base = model.body_rootid[bodies[0]]
     turned = data.xmat[base].reshape(3, 3)
     points = np.array([data.sensor(sensor).data for sensor in sensors])
@@ -58,7 +58,14 @@ def _find_joint(model: mujoco.MjModel, name: str) -> tuple[int, float]:
     """Return the degree of freedom that a position actuator moves, and its gear."""
     actuator = model.actuator(name)
     joint = int(actuator.trnid[0])
-    is_position = actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] != 0
+    is_position = actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
     if not is_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
         raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
     return int(model.jnt_dofadr[joint]), float(actuator.gear[0])
+
+
+def _find_foot(model: mujoco.MjModel, sensor: str) -> int:
+    body = find_sensor_body(model, sensor)
+    if not body or model.sensor(sensor).type[0] != mujoco.mjtSensor.mjSENS_FRAMEPOS:
+        raise RequestError(f"sensor {sensor}: is not a framepos sensor of a part of the robot")
+    return body

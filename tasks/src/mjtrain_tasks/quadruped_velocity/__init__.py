@@ -172,16 +172,20 @@ def make_command() -> CommandTerm:
     return refined(drawn, velocity.approach, joint=BASE, gain=1.0, turn=TURN, acceleration=2.0, turn_acceleration=4.0)
 
 
-def make_agent(*, is_even: bool = True) -> AgentConfig:
+def make_agent(
+    *, is_even: bool = True, hidden_dims: tuple[int, ...] = (128, 64), controller: str = "trot"
+) -> AgentConfig:
     """PPO; the critic also sees contacts and heights of the feet, and no noise.
 
     Args:
         is_even: Whether the robot's left side is the mirror image of its right side; the networks are too then.
+        hidden_dims: Units of the hidden layers of both networks.
+        controller: What the actor imitates before it learns; empty for nothing.
 
     Observations are scaled by their terms. A running normalisation would change the policy between acting and learning,
     and the adaptive schedule would respond by lowering the learning rate to its minimum (measured: 1e-5).
     """
-    network = ModelConfig(hidden_dims=(128, 64), activation="relu", obs_normalization=False)
+    network = ModelConfig(hidden_dims=hidden_dims, activation="relu", obs_normalization=False)
     return AgentConfig(
         actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.8)),
         critic=network,
@@ -190,6 +194,6 @@ def make_agent(*, is_even: bool = True) -> AgentConfig:
             desired_kl=0.02,
             gamma=0.98,
             symmetry_cfg=SymmetryConfig(use_equivariant_networks=is_even),
-            warm_start=WarmStartConfig(controller="trot"),
+            warm_start=WarmStartConfig(controller=controller),
         ),
     )
