@@ -503,7 +503,7 @@ class Env:
         """Return the actions of a controller in the present state, within their bounds. Shape (num_envs, num_actions).
 
         Raises:
-            RequestError: There is no such controller.
+            RequestError: The task has no controller of this name.
             TypeError: What it returned is not actions; the message names the term.
         """
         if name not in self.config.controllers:
