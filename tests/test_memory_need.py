@@ -8,7 +8,7 @@ import pytest
 
 from mjtrain.api import make_train_config
 from mjtrain.cli.train import main
-from mjtrain.config import LaunchConfig
+from mjtrain.config import LaunchConfig, WarmStartConfig
 from mjtrain.runtime import machine
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, format_bytes
@@ -47,6 +47,18 @@ def test_it_is_summed_up() -> None:
     )
     assert need.to_plain()["total_bytes"] == need.rollout_bytes + need.image_bytes + need.history_bytes
     assert find(FLAT, None, num_envs=10).describe() == "11.8 kB per rank (11.8 kB for a rollout)"
+
+
+def test_the_warm_start_counts() -> None:
+    config = make_train_config("Arm-Reach", num_envs=10)
+    size = replace(FLAT, num_actions=6)
+    need = find_memory_need(config, size, None)
+    assert need.imitation_bytes == 2 * 10 * 64 * (16 + 24)
+    assert "51.2 kB for the warm start" in need.describe()
+    algorithm = replace(config.agent.algorithm, warm_start=WarmStartConfig(controller="ik", num_steps=10**6))  # pyright: ignore[reportCallIssue]
+    long = replace(config, agent=replace(config.agent, algorithm=algorithm))
+    with pytest.raises(RequestError, match=r"or fewer --agent\.algorithm\.warm-start\.num-steps"):
+        check_memory(find_memory_need(long, size, 10**6), long, 1)
 
 
 @pytest.mark.parametrize(

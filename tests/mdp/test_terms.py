@@ -27,7 +27,8 @@ from mjtrain.mdp import events, gait, observations, reach, rewards, terminations
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.feet import find_feet
+from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
+from mjtrain.sim.robots.limbs import find_feet
 from mjtrain.sim.robots.read_layout import make_start
 from support.envs import NUM_ENVS, actions_for, make_env
 
@@ -624,6 +625,34 @@ def test_pose_errors_vanish_at_the_pose() -> None:
     env._commands.values["pose"][:, 0] += 0.1
     near = reach.near_position(env, tolerance_m=0.1, **position)
     assert torch.allclose(near, torch.full((NUM_ENVS,), 1 - math.tanh(1.0)), atol=1e-5)
+
+
+def test_inverse_kinematics_brings_the_tool_to_the_pose() -> None:
+    config = load_task("Arm-Reach").env
+    env = make_env(replace(config, observation_noise=False), num_envs=64)
+    for _ in range(140):  # a command lasts for 150 steps
+        env.step(env.controller("inverse_kinematics"))
+    where = {"command": "pose", "position_sensor": "tool_position"}
+    far = reach.distance(env, **where) > 0.01
+    assert far.float().mean() < 0.1  # an arm can meet a limit of its joints on the way
+    turned = reach.angle(env, command="pose", orientation_sensor="tool_orientation")
+    assert turned[~far].max() < 0.02
+
+
+def test_a_jacobian_is_that_of_mujoco() -> None:
+    for config in (load_task("Arm-Reach").env, QUADRUPED):
+        env = make_env(config, num_envs=3)
+        model = env.engine.model
+        data = mujoco.MjData(model)
+        qpos = env.state.qpos + 0.2 * torch.randn(env.state.qpos.shape, generator=torch.Generator().manual_seed(1))
+        body, dofs = model.nbody - 1, list(range(model.nv))
+        found = ForwardKinematics(model, "cpu", torch.float64).find_jacobian(qpos.double(), body, dofs)
+        for world in range(3):
+            data.qpos[:] = qpos[world]
+            mujoco.mj_forward(model, data)
+            jacobian = np.zeros((6, model.nv))
+            mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], body)
+            np.testing.assert_allclose(found[world], jacobian, atol=1e-6)
 
 
 def test_drawn_poses_lie_in_the_box() -> None:

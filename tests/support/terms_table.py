@@ -128,7 +128,7 @@ def _tell_kind(where: str, subject: str, name: str, shape: list[str]) -> str:
     if name.endswith("_command"):
         return "command"
     if shape[-1].replace("Shape", "shape") != "shape (num_envs,)":
-        return "controller" if subject == "gait" and "num_actions" in shape[-1] else "observation"
+        return "controller" if subject in ("gait", "reach") and "num_actions" in shape[-1] else "observation"
     if name == "reached":
         return "success"
     ends = name.endswith("out_of_range") or name in ("bad_orientation", "dropped", "strayed")

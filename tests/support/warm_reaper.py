@@ -102,10 +102,6 @@ class Adopted:
         """End the process with SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
-    def terminate(self) -> None:
-        """Ask the process to end."""
-        self.send_signal(signal.SIGTERM)
-
 
 def replace_reaper(connect: Callable[[], socket.socket], imported: Mapping[str, str]) -> None:
     """Have the launcher in this process ask for its reapers.

@@ -146,6 +146,26 @@ class Actions:
         return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}
 
 
+def find_position_actuators(table: list[dict[str, Any]]) -> list[str]:
+    """Return the actuators of a table of actions, each of which sets one position and nothing else.
+
+    Raises:
+        RequestError: An action is relative, has a base, or is one of several controls of its actuator.
+    """
+    if others := [row["actuator"] for row in table if row["relative"] or {"base", "input"} & row.keys()]:
+        raise RequestError(
+            f"actions of {', '.join(others)}: are relative, have a base, or are one of several controls; this "
+            "controller sets one position for each actuator"
+        )
+    return [row["actuator"] for row in table]
+
+
+def actions_that_set(table: list[dict[str, Any]], controls: torch.Tensor) -> torch.Tensor:
+    """Return the actions that set these controls of position actuators. Shapes (num_envs, num_actions)."""
+    offset, scale = torch.tensor([(row["offset"], row["scale"]) for row in table], device=controls.device).T
+    return (controls - offset) / scale
+
+
 def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[dict[str, Any]]:
     """Return the rows of the table of actions that are of a term, for its columns of the controls."""
     return [

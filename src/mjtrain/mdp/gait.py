@@ -281,19 +281,14 @@ def stepping(
     Raises:
         RequestError: An action does not set the position of a joint.
     """
-    from mjtrain.sim.robots.feet import find_feet  # imports MuJoCo, which a help page does not need
+    from mjtrain.env.actions import actions_that_set, find_position_actuators
+    from mjtrain.sim.robots.limbs import find_feet  # imports MuJoCo, which a help page does not need
 
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     back = swings - torch.sin(2 * torch.pi * swings) / (2 * torch.pi) - 0.5
     ahead = torch.where(swings > 0, back, 0.5 - _phases(env, frequency_hz, offsets) / duty)
     ahead = ahead * _stepping(env, command, velocity_sensor, stopped_below) * duty / frequency_hz
-    layout, table = env.engine.layout, env.action_table
-    if others := [row["actuator"] for row in table if row["relative"] or {"base", "input"} & row.keys()]:
-        raise RequestError(
-            f"actions of {', '.join(others)}: are relative, have a base, or are one of several controls; this "
-            "controller sets one position for each actuator"
-        )
-    names = [row["actuator"] for row in table]
+    layout, names = env.engine.layout, find_position_actuators(env.action_table)
     feet = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
     x, y = torch.tensor(feet.places[:, :2].T, dtype=ahead.dtype, device=env.device)
     _check_feet(swings, "offsets", x[None], "position_sensors")
@@ -301,9 +296,8 @@ def stepping(
     up = height_m * (torch.pi * swings).sin().square()
     moved = torch.stack([ahead * (along - turn_gain * turn * y), ahead * (left + turn_gain * turn * x), up], dim=2)
     controls = moved.flatten(1) @ torch.tensor(feet.controls, dtype=ahead.dtype, device=env.device)
-    offset, scale = torch.tensor([(row["offset"], row["scale"]) for row in table], device=env.device).T
     default = torch.stack([layout.default_ctrl[layout.controls[name].start] for name in names])
-    return (controls + default - offset) / scale
+    return actions_that_set(env.action_table, default + controls)
 
 
 def feet_air_time(

@@ -1,4 +1,4 @@
-"""Moving a tool to a pose: the command, and the errors of the tool.
+"""Moving a tool to a pose: the command, the errors of the tool, and a controller.
 
 The command is a position in m and a quaternion (w, x, y, z), both in the world's frame.
 """
@@ -94,3 +94,54 @@ def near_orientation(
         tolerance: Scale of the angle, in rad.
     """
     return 1 - torch.tanh(angle(env, command=command, orientation_sensor=orientation_sensor) / tolerance)
+
+
+def inverse_kinematics(
+    env: Env,
+    *,
+    command: str,
+    position_sensor: Annotated[str, POSITION],
+    orientation_sensor: Annotated[str, ORIENTATION],
+    damping: Annotated[float, MORE_THAN_0] = 0.1,
+) -> torch.Tensor:
+    """Actions that move a tool to the commanded pose, by the damped inverse of its Jacobian; a controller.
+
+    Each env step sets the joints to where a step of damped least squares leads from their present positions. As in
+    Wampler, "Manipulator Inverse Kinematic Solutions Based on Vector Formulations and Damped Least-Squares Methods",
+    IEEE Transactions on Systems, Man, and Cybernetics, 1986. It knows neither limits of joints nor obstacles.
+
+    Args:
+        command: Name of the pose command.
+        position_sensor: A framepos sensor on the tool, in m.
+        orientation_sensor: A framequat sensor on the tool.
+        damping: A larger one moves less where the arm is close to a singular pose; 1 m counts as 1 rad.
+
+    Returns:
+        Shape (num_envs, num_actions).
+
+    Raises:
+        RequestError: An action does not set the position of a joint.
+    """
+    from mjtrain.env.actions import actions_that_set, find_position_actuators
+    from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
+    from mjtrain.sim.robots.limbs import find_end, find_joints  # imports MuJoCo, which a help page does not need
+
+    model, qpos = env.engine.model, env.state.qpos
+    joints, gears = find_joints(model, find_position_actuators(env.action_table))
+    body = find_end(model, position_sensor)
+    kinematics = ForwardKinematics(model, env.device, qpos.dtype)
+    jacobian = kinematics.find_jacobian(qpos, body, model.jnt_dofadr[joints].tolist())
+    arm = env.sensor(position_sensor) - env.bodies.positions[:, body]
+    swept = torch.linalg.cross(jacobian[:, 3:], arm[:, :, None], dim=1)
+    jacobian = torch.cat([jacobian[:, :3] + swept, jacobian[:, 3:]], dim=1)
+    error = torch.cat(
+        [
+            position_error(env, command=command, position_sensor=position_sensor),
+            orientation_error(env, command=command, orientation_sensor=orientation_sensor),
+        ],
+        dim=1,
+    )
+    damped = jacobian @ jacobian.mT + damping**2 * torch.eye(6, dtype=error.dtype, device=env.device)
+    step = (jacobian.mT @ torch.linalg.solve(damped, error[:, :, None])).squeeze(2)
+    positions = qpos[:, model.jnt_qposadr[joints].tolist()] + step
+    return actions_that_set(env.action_table, positions * torch.tensor(gears, dtype=qpos.dtype, device=env.device))

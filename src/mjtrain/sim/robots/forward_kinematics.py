@@ -81,6 +81,7 @@ class ForwardKinematics:
             model: Offsets of its bodies and joints must be the same in all worlds.
         """
         self._device, self._dtype = torch.device(device), dtype
+        self._num_dofs = int(model.nv)
         depth = [0] * model.nbody
         for body in range(1, model.nbody):
             depth[body] = depth[model.body_parentid[body]] + 1
@@ -106,6 +107,23 @@ class ForwardKinematics:
         return BodyStates(
             positions=parts[0], quaternions=parts[1], linear_velocities=parts[2], angular_velocities=parts[3]
         )
+
+    def find_jacobian(self, qpos: torch.Tensor, body: int, dofs: list[int]) -> torch.Tensor:
+        """Return how the origin of a body moves and turns per unit of velocity, in the world's frame.
+
+        Args:
+            qpos: Shape (num, nq).
+            body: Which body.
+            dofs: Columns of the velocities.
+
+        Returns:
+            Linear velocity above angular velocity. Shape (num, 6, len(dofs)).
+        """
+        alone = torch.zeros(len(dofs), self._num_dofs, dtype=self._dtype, device=self._device)
+        alone[range(len(dofs)), dofs] = 1
+        moved = self.compute(qpos.repeat(len(dofs), 1), alone.repeat_interleave(len(qpos), dim=0)).select(body)
+        velocities = torch.cat([moved.linear_velocities, moved.angular_velocities], dim=1)
+        return velocities.view(len(dofs), len(qpos), 6).permute(1, 2, 0)
 
     def _make_level(self, model: mujoco.MjModel, above: list[int], bodies: list[int]) -> _Level:
         slots: dict[tuple[int, int], list[tuple[int, int]]] = {}

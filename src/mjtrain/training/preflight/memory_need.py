@@ -3,7 +3,16 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import AgentConfig, CameraConfig, DaggerConfig, EnvConfig, ImitationConfig, ModelConfig, TrainConfig
+from mjtrain.config import (
+    AgentConfig,
+    CameraConfig,
+    DaggerConfig,
+    EnvConfig,
+    ImitationConfig,
+    ModelConfig,
+    PpoConfig,
+    TrainConfig,
+)
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import format_bytes
 
@@ -33,6 +42,9 @@ class MemoryNeed:
     buffer_bytes: int = 0
     """Rollouts that DAgger keeps: what the student reads, and what the teacher would do."""
 
+    imitation_bytes: int = 0
+    """What the actor sees of a controller that it imitates before the first iteration."""
+
     image_bytes: int
     """Frames of the cameras in all worlds."""
 
@@ -45,13 +57,15 @@ class MemoryNeed:
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return self.rollout_bytes + self.buffer_bytes + self.image_bytes + self.history_bytes
+        kept = self.rollout_bytes + self.buffer_bytes + self.imitation_bytes
+        return kept + self.image_bytes + self.history_bytes
 
     def to_plain(self) -> dict[str, Any]:
         """Return the numbers, and a line that says the same."""
         return {
             "rollout_bytes": self.rollout_bytes,
             "buffer_bytes": self.buffer_bytes,
+            "imitation_bytes": self.imitation_bytes,
             "image_bytes": self.image_bytes,
             "history_bytes": self.history_bytes,
             "total_bytes": self.total_bytes,
@@ -63,6 +77,7 @@ class MemoryNeed:
         """Say in a line what a rank needs."""
         parts = [f"{format_bytes(self.rollout_bytes)} for a rollout"]
         parts += [f"{format_bytes(self.buffer_bytes)} for the buffer"] if self.buffer_bytes else []
+        parts += [f"{format_bytes(self.imitation_bytes)} for the warm start"] if self.imitation_bytes else []
         parts += [f"{format_bytes(self.image_bytes)} for images"] if self.image_bytes else []
         parts += [f"{format_bytes(self.history_bytes)} for history and delay"] if self.history_bytes else []
         line = f"{format_bytes(self.total_bytes)} per rank ({', '.join(parts)})"
@@ -81,6 +96,7 @@ def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int
     return MemoryNeed(
         rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,
         buffer_bytes=num_envs * config.agent.num_steps_per_env * _buffer_bytes(config.agent, size),
+        imitation_bytes=num_envs * _imitation_bytes(config.agent, size),
         image_bytes=num_envs * size.image_bytes,
         history_bytes=num_envs * size.history_bytes,
         available_bytes=available_bytes,
@@ -93,6 +109,15 @@ def _buffer_bytes(agent: AgentConfig, size: "TaskSize") -> int:
         return 0
     kept = {*agent.obs_groups["actor"], agent.supervised_group} & set(size.group_bytes)
     return agent.algorithm.buffer_rollouts * (sum(size.group_bytes[group] for group in kept) + 4 * size.num_actions)
+
+
+def _imitation_bytes(agent: AgentConfig, size: "TaskSize") -> int:
+    """Return the bytes of the steps of one environment that the actor imitates: twice, while they are put together."""
+    if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.warm_start.controller:
+        return 0
+    kept = [name for name, shape in size.shapes.items() if len(shape) == 1 or name in agent.obs_groups["actor"]]
+    seen = sum(size.group_bytes[name] for name in kept)
+    return 2 * agent.algorithm.warm_start.num_steps * (seen + 4 * size.num_actions)
 
 
 def _memory_bytes(network: ModelConfig) -> int:
@@ -120,7 +145,11 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, afte
             f"{flag} {given}: needs {need.describe()}, when {left} left, which --min-ranks and --min-hosts allow; "
             f"{advice}, or more --min-ranks"
         )
-    fewer = "--agent.algorithm.buffer-rollouts" if need.buffer_bytes else "--agent.num-steps-per-env"
+    fewer = "--agent.num-steps-per-env"
+    if need.buffer_bytes:
+        fewer = "--agent.algorithm.buffer-rollouts"
+    elif need.imitation_bytes > need.rollout_bytes:
+        fewer = "--agent.algorithm.warm-start.num-steps"
     raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer {fewer}")
 
 

@@ -1,8 +1,18 @@
 """Arm-Reach: bring the tool of a six-joint arm to commanded poses."""
 
-from mjtrain import ActionTerm, AgentConfig, DistributionConfig, EnvConfig, ModelConfig, PpoConfig, TaskConfig
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    DistributionConfig,
+    EnvConfig,
+    ModelConfig,
+    PpoConfig,
+    TaskConfig,
+    WarmStartConfig,
+)
 from mjtrain.mdp import (
     command,
+    controller,
     error,
     events,
     observation,
@@ -74,6 +84,7 @@ def make_env() -> EnvConfig:
             "speed": reward(rewards.joint_speed, -0.005, joints=JOINTS),
         },
         terminations={"time_out": truncation(terminations.time_out)},
+        controllers={"inverse_kinematics": controller(reach.inverse_kinematics, **TOOL_POSITION | TOOL_ORIENTATION)},
         events={"joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.8, 1.2))},
     )
 
@@ -83,6 +94,8 @@ def make_agent() -> AgentConfig:
     return AgentConfig(
         actor=ModelConfig(hidden_dims=(128, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(128, 64)),
-        algorithm=PpoConfig(entropy_coef=0.002, desired_kl=0.02),
+        algorithm=PpoConfig(
+            entropy_coef=0.002, desired_kl=0.02, warm_start=WarmStartConfig(controller="inverse_kinematics")
+        ),
         obs_groups={"actor": ("actor",), "critic": ("actor",)},
     )

@@ -1,4 +1,4 @@
-"""Where the feet of a robot are, and which joints move them, in its default pose."""
+"""Where the limbs of a robot end, and which position actuators move them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,10 +38,10 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
     Raises:
         RequestError: An actuator or a sensor is of another kind.
     """
-    columns, gears = zip(*(_find_joint(model, actuator) for actuator in actuators), strict=True)
+    joints, gears = find_joints(model, actuators)
     data = make_start(model)
     mujoco.mj_forward(model, data)
-    bodies = [_find_foot(model, sensor) for sensor in sensors]
+    bodies = [find_end(model, sensor) for sensor in sensors]
     base = model.body_rootid[bodies[0]]
     turned = data.xmat[base].reshape(3, 3)
     points = np.array([data.sensor(sensor).data for sensor in sensors])
@@ -49,22 +49,36 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
     for body, point in zip(bodies, points, strict=True):
         jacobian = np.zeros((3, model.nv))
         mujoco.mj_jac(model, data, jacobian, None, point, body)
-        parts.append(turned.T @ jacobian[:, columns])
+        parts.append(turned.T @ jacobian[:, model.jnt_dofadr[joints]])
     inverse = np.linalg.pinv(np.concatenate(parts), rcond=_SMALLEST)
-    return Feet(places=(points - data.xpos[base]) @ turned, controls=(np.array(gears)[:, None] * inverse).T)
+    return Feet(places=(points - data.xpos[base]) @ turned, controls=(gears[:, None] * inverse).T)
 
 
-def _find_joint(model: mujoco.MjModel, name: str) -> tuple[int, float]:
-    """Return the degree of freedom that a position actuator moves, and its gear."""
-    actuator = model.actuator(name)
-    joint = int(actuator.trnid[0])
-    is_position = actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
-    if not is_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
-        raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
-    return int(model.jnt_dofadr[joint]), float(actuator.gear[0])
+def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[int], np.ndarray]:
+    """Return the joint that each position actuator moves, and its gear: the control is the gear times the position.
+
+    Raises:
+        RequestError: An actuator does not set the position of a hinge or a slide.
+    """
+    joints = []
+    for name in actuators:
+        actuator = model.actuator(name)
+        joint = int(actuator.trnid[0])
+        sets_position = (
+            actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
+        )
+        if not sets_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
+            raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
+        joints.append(joint)
+    return joints, np.array([model.actuator(name).gear[0] for name in actuators])
 
 
-def _find_foot(model: mujoco.MjModel, sensor: str) -> int:
+def find_end(model: mujoco.MjModel, sensor: str) -> int:
+    """Return the body whose framepos sensor this is.
+
+    Raises:
+        RequestError: It is another sensor, or not of a part of the robot.
+    """
     body = find_sensor_body(model, sensor)
     if not body or model.sensor(sensor).type[0] != mujoco.mjtSensor.mjSENS_FRAMEPOS:
         raise RequestError(f"sensor {sensor}: is not a framepos sensor of a part of the robot")
