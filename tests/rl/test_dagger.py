@@ -176,12 +176,16 @@ def test_auto_finds_the_newest_finished_run_or_trains_one(
     ]
     assert [summarise_run(place).state for place in teachers] == ["done"]
     second = learn()
-    assert f"teacher: {teachers[0]}" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"teacher: {teachers[0]}" in said
+    assert "by default" not in said
     assert len(list((tmp_path / "logs").glob("*/*/params"))) == 3
     more = learn(resume=str(second.run_dir), max_iterations=2)
     assert more.metrics["iteration"] == 2
+    file.write_text(TASK_FILE.replace("max_iterations=1", "max_iterations=5"))
+    learn()
+    assert f"(iteration 1; {file}:make_task trains for 5 by default)" in capfd.readouterr().err
     shutil.rmtree(teachers[0])
-    capfd.readouterr()
     assert learn(resume=True, max_iterations=3).metrics["iteration"] == 3, "the checkpoint has the teacher's weights"
     assert "trained first" not in capfd.readouterr().err
     sys.modules.pop("teaching", None)

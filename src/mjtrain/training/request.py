@@ -318,7 +318,13 @@ def _note_teacher(config: TrainConfig) -> list[str]:
     missing = find_missing_teacher(config)
     if missing is not None:
         return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first"]
-    return [] if algorithm.teacher_run == AUTO else [f"teacher: {algorithm.teacher_run}"]
+    if algorithm.teacher_run == AUTO:
+        return []
+    number = Path(algorithm.teacher_run).stem.removeprefix("model_")
+    usual = load_task(algorithm.teacher_task).max_iterations if algorithm.teacher_task else 0
+    is_short = number.isdigit() and int(number) < usual
+    few = f" (iteration {number}; {algorithm.teacher_task} trains for {usual} by default)" if is_short else ""
+    return [f"teacher: {algorithm.teacher_run}{few}"]
 
 
 def _note_functions(config: TrainConfig) -> list[str]:
