@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from mjtrain.config import (
+    ActionTerm,
     CommandTerm,
     CurriculumTerm,
     EnvConfig,
@@ -27,7 +29,6 @@ from mjtrain.mdp import events, gait, observations, reach, rewards, terminations
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
 from mjtrain.sim.robots.limbs import find_feet
 from mjtrain.sim.robots.read_layout import make_start
 from support.envs import NUM_ENVS, actions_for, make_env
@@ -639,20 +640,102 @@ def test_inverse_kinematics_brings_the_tool_to_the_pose() -> None:
     assert turned[~far].max() < 0.02
 
 
-def test_a_jacobian_is_that_of_mujoco() -> None:
-    for config in (load_task("Arm-Reach").env, QUADRUPED):
-        env = make_env(config, num_envs=3)
-        model = env.engine.model
-        data = mujoco.MjData(model)
-        qpos = env.state.qpos + 0.2 * torch.randn(env.state.qpos.shape, generator=torch.Generator().manual_seed(1))
-        body, dofs = model.nbody - 1, list(range(model.nv))
-        found = ForwardKinematics(model, "cpu", torch.float64).find_jacobian(qpos.double(), body, dofs)
-        for world in range(3):
-            data.qpos[:] = qpos[world]
-            mujoco.mj_forward(model, data)
-            jacobian = np.zeros((6, model.nv))
-            mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], body)
-            np.testing.assert_allclose(found[world], jacobian, atol=1e-6)
+FLOATING_ARM = """
+<mujoco>
+  <worldbody>
+    <body name="base" pos="0 0 1" gravcomp="1">
+      <freejoint name="base"/>
+      <geom size="0.1"/>
+      <body name="upper" pos="0.1 0 0" gravcomp="1">
+        <joint name="pan" axis="0 0 1"/>
+        <joint name="lift" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/>
+        <body name="lower" pos="0.3 0 0" euler="30 0 0" gravcomp="1">
+          <joint name="slide" type="slide" axis="1 0 0"/>
+          <joint name="roll" axis="1 0 0" pos="0 0.02 0"/>
+          <geom type="capsule" fromto="0 0 0 0.2 0 0" size="0.03"/>
+          <site name="tool" pos="0.2 0.01 0.05" euler="0 40 10"/>
+          <body name="finger" pos="0.2 0 0" gravcomp="1">
+            <joint name="finger" type="slide" axis="0 1 0"/>
+            <geom size="0.02"/>
+          </body>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="finger" joint="finger" kp="50"/>
+    <position name="pan" joint="pan" kp="50" gear="2"/>
+    <position name="lift" joint="lift" kp="50"/>
+    <position name="slide" joint="slide" kp="50" gear="-3"/>
+    <position name="roll" joint="roll" kp="50"/>
+  </actuator>
+  <sensor>
+    <framepos name="tool_position" objtype="site" objname="tool"/>
+    <framequat name="tool_orientation" objtype="site" objname="tool"/>
+    <framequat name="upper_orientation" objtype="body" objname="upper"/>
+    <framequat name="relative" objtype="site" objname="tool" reftype="body" refname="base"/>
+  </sensor>
+</mujoco>
+"""
+TOOL = {"position_sensor": "tool_position", "orientation_sensor": "tool_orientation"}
+
+
+def floating_arm(folder: Path) -> Env:
+    """An arm on a floating base, with gears, a slide, and a finger that does not move the tool."""
+    (folder / "arm.xml").write_text(FLOATING_ARM)
+    box: dict[str, Any] = dict.fromkeys(("x", "y", "z", "roll", "pitch", "yaw"), (0.3, 0.9))
+    config = EnvConfig(
+        robot=str(folder / "arm.xml"),
+        decimation=1,
+        episode_length_s=10.0,
+        actions={"joints": ActionTerm(actuators=("roll", "pan", "finger", "lift", "slide"), scale=0.5, offset=0.2)},
+        commands={"pose": CommandTerm(func=reach.pose_command, params=box)},
+        observations={"actor": {"position": ObservationTerm(func=observations.joint_pos, params={"joint": "pan"})}},
+        rewards={"effort": RewardTerm(func=rewards.action_energy, weight=-1.0)},
+        terminations={},
+    )
+    return make_env(config, num_envs=4)
+
+
+def test_a_step_of_inverse_kinematics_is_damped_least_squares(tmp_path: Path) -> None:
+    env = floating_arm(tmp_path)
+    random = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        env.step(torch.randn(4, 5, generator=random))
+    names = [row["actuator"] for row in env.action_table]
+    actions = reach.inverse_kinematics(env, command="pose", damping=0.3, **TOOL)
+    model = env.engine.model
+    data = mujoco.MjData(model)
+    joints = [model.joint(name) for name in names]
+    gears = np.array([model.actuator(name).gear[0] for name in names])
+    for world in range(4):
+        data.qpos[:] = env.state.qpos[world]
+        mujoco.mj_forward(model, data)
+        full = np.zeros((6, model.nv))
+        mujoco.mj_jacSite(model, data, full[:3], full[3:], 0)
+        jacobian = full[:, [int(joint.dofadr[0]) for joint in joints]]
+        pose = env.command("pose")[world].double().numpy()
+        turn, back, left = np.zeros(3), np.zeros(4), np.zeros(4)
+        mujoco.mju_negQuat(back, data.sensor("tool_orientation").data)
+        mujoco.mju_mulQuat(left, pose[3:], back)
+        mujoco.mju_quat2Vel(turn, left, 1)
+        error = np.concatenate([pose[:3] - data.site("tool").xpos, turn])
+        step = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 0.09 * np.eye(6), error)
+        wanted = gears * (data.qpos[[int(joint.qposadr[0]) for joint in joints]] + step)
+        np.testing.assert_allclose(0.5 * actions[world] + 0.2, wanted, atol=1e-4)
+
+
+def test_inverse_kinematics_refuses_sensors_that_do_not_fit(tmp_path: Path) -> None:
+    env = floating_arm(tmp_path)
+    for sensor, words in (
+        ("upper_orientation", "is not on the same body"),
+        ("relative", "relative to a part of the robot"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            reach.inverse_kinematics(env, command="pose", **TOOL | {"orientation_sensor": sensor})
+    with pytest.raises(RequestError, match="is not a framepos sensor"):
+        reach.inverse_kinematics(env, command="pose", **TOOL | {"position_sensor": "upper_orientation"})
 
 
 def test_drawn_poses_lie_in_the_box() -> None:

@@ -22,6 +22,7 @@ import yaml
 
 import mjtrain
 from mjtrain.cli import export, play, pull, push
+from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
@@ -362,7 +363,7 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((play, "Cartpole-Balance", "--policy", "nothing"), "--policy nothing"),
         ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
         ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
-        ((play, "Arm-Lift-Cube", "--policy", "pretrained"), "no pretrained policy of Arm-Lift-Cube"),
+        ((play, "Hand-Reorient-Cube", "--policy", "pretrained"), "no pretrained policy of Hand-Reorient-Cube"),
         ((export, str(bundle)), "--out"),
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
         ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
@@ -389,6 +390,11 @@ def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch
         card = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
         assert (card["license"], card["judge"]["episodes"]) == ("apache-2.0", 100)
         assert same(folder, open_bundle(str(folder)))
+        agent, env = (yaml.safe_load((folder / "params" / f"{name}.yaml").read_text()) for name in ("agent", "env"))
+        task = load_task(folder.name)
+        networks = [[*agent[name]["hidden_dims"]] for name in ("actor", "critic")]
+        assert networks == [[*task.agent.actor.hidden_dims], [*task.agent.critic.hidden_dims]], "--load would fail"
+        assert [*env["observations"]["actor"]] == [*task.env.observations["actor"]]
     installed = tmp_path / "mjtrain_policies-0.1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mjtrain-policies\nVersion: 0.1.0\n")
@@ -398,5 +404,7 @@ def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(POLICIES / "src")
     played = mjtrain.play("cartpole-balance", policy="pretrained", episodes=2)
     assert played["length"]["mean"] == 500
-    with pytest.raises(RequestError, match=r"Arm-Lift-Cube; installed packages have.*Cartpole-Balance"):
-        mjtrain.play("Arm-Lift-Cube", policy="pretrained")
+    tracked = mjtrain.play("Humanoid-Track", policy="pretrained", episodes=4)
+    assert tracked["successes"]["completed"]["mean"] >= 0.75
+    with pytest.raises(RequestError, match=r"Hand-Reorient-Cube; installed packages have.*Cartpole-Balance"):
+        mjtrain.play("Hand-Reorient-Cube", policy="pretrained")

@@ -155,7 +155,8 @@ def find_position_actuators(table: list[dict[str, Any]]) -> list[str]:
     if others := [row["actuator"] for row in table if row["relative"] or {"base", "input"} & row.keys()]:
         raise RequestError(
             f"actions of {', '.join(others)}: are relative, have a base, or are one of several controls; this "
-            "controller sets one position for each actuator"
+            "controller sets one position for each actuator (--without controllers.NAME leaves it out, and "
+            '--agent.algorithm.warm-start.controller "" begins with random weights)'
         )
     return [row["actuator"] for row in table]
 

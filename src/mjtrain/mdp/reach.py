@@ -108,7 +108,8 @@ def inverse_kinematics(
 
     Each env step sets the joints to where a step of damped least squares leads from their present positions. As in
     Wampler, "Manipulator Inverse Kinematic Solutions Based on Vector Formulations and Damped Least-Squares Methods",
-    IEEE Transactions on Systems, Man, and Cybernetics, 1986. It knows neither limits of joints nor obstacles.
+    IEEE Transactions on Systems, Man, and Cybernetics, 1986. It knows neither limits of joints nor obstacles, and does
+    not make up for gravity. Joints that do not move the tool stay where they are.
 
     Args:
         command: Name of the pose command.
@@ -120,27 +121,27 @@ def inverse_kinematics(
         Shape (num_envs, num_actions).
 
     Raises:
-        RequestError: An action does not set the position of a joint.
+        RequestError: An action does not set the position of a joint, or the sensors are not framepos and framequat in
+            the world's frame on the same body.
     """
     from mjtrain.env.actions import actions_that_set, find_position_actuators
     from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
-    from mjtrain.sim.robots.limbs import find_end, find_joints  # imports MuJoCo, which a help page does not need
+    from mjtrain.sim.robots.limbs import find_joints, find_tool  # imports MuJoCo, which a help page does not need
 
     model, qpos = env.engine.model, env.state.qpos
     joints, gears = find_joints(model, find_position_actuators(env.action_table))
-    body = find_end(model, position_sensor)
+    tool = find_tool(model, position_sensor, orientation_sensor)
     kinematics = ForwardKinematics(model, env.device, qpos.dtype)
-    jacobian = kinematics.find_jacobian(qpos, body, model.jnt_dofadr[joints].tolist())
-    arm = env.sensor(position_sensor) - env.bodies.positions[:, body]
+    jacobian = kinematics.find_jacobian(qpos, tool.body, model.jnt_dofadr[joints].tolist())
+    place, turn = (torch.tensor(part, dtype=qpos.dtype, device=env.device) for part in (tool.place, tool.turn))
+    body = env.bodies.select(tool.body)
+    arm = rotations.rotate(body.quaternions, place.expand(env.num_envs, 3))
     swept = torch.linalg.cross(jacobian[:, 3:], arm[:, :, None], dim=1)
     jacobian = torch.cat([jacobian[:, :3] + swept, jacobian[:, 3:]], dim=1)
-    error = torch.cat(
-        [
-            position_error(env, command=command, position_sensor=position_sensor),
-            orientation_error(env, command=command, orientation_sensor=orientation_sensor),
-        ],
-        dim=1,
-    )
+    wanted = env.command(command)
+    turned = rotations.multiply(body.quaternions, turn.expand(env.num_envs, 4))
+    turning = rotations.rotation_vector(rotations.multiply(wanted[:, 3:], rotations.conjugate(turned)))
+    error = torch.cat([wanted[:, :3] - body.positions - arm, turning], dim=1)
     damped = jacobian @ jacobian.mT + damping**2 * torch.eye(6, dtype=error.dtype, device=env.device)
     step = (jacobian.mT @ torch.linalg.solve(damped, error[:, :, None])).squeeze(2)
     positions = qpos[:, model.jnt_qposadr[joints].tolist()] + step

@@ -18,9 +18,10 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.config.functions import collect_functions, is_importable
-from mjtrain.env.catalog import load_task
+from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
+from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
 from mjtrain.runs.requeue import resolve_requeue
@@ -39,7 +40,13 @@ from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.left_out import leave_out
 from mjtrain.training.preflight.load import note_load, resolve_load
-from mjtrain.training.preflight.memory_need import MemoryNeed, check_image_sizes, check_memory, find_memory_need
+from mjtrain.training.preflight.memory_need import (
+    MemoryNeed,
+    check_image_sizes,
+    check_memory,
+    find_imitated,
+    find_memory_need,
+)
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
@@ -107,8 +114,8 @@ class TrainRequest:
             epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
             samples = self.config.num_envs * agent.num_steps_per_env // batches
             words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
-            if agent.algorithm.warm_start.controller and not iterations_done and self.config.run.load is None:
-                words.append(f"after imitating the controller {agent.algorithm.warm_start.controller}")
+            if (controller := find_imitated(self.config)) and not iterations_done:
+                words.append(f"after imitating the controller {controller}")
         models = {"actor": agent.actor, "critic": agent.critic}
         if not isinstance(agent.algorithm, PpoConfig):
             del models["critic"]  # a teacher is in its place
@@ -320,11 +327,20 @@ def _note_teacher(config: TrainConfig) -> list[str]:
         return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first"]
     if algorithm.teacher_run == AUTO:
         return []
-    number = Path(algorithm.teacher_run).stem.removeprefix("model_")
-    usual = load_task(algorithm.teacher_task).max_iterations if algorithm.teacher_task else 0
-    is_short = number.isdigit() and int(number) < usual
-    few = f" (iteration {number}; {algorithm.teacher_task} trains for {usual} by default)" if is_short else ""
-    return [f"teacher: {algorithm.teacher_run}{few}"]
+    return [f"teacher: {algorithm.teacher_run}{_tell_short_training(algorithm)}"]
+
+
+def _tell_short_training(algorithm: ImitationConfig) -> str:
+    """Say that a teacher was trained for fewer iterations than its task is by default; empty where it was not."""
+    checkpoint = Path(algorithm.teacher_run)
+    number = checkpoint.stem.removeprefix("model_")
+    try:
+        is_of_task = summarise_run(checkpoint.parent).task == resolve_task_name(algorithm.teacher_task)
+        usual = load_task(algorithm.teacher_task).max_iterations
+    except (RequestError, OSError):  # the task, or its run, is gone; the weights are in the checkpoint that is resumed
+        return ""
+    is_short = is_of_task and number.isdigit() and int(number) < usual
+    return f" (iteration {number}; {algorithm.teacher_task} trains for {usual} by default)" if is_short else ""
 
 
 def _note_functions(config: TrainConfig) -> list[str]:

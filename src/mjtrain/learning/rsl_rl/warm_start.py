@@ -33,7 +33,8 @@ def imitate_controller(
     actor: Any = algorithm.get_policy()
     if actor.is_recurrent:
         raise RequestError(
-            f"--agent.algorithm.warm-start.controller {config.controller}: a recurrent actor cannot imitate it"
+            f"--agent.algorithm.warm-start.controller {config.controller}: a recurrent actor cannot imitate it; "
+            "leave the controller out to begin with random weights"
         )
     heartbeat.beat("rollout", warming_up=True)
     before = env.state_dict()

@@ -58,7 +58,7 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
     """Return the joint that each position actuator moves, and its gear: the control is the gear times the position.
 
     Raises:
-        RequestError: An actuator does not set the position of a hinge or a slide.
+        RequestError: An actuator does not set the position of a hinge or a slide, or two set the same.
     """
     joints = []
     for name in actuators:
@@ -69,8 +69,51 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
         )
         if not sets_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
             raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
+        if joint in joints:
+            raise RequestError(
+                f"actuator {name}: sets the position of joint {model.joint(joint).name}, as another does"
+            )
         joints.append(joint)
     return joints, np.array([model.actuator(name).gear[0] for name in actuators])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """What an arm moves."""
+
+    body: int
+    """Row among the bodies."""
+
+    place: np.ndarray
+    """Where its position is measured, in the frame of the body, in m. Shape (3,)."""
+
+    turn: np.ndarray
+    """Quaternion (w, x, y, z) from the frame whose orientation is measured to that of the body. Shape (4,)."""
+
+
+def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: str) -> Tool:
+    """Read from a model where a tool is in the frame of its body.
+
+    Args:
+        position_sensor: A framepos sensor.
+        orientation_sensor: A framequat sensor on the same body.
+
+    Raises:
+        RequestError: A sensor is of another kind, or relative to a part of the robot, or they are on two bodies.
+    """
+    body = find_end(model, position_sensor)
+    for sensor in (position_sensor, orientation_sensor):
+        if model.sensor(sensor).reftype[0] != mujoco.mjtObj.mjOBJ_UNKNOWN:
+            raise RequestError(f"sensor {sensor}: is relative to a part of the robot; give one in the world's frame")
+    if find_sensor_body(model, orientation_sensor) != body:
+        raise RequestError(f"sensor {orientation_sensor}: is not on the same body as sensor {position_sensor}")
+    data = make_start(model)
+    mujoco.mj_forward(model, data)
+    place = data.xmat[body].reshape(3, 3).T @ (data.sensor(position_sensor).data - data.xpos[body])
+    back, turn = np.zeros(4), np.zeros(4)
+    mujoco.mju_negQuat(back, data.xquat[body])
+    mujoco.mju_mulQuat(turn, back, data.sensor(orientation_sensor).data)
+    return Tool(body=body, place=place, turn=turn)
 
 
 def find_end(model: mujoco.MjModel, sensor: str) -> int:

@@ -54,7 +54,7 @@ def _find_missing_controller(config: TrainConfig) -> Iterator[str]:
         there = suggest(name, config.env.controllers, None if config.env.controllers else "it has none; leave it out")
         yield f"{flag}: the task has no controller of this name{there}"
     if agent.actor.class_name == "RNNModel":
-        yield f"{flag}: a recurrent actor cannot imitate a controller here; give --agent.actor.class-name MLPModel"
+        yield f'{flag}: a recurrent actor cannot imitate a controller; give it as "" to begin with random weights'
 
 
 def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:

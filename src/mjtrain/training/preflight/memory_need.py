@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import (
+    DEFAULT_LEARNER,
     AgentConfig,
     CameraConfig,
     DaggerConfig,
@@ -96,7 +97,7 @@ def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int
     return MemoryNeed(
         rollout_bytes=num_envs * config.agent.num_steps_per_env * per_step,
         buffer_bytes=num_envs * config.agent.num_steps_per_env * _buffer_bytes(config.agent, size),
-        imitation_bytes=num_envs * _imitation_bytes(config.agent, size),
+        imitation_bytes=num_envs * _imitation_bytes(config, size),
         image_bytes=num_envs * size.image_bytes,
         history_bytes=num_envs * size.history_bytes,
         available_bytes=available_bytes,
@@ -111,10 +112,20 @@ def _buffer_bytes(agent: AgentConfig, size: "TaskSize") -> int:
     return agent.algorithm.buffer_rollouts * (sum(size.group_bytes[group] for group in kept) + 4 * size.num_actions)
 
 
-def _imitation_bytes(agent: AgentConfig, size: "TaskSize") -> int:
+def find_imitated(config: TrainConfig) -> str:
+    """Return the controller that an actor with random weights imitates; empty where it imitates none."""
+    algorithm, run = config.agent.algorithm, config.run
+    if not isinstance(algorithm, PpoConfig) or config.learner.name != DEFAULT_LEARNER or run.load is not None:
+        return ""
+    return algorithm.warm_start.controller if run.resume in (None, "auto") else ""
+
+
+def _imitation_bytes(config: TrainConfig, size: "TaskSize") -> int:
     """Return the bytes of the steps of one environment that the actor imitates: twice, while they are put together."""
-    if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.warm_start.controller:
+    agent = config.agent
+    if not find_imitated(config):
         return 0
+    assert isinstance(agent.algorithm, PpoConfig)
     kept = [name for name, shape in size.shapes.items() if len(shape) == 1 or name in agent.obs_groups["actor"]]
     seen = sum(size.group_bytes[name] for name in kept)
     return 2 * agent.algorithm.warm_start.num_steps * (seen + 4 * size.num_actions)

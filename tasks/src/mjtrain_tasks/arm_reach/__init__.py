@@ -90,7 +90,7 @@ def make_env() -> EnvConfig:
 
 
 def make_agent() -> AgentConfig:
-    """PPO with two networks that see the same observations."""
+    """PPO with two networks that see the same observations; the actor begins with inverse kinematics."""
     return AgentConfig(
         actor=ModelConfig(hidden_dims=(128, 64), distribution_cfg=DistributionConfig(init_std=1.0)),
         critic=ModelConfig(hidden_dims=(128, 64)),
