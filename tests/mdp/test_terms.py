@@ -678,7 +678,7 @@ FLOATING_ARM = """
   </sensor>
 </mujoco>
 """
-TOOL = {"position_sensor": "tool_position", "orientation_sensor": "tool_orientation"}
+TOOL: dict[str, Any] = {"position_sensor": "tool_position", "orientation_sensor": "tool_orientation"}
 
 
 def floating_arm(folder: Path) -> Env:
@@ -732,10 +732,12 @@ def test_inverse_kinematics_refuses_sensors_that_do_not_fit(tmp_path: Path) -> N
         ("upper_orientation", "is not on the same body"),
         ("relative", "relative to a part of the robot"),
     ):
+        asked: dict[str, Any] = TOOL | {"orientation_sensor": sensor}
         with pytest.raises(RequestError, match=words):
-            reach.inverse_kinematics(env, command="pose", **TOOL | {"orientation_sensor": sensor})
+            reach.inverse_kinematics(env, command="pose", **asked)
+    asked = TOOL | {"position_sensor": "upper_orientation"}
     with pytest.raises(RequestError, match="is not a framepos sensor"):
-        reach.inverse_kinematics(env, command="pose", **TOOL | {"position_sensor": "upper_orientation"})
+        reach.inverse_kinematics(env, command="pose", **asked)
 
 
 def test_drawn_poses_lie_in_the_box() -> None:

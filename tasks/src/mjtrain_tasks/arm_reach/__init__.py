@@ -84,7 +84,14 @@ def make_env() -> EnvConfig:
             "speed": reward(rewards.joint_speed, -0.005, joints=JOINTS),
         },
         terminations={"time_out": truncation(terminations.time_out)},
-        controllers={"inverse_kinematics": controller(reach.inverse_kinematics, **TOOL_POSITION | TOOL_ORIENTATION)},
+        controllers={
+            "inverse_kinematics": controller(
+                reach.inverse_kinematics,
+                command="pose",
+                position_sensor="tool_position",
+                orientation_sensor="tool_orientation",
+            )
+        },
         events={"joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.8, 1.2))},
     )
 
