@@ -49,20 +49,28 @@ def make_observations(joints: tuple[str, ...], schedule: Gait) -> dict[str, Obse
     }
 
 
-def on_rough_ground(env: EnvConfig, ahead: tuple[float, float, int], height_m: float) -> EnvConfig:
+def on_rough_ground(
+    env: EnvConfig,
+    ahead: tuple[float, float, int],
+    height_m: float,
+    initial_levels: tuple[float, float] = (0.0, 3.0),
+    step: float = 2.0,
+) -> EnvConfig:
     """Put a task of flat ground on slopes, stairs, bumps and blocks, which get harder as the robot improves.
 
     Args:
         env: The MDP on flat ground.
         ahead: First and last point of the height scan ahead of the base, in m, and the number of points.
         height_m: Height of the standing base.
+        initial_levels: Bounds of the levels on which worlds begin.
+        step: Levels that a world rises by.
     """
     scan = observation(observations.height_scan, joint=BASE, x=ahead, y=(-0.3, 0.3, 5), offset=height_m)
     scan = scan.replace(noise=0.02, clip=(-0.5, 0.5))
     # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
     term = env.commands["velocity"]
     term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
-    level = curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=2.0)
+    level = curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=step)
     edge = truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5)
     return replace(
         env,
@@ -76,6 +84,6 @@ def on_rough_ground(env: EnvConfig, ahead: tuple[float, float, int], height_m: f
             "critic": {**env.observations["critic"], "height_scan": scan.replace(noise=0.0)},
         },
         events={**env.events, "patch": reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
-        curriculum={**env.curriculum, "terrain": level.replace(initial=(0.0, 3.0), bounds=(0.0, 9.0))},
+        curriculum={**env.curriculum, "terrain": level.replace(initial=initial_levels, bounds=(0.0, 9.0))},
         terminations={**env.terminations, "out_of_bounds": edge},
     )
