@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import mjtrain_policies
 from mjtrain.env.catalog import load_task
 from mjtrain.sim.robots.robot import save_model
 from support.machine import patience
 
-LEARNED = Path(__file__).parents[1] / "fixtures" / "hand_policy" / "policy.onnx"
-"""Exported from Hand-Reorient-Cube trained with its defaults, which takes 90 minutes.
-
-When the task's robot, observations or actions change: uv run export RUN --out FOLDER, and copy policy.onnx from there.
-"""
+LEARNED = mjtrain_policies.FOLDER / "Hand-Reorient-Cube" / "policy.onnx"
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 

@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mjtrain_policies
 from mjtrain.env.catalog import load_task
 from mjtrain.sim.robots.robot import save_model
 from support.machine import patience
 
-LEARNED = Path(__file__).parents[1] / "fixtures" / "lift_policy" / "policy.onnx"
-"""Exported from Arm-Lift-Cube trained with its defaults, which takes minutes.
-
-When the task's robot, observations or actions change: uv run export RUN --out FOLDER, and copy policy.onnx from there.
-"""
+LEARNED = mjtrain_policies.FOLDER / "Arm-Lift-Cube" / "policy.onnx"
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 

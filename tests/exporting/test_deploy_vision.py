@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import mjtrain
+import mjtrain_policies
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.sim.robots.robot import save_model
@@ -20,11 +21,7 @@ from support.machine import patience
 from support.videos import needs_drawing
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
-LEARNED = Path(__file__).parents[1] / "fixtures" / "vision_policy" / "policy.onnx"
-"""Exported from Cartpole-Balance-Vision trained with its defaults, which takes minutes.
-
-When the task's camera changes: uv run export RUN --out FOLDER, and copy policy.onnx from there.
-"""
+LEARNED = mjtrain_policies.FOLDER / "Cartpole-Balance-Vision" / "policy.onnx"
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 GROUPS = {

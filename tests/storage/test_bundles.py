@@ -14,6 +14,7 @@ import threading
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from support.shared import make_once
 pytestmark = pytest.mark.process
 EPISODES = 4
 POLICIES = Path(__file__).parents[2] / "policies"
+LAYERS = ("class_name", "hidden_dims", "cnn_cfg")
+"""Settings of a network that the shapes of its weights depend on."""
 
 
 def make(folder: Path) -> None:
@@ -363,7 +366,10 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((play, "Cartpole-Balance", "--policy", "nothing"), "--policy nothing"),
         ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
         ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
-        ((play, "Hand-Reorient-Cube", "--policy", "pretrained"), "no pretrained policy of Hand-Reorient-Cube"),
+        (
+            (play, "Hand-Reorient-Cube-Vision", "--policy", "pretrained"),
+            "no pretrained policy of Hand-Reorient-Cube-Vision",
+        ),
         ((export, str(bundle)), "--out"),
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
         ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
@@ -392,9 +398,13 @@ def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch
         assert same(folder, open_bundle(str(folder)))
         agent, env = (yaml.safe_load((folder / "params" / f"{name}.yaml").read_text()) for name in ("agent", "env"))
         task = load_task(folder.name)
-        networks = [[*agent[name]["hidden_dims"]] for name in ("actor", "critic")]
-        assert networks == [[*task.agent.actor.hidden_dims], [*task.agent.critic.hidden_dims]], "--load would fail"
-        assert [*env["observations"]["actor"]] == [*task.env.observations["actor"]]
+        networks = {name: json.loads(json.dumps(asdict(getattr(task.agent, name)))) for name in ("actor", "critic")}
+        for name, network in networks.items():
+            assert {key: network[key] for key in LAYERS} == {key: agent[name][key] for key in LAYERS}, (
+                "--load would fail"
+            )
+        for group in task.agent.obs_groups["actor"]:
+            assert [*env["observations"][group]] == [*task.env.observations[group]]
     installed = tmp_path / "mjtrain_policies-0.1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mjtrain-policies\nVersion: 0.1.0\n")
@@ -406,5 +416,5 @@ def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch
     assert played["length"]["mean"] == 500
     tracked = mjtrain.play("Humanoid-Track", policy="pretrained", episodes=4)
     assert tracked["successes"]["completed"]["mean"] >= 0.75
-    with pytest.raises(RequestError, match=r"Hand-Reorient-Cube; installed packages have.*Cartpole-Balance"):
-        mjtrain.play("Hand-Reorient-Cube", policy="pretrained")
+    with pytest.raises(RequestError, match=r"Hand-Reorient-Cube-Vision; installed packages have.*Cartpole-Balance"):
+        mjtrain.play("Hand-Reorient-Cube-Vision", policy="pretrained")
