@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.files import replacing
 from mjtrain.tools.plotting.curves import elapsed_s
 
 Mode = Literal["weak", "strong", "apart"]
@@ -215,4 +216,5 @@ def _plot(points: list[ScalingPoint], path: Path) -> None:
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=130)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.files import replacing
 from mjtrain.tools.plotting.curves import Group, RunCurves, XAxis, average, x_values
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def draw_curves(
     groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, out: Path, *, title: str | None = None
 ) -> None:
     """Write what `make_figure` returns to a PNG or SVG file."""
-    make_figure(groups, metrics, axis, title=title).savefig(out, dpi=100)
+    figure = make_figure(groups, metrics, axis, title=title)
+    with replacing(out) as file:
+        figure.savefig(file, format=out.suffix[1:], dpi=100)
 
 
 def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *, title: str | None = None) -> "Figure":

@@ -9,6 +9,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from mjtrain.runtime.files import replacing
+
 COLUMNS = 3
 
 
@@ -25,7 +27,8 @@ def draw_study(study: optuna.Study, metric: str, out: Path) -> None:
     if pictures:
         pictures += [np.full_like(pictures[0], 255)] * (-len(pictures) % COLUMNS)
         rows = [np.hstack(pictures[first : first + COLUMNS]) for first in range(0, len(pictures), COLUMNS)]
-        pyplot.imsave(out, np.vstack(rows))
+        with replacing(out) as file:
+            pyplot.imsave(file, np.vstack(rows), format=out.suffix[1:])
 
 
 def plot_study(study: optuna.Study, metric: str) -> Iterator[Any]:
