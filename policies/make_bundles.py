@@ -7,9 +7,9 @@ That of Humanoid-Velocity-Flat is a checkpoint of three quarters of a run with -
 
 python policies/make_bundles.py Humanoid-Velocity-Flat --run RUN --checkpoint model_600.pt
 
-That of Humanoid-Track was stopped after 320 of its 400 iterations. Those of Hand-Reorient-Cube and
-Cartpole-Balance-Vision have the weights that the default commands of 24 and 22 November 2026 learned, and the deviation
-of their actions is the initial one. The card of each policy has the command.
+That of Humanoid-Track was stopped after 320 of its 400 iterations.
+The weights of Hand-Reorient-Cube and Cartpole-Balance-Vision come from exported policies of 24 and 22 November 2026. An
+export has no standard deviation, so theirs is the task's initial one. The card of each policy has the command.
 """
 
 import argparse

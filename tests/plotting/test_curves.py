@@ -1,11 +1,13 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mjtrain.runtime import files
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.plotting.curves import RunCurves, average, group_runs, resolve_metrics, x_values
-from mjtrain.tools.plotting.draw import make_figure
+from mjtrain.tools.plotting.curves import Group, RunCurves, average, group_runs, resolve_metrics, x_values
+from mjtrain.tools.plotting.draw import draw_curves, make_figure
 
 
 def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:
@@ -80,3 +82,18 @@ def test_a_legend_of_long_settings_covers_nothing(num_metrics: int) -> None:
         assert box.y0 >= legend.y1
         assert box.x0 >= 0
         assert axes.get_window_extent().width > 0.5 * figure.bbox.width / min(num_metrics, 3)
+
+
+def test_a_full_disk_leaves_the_picture_before(tmp_path: Path) -> None:
+    groups = [Group(label="one", runs=(make_run([1, 2, 3]),))]
+    picture, link = tmp_path / "curves.png", tmp_path / "link.png"
+    link.symlink_to(picture)
+    draw_curves(groups, ["mean_reward"], "iterations", link)
+    before = picture.read_bytes()
+    assert before.startswith(b"\x89PNG")
+    assert link.is_symlink()
+    files.full.add(picture)
+    with pytest.raises(OSError, match="No space left"):
+        draw_curves(groups, ["reward/upright"], "iterations", link)
+    assert picture.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "link.png"]

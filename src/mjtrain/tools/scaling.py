@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runtime.errors import RequestError, require
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.files import replacing, write_whole
 from mjtrain.tools.plotting.curves import elapsed_s
 
 Mode = Literal["weak", "strong", "apart"]
@@ -109,7 +109,7 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
 
 def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
     """Write scaling.json, scaling.md and scaling.png, and return the table as Markdown."""
-    (out_dir / "scaling.json").write_text(json.dumps([asdict(point) for point in points], indent=2))
+    write_whole(out_dir / "scaling.json", json.dumps([asdict(point) for point in points], indent=2))
     _plot(points, out_dir / "scaling.png")
     header = (
         "| scaling | ranks | envs per rank | env steps/s | iteration, s | collect, s | learn, s | wait, s "
@@ -122,7 +122,7 @@ def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
         f"| {100 * point.efficiency:.0f} % |"
         for point in points
     )
-    (out_dir / "scaling.md").write_text(table + "\n")
+    write_whole(out_dir / "scaling.md", table + "\n")
     return table
 
 

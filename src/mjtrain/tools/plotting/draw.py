@@ -38,7 +38,7 @@ def draw_curves(
 ) -> None:
     """Write what `make_figure` returns to a PNG or SVG file."""
     figure = make_figure(groups, metrics, axis, title=title)
-    with replacing(out) as file:
+    with replacing(out.resolve()) as file:  # a link to a picture stays one
         figure.savefig(file, format=out.suffix[1:], dpi=100)
 
 

@@ -188,7 +188,8 @@ def make_agent(
         is_even: Whether the robot's left side is the mirror image of its right side; the networks are too then.
         hidden_dims: Units of the hidden layers of both networks.
         controller: What the actor imitates before it learns; empty for nothing.
-        init_std: Of the actions at the start. With 0.8 instead of 0.4, levels of rough ground fall for 60 iterations.
+        init_std: Standard deviation of the actions at the start. With 0.8, the levels on rough ground fall for 60
+            iterations or more before they rise.
 
     Observations are scaled by their terms. A running normalisation would change the policy between acting and learning,
     and the adaptive schedule would respond by lowering the learning rate to its minimum (measured: 1e-5).
