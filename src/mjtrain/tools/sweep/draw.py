@@ -4,7 +4,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import optuna
 from optuna.trial import TrialState
@@ -28,7 +28,7 @@ def draw_study(study: optuna.Study, metric: str, out: Path) -> None:
         pictures += [np.full_like(pictures[0], 255)] * (-len(pictures) % COLUMNS)
         rows = [np.hstack(pictures[first : first + COLUMNS]) for first in range(0, len(pictures), COLUMNS)]
         with replacing(out) as file:
-            pyplot.imsave(file, np.vstack(rows), format=out.suffix[1:])
+            pyplot.imsave(cast(BinaryIO, file), np.vstack(rows), format=out.suffix[1:])
 
 
 def plot_study(study: optuna.Study, metric: str) -> Iterator[Any]:
