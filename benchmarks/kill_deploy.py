@@ -1,6 +1,6 @@
 """Measure how soon motors brake after the controller, or the robot's own process, is killed.
 
-    uv run benchmarks/kill_deploy.py [pretrained:Quadruped-Velocity-Flat ...] [--kills 10] [--seed 0] [-- --realtime]
+    uv run benchmarks/kill_deploy.py [pretrained:Quadruped-Velocity-Flat ...] [--command 0.5 0 0] [-- --realtime]
 
 `mjtrain deploy` walks a simulated robot, and one of the two processes gets SIGKILL at a random moment, where the time
 begins. Without its controller the robot damps itself: the time ends with its line about it. Without the robot's process
@@ -27,7 +27,7 @@ from mjtrain.runs.bundle_places import open_bundle
 BAR_S = 0.1
 DRIVEN = "robot: driven (policy)\n"
 DAMPED = "robot: damped by its watchdog"
-SHORT = ["--damped-s", "0.1", "--standing-s", "1", "--seconds", "600", "--command", "0.5", "0", "0"]
+SHORT = ["--damped-s", "0.1", "--standing-s", "1", "--seconds", "600"]
 
 
 def start(policy: str, model: Path, flags: list[str]) -> subprocess.Popen[str]:
@@ -118,9 +118,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     pretrained = [f"pretrained:{task}-Velocity-Flat" for task in ("Quadruped", "Humanoid")]
     parser.add_argument("policies", nargs="*", default=pretrained)
+    parser.add_argument("--command", nargs="+", default=["0.5", "0", "0"], help="of deploy, for all policies")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(sys.argv[1:end])
+    flags = ["--command", *options.command, *flags]
     if "--realtime" in flags:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))
     source, worst_s = random.Random(options.seed), 0.0

@@ -305,6 +305,21 @@ def test_limits_stop_the_robot(change: dict[str, Any], cause: str, tmp_path: Pat
     wait_until(lambda: played.told[-1].state == "stop", "stop")
 
 
+def test_limits_stop_a_robot_within_a_long_control_period(tmp_path: Path) -> None:
+    played = PlayedRobot()
+
+    def fail() -> None:
+        wait_until(lambda: bool(played.told) and played.told[-1].state == "policy", "policy")
+        played.up = 0.1
+
+    threading.Thread(target=fail, daemon=True).start()
+    policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "control_period_s": 3600.0}, [0.25])
+    robot, phases = UdpRobot("127.0.0.1", played.port), Phases(damped_s=0.1, standing_s=0.1, policy_s=9000)
+    controller = Controller(policy, robot, Commands(policy.metadata, ()), phases, Limits(stale_s=60), TickLog(None))
+    assert "--max-tilt" in controller.run()
+    assert [row["state"] for row in controller.rows] == ["damped", "standing", "policy"], "the first period of each"
+
+
 def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:
     played = PlayedRobot()
     ended, _ = play(make_policy(tmp_path / "policy.onnx", float("nan")), played)

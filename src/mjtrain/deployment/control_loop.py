@@ -23,7 +23,7 @@ FIRST_READINGS_S = 10.0
 
 REPEAT_S = 0.02
 """Longest time without a packet, in seconds: where a control period is longer, the last targets are sent again, so that
-the watchdog of a robot need not know the period."""
+the watchdog of a robot need not know the period. Limits and signals are looked at as often."""
 
 COMPLETED = "completed"
 """Cause of an end that nobody forced."""
@@ -68,7 +68,7 @@ class Controller:
         return self._log.rows
 
     def stop(self, cause: str) -> None:
-        """Stop at the next control period; for signals."""
+        """Stop at the next packet; for signals."""
         self._stop = cause
 
     def run(self) -> str:
@@ -100,7 +100,7 @@ class Controller:
         begin, why = time.monotonic(), "no readings arrived from the robot"
         while time.monotonic() - begin < FIRST_READINGS_S and self._stop is None:
             self._robot.write(Targets(state="damped"))
-            time.sleep(self._period_s)
+            time.sleep(min(self._period_s, REPEAT_S))
             readings = self._robot.read()
             if readings is not None and not readings.damped_by:
                 return readings
@@ -119,17 +119,16 @@ class Controller:
         action = np.zeros(len(self._metadata["actions"]))
         targets = Targets(state="damped")
         while due < begin + seconds:
-            now = self._wait(due, targets)
+            if (cause := self._wait(due, targets)) is not None:
+                return cause
+            now = time.monotonic()
             late_s = now - due
             periods = 1 + int(late_s // self._period_s) if tick else 1
             missed = periods - 1
             due += (periods - 1) * self._period_s
             tick += periods
             readings, age_s = self._read(now)
-            if self._commands.is_stopped():
-                return STOPPED
-            cause = self._stop or self._guard.find_exceeded(readings, age_s, missed)
-            if cause is not None:
+            if (cause := self._find_cause(readings, age_s, missed)) is not None:
                 return cause
             row: dict[str, Any] = {}
             drives: dict[str, Drive] = {}
@@ -155,13 +154,21 @@ class Controller:
             due += self._period_s
         return None
 
-    def _wait(self, due: float, targets: Targets) -> float:
-        """Wait until a moment, repeat the targets meanwhile, and return the time."""
+    def _wait(self, due: float, targets: Targets) -> str | None:
+        """Wait until a moment and repeat the targets meanwhile; return why the run must end before, or None."""
         while (left := due - time.monotonic()) > 0:
             time.sleep(min(left, REPEAT_S))
             if left > 1.5 * REPEAT_S:
+                if (cause := self._find_cause(*self._read(time.monotonic()))) is not None:
+                    return cause
                 self._robot.write(targets)
-        return time.monotonic()
+        return None
+
+    def _find_cause(self, readings: Readings, age_s: float, missed: int = 0) -> str | None:
+        """Return why the run must end: the operator, a signal or a limit. None: it continues."""
+        if self._commands.is_stopped():
+            return STOPPED
+        return self._stop or self._guard.find_exceeded(readings, age_s, missed)
 
     def _read(self, now: float) -> tuple[Readings, float]:
         """Return the newest readings and their age in seconds, relative to the fastest that have arrived."""
