@@ -14,11 +14,14 @@ from tensordict import TensorDict
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import AgentConfig, DaggerConfig, LaunchConfig, ModelConfig, TrainConfig, from_plain, to_plain
-from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
+from mjtrain.learning.rsl_rl.dagger import RolloutBuffer, shift_images
 from mjtrain.mdp import observation
 from mjtrain.mdp.observations import joint_pos
+from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.request import resolve_training
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
@@ -87,6 +90,63 @@ def test_a_buffer_keeps_the_newest_rollouts_and_is_restored() -> None:
     assert other.state_dict() == {}
 
 
+def test_shifted_images_are_parts_of_what_was_seen() -> None:
+    images = torch.arange(2 * 3 * 5 * 4, dtype=torch.uint8).view(2, 3, 5, 4)
+    assert torch.equal(shift_images(images, 0), images)
+    padded = torch.nn.functional.pad(images.float(), (2, 2, 2, 2), mode="replicate").to(torch.uint8)
+    found = set()
+    for _ in range(200):
+        for number, shifted in enumerate(shift_images(images, 2)):
+            places = [
+                (row, column)
+                for row in range(5)
+                for column in range(5)
+                if torch.equal(shifted, padded[number, :, row : row + 5, column : column + 4])
+            ]
+            assert places, "the channels of an image are shifted alike"
+            found.update(places)
+    assert len(found) == 25
+
+
+def test_the_step_size_decays_to_its_end(teacher_run: Path, tmp_path: Path) -> None:
+    decaying = {"learning_rate": 1e-3, "final_learning_rate": 1e-4, "learning_rate_iterations": 4}
+    config = resolve_teacher(student(teacher_run, **decaying))
+
+    def learn(context: mjtrain.RankContext) -> list[tuple[float, float]]:
+        runner = make_runner(context, config)
+        algorithm: Any = runner.alg
+        return [
+            (result.metrics["learning_rate"], algorithm.optimizer.param_groups[0]["lr"]) for result in runner.iterate(6)
+        ]
+
+    rates = mjtrain.launch(learn, launch=ALONE)
+    expected = [1e-3, 8.682e-4, 5.5e-4, 2.318e-4, 1e-4, 1e-4]
+    assert [rate for rate, _ in rates] == pytest.approx(expected, rel=1e-3)
+    assert all(reported == used for reported, used in rates)
+
+
+def test_a_shared_policy_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = open_bundle("pretrained:Cartpole-Balance")
+    expected = read_networks(folder / WEIGHTS, "cpu")["actor_state_dict"]
+    for given in ("pretrained", "pretrained:Cartpole-Balance", str(folder)):
+        config = student(given, teacher_task="Cartpole-Balance")
+        found: Any = resolve_teacher(config).agent.algorithm
+        assert found.teacher_run == str(folder / WEIGHTS)
+    options: dict[str, Any] = {"num_envs": 8, "log_root": str(tmp_path / "logs"), "logger": "none"}
+
+    def learn(**more: Any) -> Any:
+        run = {**options, **more}
+        return mjtrain.train("Cartpole-Balance", env=config.env, agent=config.agent, launch=ALONE, **run)
+
+    first = learn(max_iterations=1)
+    taught = read_networks(first.run_dir / "model_1.pt", "cpu")["teacher_state_dict"]
+    assert_same(dict(taught), dict(expected))
+    shutil.rmtree(tmp_path / "cache")
+    assert learn(max_iterations=2, resume=str(first.run_dir)).metrics["iteration"] == 2
+    assert not (tmp_path / "cache").exists(), "the checkpoint has the teacher's weights"
+
+
 def test_the_teacher_acts_in_its_share_and_within_the_bounds(teacher_run: Path) -> None:
     base = resolve_teacher(student(teacher_run, teacher_share=(1.0, 0.0)))
     bounded = {name: replace(term, clip=(-0.01, 0.02)) for name, term in base.env.actions.items()}
@@ -119,7 +179,7 @@ def test_the_teacher_acts_in_its_share_and_within_the_bounds(teacher_run: Path) 
 
 
 def test_a_resumed_training_is_bit_exact(teacher_run: Path, tmp_path: Path) -> None:
-    config = resolve_teacher(student(teacher_run))
+    config = resolve_teacher(student(teacher_run, final_learning_rate=1e-5, learning_rate_iterations=4))
     straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
     assert straight == resumed
     assert_same(*runs)
@@ -197,6 +257,8 @@ def test_what_cannot_work_is_one_line(teacher_run: Path, tmp_path: Path) -> None
         with pytest.raises(RequestError, match=re.escape(words)):
             resolve_training(replace(config, run=run), ALONE)
 
+    refuse(student("pretrained"), "--agent.algorithm.teacher-run pretrained: the task names no task of its teacher")
+    refuse(student("pretrained:Nothing"), "pretrained: there is no pretrained policy of Nothing")
     refuse(student("auto"), "--agent.algorithm.teacher-run auto: the task names no task of its teacher")
     config = student(teacher_run)
     recurrent = replace(config.agent, actor=replace(config.agent.actor, class_name="RNNModel"))

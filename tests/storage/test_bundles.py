@@ -23,6 +23,7 @@ import yaml
 
 import mjtrain
 from mjtrain.cli import export, play, pull, push
+from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
@@ -99,6 +100,27 @@ def test_it_acts_as_the_run_and_tells_nothing_of_the_machine(
     ):
         assert not [word for word in told if word in file.read_bytes()], file
     assert str(made).encode() not in (bundle / "policy.onnx").read_bytes()
+
+
+def test_a_student_does_not_tell_where_its_teacher_was(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = make_once(tmp_path_factory, "shared_policy", make)
+    (teacher,) = made.glob("logs/*/*")
+    algorithm = DaggerConfig(teacher_run=str(teacher), num_mini_batches=2, buffer_rollouts=1)
+    agent = AgentConfig(algorithm=algorithm, obs_groups={"actor": ("actor",)})
+    options: dict[str, Any] = {"num_envs": 8, "max_iterations": 1, "log_root": str(tmp_path / "logs"), "logger": "none"}
+    alone = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    small = ["--episodes", "1", "--observations", "10"]
+    for given, told in ((None, ""), (str(made / "bundle"), ""), ("pretrained:Cartpole-Balance",) * 2):
+        run = mjtrain.train("Cartpole-Balance", agent=agent, teacher=given, launch=alone, **options)
+        shared = tmp_path / "shared" / run.run_dir.name
+        push.main([str(run.run_dir), str(shared), *small])
+        assert yaml.safe_load((shared / "params" / "agent.yaml").read_text())["algorithm"]["teacher_run"] == told
+        assert (f" --teacher {told} " in (shared / "README.md").read_text()) == bool(told)
+        for file in shared.rglob("*.yaml"):
+            assert str(tmp_path) not in file.read_text()
 
 
 def test_it_is_deployed_with_a_model_of_its_own_robot(bundle: Path) -> None:
@@ -367,8 +389,8 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((play, "Cartpole-Balance", "--policy", "x.zip", "--run", "r"), "--run r"),
         ((play, "Cartpole-Balance", "--policy", str(tmp_path / "odd.zip")), "not a .zip"),
         (
-            (play, "Hand-Reorient-Cube-Vision", "--policy", "pretrained"),
-            "no pretrained policy of Hand-Reorient-Cube-Vision",
+            (play, "Humanoid-Velocity-Rough", "--policy", "pretrained"),
+            "no pretrained policy of Humanoid-Velocity-Rough",
         ),
         ((export, str(bundle)), "--out"),
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
@@ -416,5 +438,5 @@ def test_the_pretrained_policies_are_whole_and_found(tmp_path: Path, monkeypatch
     assert played["length"]["mean"] == 500
     tracked = mjtrain.play("Humanoid-Track", policy="pretrained", episodes=4)
     assert tracked["successes"]["completed"]["mean"] >= 0.75
-    with pytest.raises(RequestError, match=r"Hand-Reorient-Cube-Vision; installed packages have.*Cartpole-Balance"):
-        mjtrain.play("Hand-Reorient-Cube-Vision", policy="pretrained")
+    with pytest.raises(RequestError, match=r"Humanoid-Velocity-Rough; installed packages have.*Cartpole-Balance"):
+        mjtrain.play("Humanoid-Velocity-Rough", policy="pretrained")

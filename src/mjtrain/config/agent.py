@@ -154,11 +154,11 @@ class ImitationConfig:
     """RSL-RL algorithm class, or package.module:Class."""
 
     teacher_run: str = ""
-    """Run directory of the teacher, or a checkpoint in one. auto: the newest finished run of teacher_task, which is
-    trained first if it has none. --teacher takes precedence."""
+    """Run directory of the teacher, a checkpoint in one, or a shared policy (pretrained: that of teacher_task). auto:
+    the newest finished run of teacher_task, which is trained first if it has none. --teacher takes precedence."""
 
     teacher_task: str = ""
-    """Task whose runs can teach, for teacher_run auto."""
+    """Task whose runs can teach, for teacher_run auto and pretrained."""
 
     teacher: ModelConfig | None = None
     """Network of the teacher. Default: what its run recorded."""
@@ -212,6 +212,16 @@ class DaggerConfig(ImitationConfig):
 
     learning_rate: Annotated[float, Range(least=0, below=1)] = 3e-4
     """Step size of the optimiser."""
+
+    final_learning_rate: Annotated[float | None, Range(least=0, below=1)] = None
+    """Step size after `learning_rate_iterations`, along half a cosine. None: the step size does not change."""
+
+    learning_rate_iterations: Annotated[int, AT_LEAST_1] = 400
+    """Iterations until the step size is `final_learning_rate`."""
+
+    random_shift: Annotated[int, Range(least=0)] = 0
+    """Pixels by which the images of a sample are shifted at random when the student learns from them, along both axes;
+    the pixels at the edge are repeated. Shape of the network's input and what the policy sees do not change."""
 
     buffer_rollouts: Annotated[int, AT_LEAST_1] = 30
     """Rollouts that are kept, the newest ones. They are part of checkpoints, compressed."""

@@ -120,8 +120,9 @@ class RunConfig:
     Default: new ones."""
 
     teacher: str | None = field(default=None, metadata=RARE)
-    """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, or auto: the newest
-    finished run of the teacher's task, which is trained first if it has none. Default: what the task says."""
+    """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, a shared policy
+    (pretrained, pretrained:TASK, folder, URL), or auto: the newest finished run of the teacher's task, which is trained
+    first if it has none. Default: what the task says."""
 
     motion: str | None = field(default=None, metadata=RARE)
     """For a task that imitates a motion: a file, folder, URL, or artifact of W&B. Default: what the task says."""

@@ -22,16 +22,14 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
-from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.checkpoint import (
     FORMAT,
-    load_checkpoint,
     parse_checkpoint,
     read_checkpoint,
     recorded_learner,
     save_checkpoint,
 )
-from mjtrain.runs.weights import read_weights
+from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -261,7 +259,7 @@ class TrainingLoop:
         Raises:
             RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
-        content = (read_weights if path.name == WEIGHTS else load_checkpoint)(path, "cpu")
+        content = read_networks(path, "cpu")
         self._check_learner(content, path)
         self._algorithm.load_weights(content, path)
         self.begins_with_random_weights = False

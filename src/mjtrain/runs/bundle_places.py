@@ -296,6 +296,11 @@ def _download(url: str, size: int) -> bytes:
         raise RequestError(f"{shown}: is not a valid URL ({error})") from error
 
 
+def has_pretrained(task: str) -> bool:
+    """Whether an installed package has a bundle of a task."""
+    return any(entry.name.lower() == task.lower() for entry in entry_points(group=GROUP))
+
+
 def _find_pretrained(task: str) -> Path:
     """Return the folder of the bundle that an installed package has for a task."""
     found = {entry.name.lower(): entry for entry in entry_points(group=GROUP)}

@@ -6,6 +6,8 @@ from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, from_plain, to_plain
 from mjtrain.env.catalog import load_task, resolve_task_name
+from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
@@ -13,7 +15,7 @@ from mjtrain.runs.run_dir import load_params, read_params
 from mjtrain.runs.search import RunSearch, find_runs
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.trust import check_teacher
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, require
 
 _FLAG = "--agent.algorithm.teacher-run"
 
@@ -31,6 +33,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
 
     Raises:
         RequestError: The teacher is not there, or read other terms than this task has for it.
+        OutsideError: The place of a shared policy cannot be reached.
     """
     agent, algorithm = config.agent, config.agent.algorithm
     asked = config.run.teacher
@@ -42,7 +45,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         algorithm = replace(algorithm, teacher_run=asked)
         config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
     place = Path(algorithm.teacher_run).absolute()
-    is_gone = algorithm.teacher_run == AUTO or not place.exists()
+    is_shared = algorithm.teacher_run == PRETRAINED or is_place(algorithm.teacher_run)
+    is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config)) is not None:
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
     if algorithm.teacher_run == AUTO:
@@ -52,6 +56,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         algorithm = replace(algorithm, teacher_run=str(run_dir))
         config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
         place = run_dir
+    elif is_shared:
+        place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
@@ -128,6 +134,15 @@ def _read_recorded(config: TrainConfig) -> AgentConfig | None:
     if config.agent.algorithm.teacher is None:
         check_teacher(Path(config.run.resume), recorded.algorithm.teacher)
     return recorded
+
+
+def _open_shared(algorithm: ImitationConfig) -> Path:
+    """Return the weights of a shared policy, in a folder with what its run recorded."""
+    given = algorithm.teacher_run
+    require(f"{_FLAG} {given}", "share", "safetensors")
+    if given == PRETRAINED and not algorithm.teacher_task:
+        raise RequestError(f"{_FLAG} {given}: the task names no task of its teacher; give {PRETRAINED}:TASK")
+    return open_bundle(f"{PRETRAINED}:{algorithm.teacher_task}" if given == PRETRAINED else given) / WEIGHTS
 
 
 def _find_checkpoint(given: str, place: Path) -> Path:

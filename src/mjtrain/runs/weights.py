@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mjtrain.runs.checkpoint import CheckpointError
+from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.checkpoint import CheckpointError, load_checkpoint
 from mjtrain.runtime.errors import require
 from mjtrain.runtime.files import write_whole
 
@@ -39,6 +40,11 @@ def _take_tensors(content: Mapping[str, Any], prefix: str, tensors: dict[str, An
         else:
             plain[key] = value
     return plain
+
+
+def read_networks(path: Path, device: str) -> dict[str, Any]:
+    """Return the content of a checkpoint, or of the weights of a shared policy; errors as those of either."""
+    return (read_weights if path.name == WEIGHTS else load_checkpoint)(path, device)
 
 
 def read_weights(path: Path, device: str) -> dict[str, Any]:

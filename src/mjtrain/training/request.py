@@ -21,6 +21,7 @@ from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
+from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
@@ -324,7 +325,8 @@ def _note_teacher(config: TrainConfig) -> list[str]:
         return []
     missing = find_missing_teacher(config)
     if missing is not None:
-        return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first"]
+        other = f"; --teacher {PRETRAINED} takes the shipped policy instead" if has_pretrained(missing) else ""
+        return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first{other}"]
     if algorithm.teacher_run == AUTO:
         return []
     return [f"teacher: {algorithm.teacher_run}{_tell_short_training(algorithm)}"]

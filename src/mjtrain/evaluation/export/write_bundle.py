@@ -6,15 +6,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import EnvConfig, to_plain
+from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
 from mjtrain.env.catalog import task_file
 from mjtrain.evaluation.export.export_policy import export_policy
 from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest
 from mjtrain.runs.bundle_card import write_card
+from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.sources import move_data, save_data
+from mjtrain.runs.teacher import AUTO
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runs.weights import write_weights
 from mjtrain.runtime.errors import require
@@ -69,15 +71,27 @@ def write_bundle(
         env = move_data(folder, replace(env, robot=robot))
     record = load_params(run.run_dir, "launch")
     file = task_file(run.task)
+    asked = record.get("run", {}).get("teacher")
+    teacher = asked if asked is not None and asked.partition(":")[0] == PRETRAINED else None  # others are places here
     launch = {
         "task": run.task if file is None else f"{file.name}:{run.task.rpartition(':')[2]}",
         "packages": {**record.get("packages", {}), "mjtrain": version("mjtrain")},
-        "run": {key: record.get("run", {}).get(key) for key in ("num_envs", "num_envs_total", "max_iterations")},
+        "run": {key: record.get("run", {}).get(key) for key in ("num_envs", "num_envs_total", "max_iterations")}
+        | {"teacher": teacher},
         "seed": record.get("launch", {}).get("seed"),
     }
-    save_params(folder, env=to_plain(env), agent=to_plain(run.agent), learner=to_plain(run.learner), launch=launch)
+    agent = _without_place_of_teacher(run.agent, teacher)
+    save_params(folder, env=to_plain(env), agent=to_plain(agent), learner=to_plain(run.learner), launch=launch)
     write_card(folder, launch, content, figures, license_name)
     write_manifest(folder, launch["task"])
+
+
+def _without_place_of_teacher(agent: AgentConfig, teacher: str | None) -> AgentConfig:
+    """Replace the path of a teacher's checkpoint, which says something of this machine and nothing to others."""
+    algorithm = agent.algorithm
+    if not isinstance(algorithm, ImitationConfig):
+        return agent
+    return replace(agent, algorithm=replace(algorithm, teacher_run=teacher or (AUTO if algorithm.teacher_task else "")))
 
 
 def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[str, Any]:

@@ -61,6 +61,9 @@ def _normalise(images: torch.Tensor, in_place: bool) -> torch.Tensor:
 
     On a CPU this takes a third of its time, most of which goes into new memory.
     """
+    if torch.compiler.is_exporting():  # runtimes add pixel after pixel: sums of rows first round ten times less
+        images = images - images.mean(-1, keepdim=True).mean(-2, keepdim=True)
+        return images * torch.rsqrt(images.square().mean(-1, keepdim=True).mean(-2, keepdim=True) + 1e-5)
     mean = images.mean((-2, -1), keepdim=True)
     images = images.sub_(mean) if in_place else images - mean
     length = torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True)

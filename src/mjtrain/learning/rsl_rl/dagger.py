@@ -1,5 +1,6 @@
 """DAgger with a buffer: a student learns from everything that it has seen, not only from the last rollout."""
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,9 @@ class Dagger(Distillation):
         buffer_rollouts: int,
         teacher_share: Iterable[float],
         teacher_share_iterations: int,
+        final_learning_rate: float | None = None,
+        learning_rate_iterations: int = 1,
+        random_shift: int = 0,
         auxiliary_coef: float = 0.0,
         **kwargs: Any,
     ) -> None:
@@ -42,6 +46,9 @@ class Dagger(Distillation):
         Args:
             teacher_share: Fraction of the environments in which the teacher acts, at the start and at the end.
             teacher_share_iterations: Iterations from the one to the other.
+            final_learning_rate: Step size after learning_rate_iterations; None leaves it as it is.
+            learning_rate_iterations: Iterations in which the step size decays.
+            random_shift: Pixels by which the images of a sample are shifted at most.
             auxiliary_coef: Weight of the loss of the student's auxiliary head, if it has one.
         """
         storage = args[2]
@@ -58,6 +65,11 @@ class Dagger(Distillation):
         self._mini_batch_size = storage.num_envs * steps // num_mini_batches
         self._share = tuple(teacher_share)
         self._share_iterations = teacher_share_iterations
+        first = float(self.learning_rate)
+        self._rates = (first, first if final_learning_rate is None else final_learning_rate)
+        self._rate_iterations = learning_rate_iterations
+        self._random_shift = random_shift
+        self._images = tuple(getattr(self._raw_student, "obs_groups_2d", ()))
         self._bounds: tuple[torch.Tensor, torch.Tensor] | None = None
         self._is_taught = torch.zeros(storage.num_envs, 1, dtype=torch.bool, device=self.device)
 
@@ -86,6 +98,7 @@ class Dagger(Distillation):
     def update(self) -> dict[str, float]:
         """Put the rollout into the buffer and learn from mini-batches of all of it; returns the mean losses."""
         self.num_updates += 1
+        self._decay_learning_rate()
         storage = self.storage
         self._raw_student.update_normalization(storage.observations.flatten(0, 1))  # pyright: ignore[reportArgumentType]
         assert storage.privileged_actions is not None
@@ -97,10 +110,20 @@ class Dagger(Distillation):
         for _ in range(num_steps):
             batch = self.buffer.draw(self._mini_batch_size)
             target = batch.pop("")
+            if self._random_shift:
+                batch |= {name: shift_images(batch[name], self._random_shift) for name in self._images}
             totals += self._step(TensorDict(batch, batch_size=[len(target)], device=self.device), target)  # pyright: ignore[reportArgumentType]
         storage.clear()
         behavior, auxiliary = (totals / num_steps).tolist()
         return {"behavior": behavior} | ({} if self._head is None else {"auxiliary": auxiliary})
+
+    def _decay_learning_rate(self) -> None:
+        """Set the step size of this iteration."""
+        first, last = self._rates
+        done = min(1.0, (self.num_updates - 1) / self._rate_iterations)
+        self.learning_rate = last + (first - last) * (1 + math.cos(math.pi * done)) / 2
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
 
     def _step(self, observations: TensorDict, target: torch.Tensor) -> torch.Tensor:
         """Make one step of the optimiser. Returns the losses, shape (2,): of the actions and of the auxiliary head."""
@@ -119,6 +142,22 @@ class Dagger(Distillation):
             nn.utils.clip_grad_norm_(self.student.parameters(), self.max_grad_norm)
         self.optimizer.step()
         return torch.stack((behavior.detach().float(), auxiliary.detach().float()))
+
+
+def shift_images(images: torch.Tensor, most: int) -> torch.Tensor:
+    """Shift each image by up to most pixels along both axes, and repeat what is at the edge.
+
+    Args:
+        images: Shape (num_images, num_channels, height, width).
+    """
+    num, _, height, width = images.shape
+    offsets = torch.randint(-most, most + 1, (2, num, 1), device=images.device)
+    rows, columns = (
+        (torch.arange(size, device=images.device) + offset).clamp(0, size - 1)
+        for size, offset in zip((height, width), offsets, strict=True)
+    )
+    number = torch.arange(num, device=images.device)[:, None, None]
+    return images.movedim(1, -1)[number, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
 class RolloutBuffer:

@@ -8,7 +8,7 @@ from rsl_rl import algorithms
 
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.rsl_rl.auxiliary import without_head
-from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 
 
@@ -41,12 +41,12 @@ class Distillation(algorithms.Distillation):
             super().reduce_parameters()
 
     def load_teacher(self, path: Path) -> None:
-        """Take the actor of a checkpoint as the teacher.
+        """Take the actor of a checkpoint or of a shared policy as the teacher.
 
         Raises:
             RequestError: It is not a valid checkpoint, or its actor is another network.
         """
-        weights = without_head(load_checkpoint(path, "cpu").get("actor_state_dict", {}))
+        weights = without_head(read_networks(path, "cpu").get("actor_state_dict", {}))
         ours = {name: tuple(value.shape) for name, value in self._raw_teacher.state_dict().items()}
         theirs = {name: tuple(value.shape) for name, value in weights.items()}
         for name in [*ours, *theirs]:

@@ -91,6 +91,8 @@ def make_agent() -> AgentConfig:
             teacher_task="Arm-Lift-Cube",
             num_learning_epochs=6,
             learning_rate=1e-3,
+            final_learning_rate=2e-5,
+            learning_rate_iterations=400,
             auxiliary_cfg=AuxiliaryConfig(group="cube"),
         ),
         obs_groups={"actor": ("image", "arm"), "teacher": ("state",)},
