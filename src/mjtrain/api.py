@@ -9,10 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import EngineName, EnvConfig, LaunchConfig, PlayConfig, RunConfig, TaskConfig, TrainConfig, to_plain
+from mjtrain.config import (
+    EngineName,
+    EnvConfig,
+    ImitationConfig,
+    LaunchConfig,
+    PlayConfig,
+    RunConfig,
+    TaskConfig,
+    TrainConfig,
+    to_plain,
+)
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.digests import measure
 from mjtrain.runs.motion_places import resolve_motions
@@ -123,9 +134,10 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 def _train_teacher(task: str, request: TrainRequest) -> None:
     """Train the task of a student's teacher, or continue a training of it that was interrupted."""
     if request.plan.mode not in ("in_process", "spawn"):
+        other = f", or give --teacher {PRETRAINED}" if has_pretrained(task) else ""
         raise RequestError(
             f"--teacher auto: no run of {task} below {request.config.run.log_root} is finished, and a job on several "
-            f"hosts does not train it; run `mjtrain train {task}` first"
+            f"hosts does not train it; run `mjtrain train {task}` first{other}"
         )
     print(f"{request.config.task} learns from a run of {task}, which is trained first", file=sys.stderr)  # noqa: T201
     run = request.config.run
@@ -167,7 +179,13 @@ def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, 
 def _describe_for_others(request: TrainRequest) -> str:
     """Return, in lines, what must be the same on every node of a job."""
     motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
-    return json.dumps({**request.params, "run": to_plain(request.config.run), "motions": motions}, indent=1)
+    agent = request.config.agent
+    algorithm = agent.algorithm
+    if isinstance(algorithm, ImitationConfig) and Path(algorithm.teacher_run).name == WEIGHTS:
+        digest = Path(algorithm.teacher_run).parent.name  # each host has the policy in its own cache
+        agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
+    same = {**request.params, "agent": to_plain(agent), "run": to_plain(request.config.run), "motions": motions}
+    return json.dumps(same, indent=1)
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":

@@ -147,6 +147,19 @@ def test_a_shared_policy_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "cache").exists(), "the checkpoint has the teacher's weights"
 
 
+def test_hosts_may_keep_a_shared_teacher_in_different_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = student("pretrained", teacher_task="Cartpole-Balance")
+    config = replace(config, run=replace(config.run, log_root=str(tmp_path / "logs")))
+
+    def describe(home: str) -> str:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        request = resolve_training(config, ALONE)
+        assert str(tmp_path / home) in request.params["agent"]["algorithm"]["teacher_run"]
+        return mjtrain.api._describe_for_others(request)
+
+    assert describe("one") == describe("other")
+
+
 def test_the_teacher_acts_in_its_share_and_within_the_bounds(teacher_run: Path) -> None:
     base = resolve_teacher(student(teacher_run, teacher_share=(1.0, 0.0)))
     bounded = {name: replace(term, clip=(-0.01, 0.02)) for name, term in base.env.actions.items()}
@@ -258,6 +271,7 @@ def test_what_cannot_work_is_one_line(teacher_run: Path, tmp_path: Path) -> None
             resolve_training(replace(config, run=run), ALONE)
 
     refuse(student("pretrained"), "--agent.algorithm.teacher-run pretrained: the task names no task of its teacher")
+    refuse(student(teacher_run, random_shift=2), "--agent.algorithm.random-shift 2: the actor reads no images")
     refuse(student("pretrained:Nothing"), "pretrained: there is no pretrained policy of Nothing")
     refuse(student("auto"), "--agent.algorithm.teacher-run auto: the task names no task of its teacher")
     config = student(teacher_run)

@@ -221,7 +221,7 @@ class DaggerConfig(ImitationConfig):
 
     random_shift: Annotated[int, Range(least=0)] = 0
     """Pixels by which the images of a sample are shifted at random when the student learns from them, along both axes;
-    the pixels at the edge are repeated. Shape of the network's input and what the policy sees do not change."""
+    the pixels at the edge are repeated. The policy acts on images that are not shifted."""
 
     buffer_rollouts: Annotated[int, AT_LEAST_1] = 30
     """Rollouts that are kept, the newest ones. They are part of checkpoints, compressed."""

@@ -45,7 +45,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         algorithm = replace(algorithm, teacher_run=asked)
         config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
     place = Path(algorithm.teacher_run).absolute()
-    is_shared = algorithm.teacher_run == PRETRAINED or is_place(algorithm.teacher_run)
+    is_shared = algorithm.teacher_run == PRETRAINED or (algorithm.teacher_run != "" and is_place(algorithm.teacher_run))
     is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config)) is not None:
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
@@ -165,6 +165,9 @@ def _find_checkpoint(given: str, place: Path) -> Path:
 def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:
     """Compare what the teacher read and did with what this task has for it, by the names of the terms."""
     assert isinstance(config.env, EnvConfig), "the request was refused"
+    place = config.agent.algorithm.teacher_run  # pyright: ignore[reportAttributeAccessIssue]
+    if not {"observations", "actions"} <= theirs.keys():
+        raise RequestError(f"{_FLAG} {place}: was trained in an environment of another kind")
     here = config.env.observations
     missing = [group for group in agent.obs_groups["teacher"] if group not in here]
     if missing:
@@ -178,7 +181,4 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
         )
     did, does = list(theirs["actions"]), list(config.env.actions)
     if did != does:
-        raise RequestError(
-            f"{_FLAG} {config.agent.algorithm.teacher_run}: acts by {', '.join(did)}, and this task by "  # pyright: ignore[reportAttributeAccessIssue]
-            f"{', '.join(does)}"
-        )
+        raise RequestError(f"{_FLAG} {place}: acts by {', '.join(did)}, and this task by {', '.join(does)}")

@@ -21,6 +21,7 @@ from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
+from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
@@ -325,7 +326,7 @@ def _note_teacher(config: TrainConfig) -> list[str]:
         return []
     missing = find_missing_teacher(config)
     if missing is not None:
-        other = f"; --teacher {PRETRAINED} takes the shipped policy instead" if has_pretrained(missing) else ""
+        other = f"; --teacher {PRETRAINED} takes the pretrained policy instead" if has_pretrained(missing) else ""
         return [f"teacher: no run of {missing} below {config.run.log_root} is finished, so it is trained first{other}"]
     if algorithm.teacher_run == AUTO:
         return []
@@ -335,6 +336,8 @@ def _note_teacher(config: TrainConfig) -> list[str]:
 def _tell_short_training(algorithm: ImitationConfig) -> str:
     """Say that a teacher was trained for fewer iterations than its task is by default; empty where it was not."""
     checkpoint = Path(algorithm.teacher_run)
+    if checkpoint.name == WEIGHTS:  # a shared policy, which was chosen by its makers
+        return ""
     number = checkpoint.stem.removeprefix("model_")
     try:
         is_of_task = summarise_run(checkpoint.parent).task == resolve_task_name(algorithm.teacher_task)

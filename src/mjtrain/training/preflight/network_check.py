@@ -64,12 +64,25 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             "--agent.actor.class-name RNNModel: samples of a buffer have no past; give another class and a history to "
             "its observations, or use DistillationConfig"
         )
+    if isinstance(algorithm, DaggerConfig) and algorithm.random_shift:
+        yield from _find_shift_problems(agent, algorithm.random_shift, shapes)
     if isinstance(algorithm, PpoConfig | DaggerConfig):
         if algorithm.auxiliary_cfg.group:
             yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
             yield from _find_head_problems(algorithm.auxiliary_cfg)
         if algorithm.auxiliary_cfg.detach_encoder:
             yield from _find_detachment_problems(algorithm)
+
+
+def _find_shift_problems(agent: AgentConfig, shift: int, shapes: Mapping[str, Shape]) -> Iterator[str]:
+    """Check that the student sees images, and that something is left of each."""
+    images = _images({group: shapes[group] for group in agent.obs_groups.get("actor", ()) if group in shapes})
+    flag = f"--agent.algorithm.random-shift {shift}"
+    if not images:
+        yield f"{flag}: the actor reads no images; leave it out"
+    for group, (_, height, width) in images.items():
+        if shift >= min(height, width):
+            yield f"{flag}: the images of {group} are {width} x {height} pixels; give fewer pixels"
 
 
 def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
