@@ -40,7 +40,10 @@ RUNS = {
     ),
     "rough": "Quadruped-Velocity-Rough --num-envs 128 --max-iterations 15 --eval-interval 15 --eval-episodes 4",
     "arm": "Arm-Reach --num-envs 64 --max-iterations 16 --eval-interval 8 --eval-episodes 8",
-    "hand-vision": "Hand-Reorient-Cube-Vision --num-envs 32 --max-iterations 10 --eval-interval 10 --eval-episodes 4",
+    "hand-vision": (
+        "mjtrain_tasks.hand_reorient_vision:make_without_teacher --num-envs 32 --max-iterations 10 --eval-interval 10 "
+        "--eval-episodes 4"
+    ),
 }
 """Task and flags of each run."""
 
