@@ -232,3 +232,10 @@ def test_a_policy_that_only_sees_has_bytes_as_its_only_input(tmp_path: Path) -> 
         policy({"image": images[:, :8]})
     with pytest.raises(RequestError, match=r"reads images \(image\); give observations by group"):
         policy(images)
+
+
+def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this trained policy, actions differed by 1e-4 where an exported sum went over all pixels at once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    exported = mjtrain.export("pretrained:Arm-Lift-Cube-Vision", out=tmp_path / "out", observations=100)
+    assert exported.differences["policy.onnx"] < verify.IMAGE_TOLERANCE / 2
