@@ -1,5 +1,6 @@
 """A student learns what a teacher does, from observations of its own."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,12 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
     other = load_task("Arm-Reach").env
     with pytest.raises(RequestError, match=r"obs-groups.teacher actor: has .*, and the teacher was trained with cart_"):
         resolve_teacher(replace(config, env=other))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(teacher_run, damaged)
+    record = damaged / "params" / "env.yaml"
+    record.write_text(record.read_text().replace("\n  actor:\n", "\n  lost:\n", 1))
+    with pytest.raises(RequestError, match="its policy reads actor, which its run's params/"):
+        resolve_teacher(student(str(damaged)))
     agent = student(teacher_run, gradient_length=7).agent
     with pytest.raises(RequestError, match=r"gradient-length 7: must divide 16, the env steps of an update"):
         mjtrain.train("Cartpole-Balance", env=config.env, agent=agent, launch=ALONE, log_root=str(tmp_path / "no"))

@@ -172,6 +172,11 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
     missing = [group for group in agent.obs_groups["teacher"] if group not in here]
     if missing:
         raise RequestError(f"--agent.obs-groups.teacher {missing[0]}: the environment observes {', '.join(here)}")
+    for group in taught.obs_groups["actor"]:
+        if group not in theirs["observations"]:
+            raise RequestError(
+                f"{_FLAG} {place}: its policy reads {group}, which params/env.yaml of its run does not have"
+            )
     read = [term for group in taught.obs_groups["actor"] for term in theirs["observations"][group]]
     reads = [term for group in agent.obs_groups["teacher"] for term in here[group]]
     if read != reads:
