@@ -3,9 +3,9 @@
     MUJOCO_GL=egl uv run benchmarks/plain_mujoco.py Arm-Lift-Cube-Vision [EXPORT] [--episodes 100] [--seed 7]
 
 EXPORT is a folder of `mjtrain export`, or left out for the pretrained policy. Starts and places are those that the task
-draws. Each episode is run by the classes of examples/deploy.py: onnxruntime acts on pictures of MuJoCo's renderer. As in
-the task, the error is the mean distance of the cube from its place after 3.5 of 4 s. Prints the share within 2 cm and
-the median.
+draws. Each episode is run by the classes of examples/deploy.py: onnxruntime acts on pictures of MuJoCo's renderer.
+As in the task, the error is the mean distance of the cube from its place after 3.5 of 4 s. Prints the share within 2 cm
+and the median.
 """
 
 import argparse
