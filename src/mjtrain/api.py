@@ -426,7 +426,7 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
     known = [name for name in PlayConfig.__dataclass_fields__ if name not in others]
     for option in options:
         if option not in known:
-            raise RequestError(f"play() has no option {option}; there are env, {', '.join(known)}")
+            raise RequestError(f"play() has no option {option}; available: env, {', '.join(known)}")
     options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     return PlayConfig(**options)
 

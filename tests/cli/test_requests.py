@@ -17,8 +17,8 @@ CASES = [
     ("Cartpole-Balance extra", "unexpected argument extra"),
     ("Cartpole-Balance --engine", "--engine"),
     ("Cartpole-Balance --engine fast", "--engine fast: choose from auto, native, warp"),
-    ("Cartpole-Balance --gpu-ids None --learner rsl-rl", "there is no such learner; did you mean rsl_rl"),
-    ("Cartpole-Balance --gpu-ids None --learner 3", "--learner 3: there is no such learner (installed: "),
+    ("Cartpole-Balance --gpu-ids None --learner rsl-rl", "unknown learner; did you mean rsl_rl"),
+    ("Cartpole-Balance --gpu-ids None --learner 3", "--learner 3: unknown learner (installed: "),
     ("Cartpole-Balance --gpu-ids None --learner-config nowhere.yaml", "--learner-config nowhere.yaml: cannot be read"),
     ("Cartpole-Balance --gpu-ids None --learner-config {file}", "--learner-config def make(: RSL-RL takes settings"),
     ("Cartpole-Balance --logger paper", "--logger paper: choose from tensorboard, wandb, trackio, none"),
@@ -108,7 +108,7 @@ CASES = [
     ),
     (
         "Cartpole-Balance-Vision --gpu-ids None --env.observations.image.front.params.camera left",
-        "there is no camera left in EnvConfig.cameras; there is front",
+        "EnvConfig.cameras has no camera left; available: front",
     ),
 ]
 

@@ -432,7 +432,7 @@ def test_it_is_recorded_and_read_again(vendor: Path) -> None:
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "sensor type": (
         {"sensors": {"x": SensorConfig(type="gyroo", object="torso")}},
-        "--env.robot.sensors.x.type gyroo: is not a sensor type; did you mean gyro?; there is touch, ",
+        "--env.robot.sensors.x.type gyroo: is not a sensor type; did you mean gyro?; available: touch, ",
     ),
     "no sensor type": ({"sensors": {"x": SensorConfig()}}, "--env.robot.sensors.x.type '': is not a sensor type"),
     "sensor object": (
@@ -441,11 +441,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no object": (
         {"sensors": {"x": SensorConfig(type="jointpos")}},
-        "--env.robot.sensors.x.object '': no joint has this name; there is root, left_hip_joint",
+        "--env.robot.sensors.x.object '': no joint has this name; available: root, left_hip_joint",
     ),
     "object of the wrong kind": (
         {"sensors": {"x": SensorConfig(type="framepos", object="torso", object_type="joint")}},
-        "--env.robot.sensors.x.object_type joint: this type of sensor takes none; there is site",
+        "--env.robot.sensors.x.object_type joint: this type of sensor takes none; available: site",
     ),
     "reference": (
         {"sensors": {"x": SensorConfig(type="framepos", object="torso", reference="wrld")}},
@@ -473,7 +473,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "keyframe": (
         {"keyframe": "stnd"},
-        "--env.robot.keyframe stnd: no keyframe has this name; did you mean stand?; there is stand, home",
+        "--env.robot.keyframe stnd: no keyframe has this name; did you mean stand?; available: stand, home",
     ),
     "joint of a keyframe": (
         {"keyframes": {"a": KeyframeConfig(joints={"left_hip": 1.0})}},
@@ -490,7 +490,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "joint of actuators": (
         {"actuators": {"a": ActuatorConfig(joints=("leg_.*",), kp=1.0)}},
-        "--env.robot.actuators.a.joints leg_.*: matches no hinge or slide; there is left_hip_joint, ",
+        "--env.robot.actuators.a.joints leg_.*: matches no hinge or slide; available: left_hip_joint, ",
     ),
     "a string for a tuple": (
         {"actuators": {"a": ActuatorConfig(joints=".*", kp=1.0)}},  # pyright: ignore[reportArgumentType]
@@ -523,7 +523,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "option": (
         {"options": OptionConfig(integrator="rk4")},  # pyright: ignore[reportArgumentType]
-        "--env.robot.options.integrator rk4: is not a valid value; did you mean RK4?; there is Euler, RK4",
+        "--env.robot.options.integrator rk4: is not a valid value; did you mean RK4?; available: Euler, RK4",
     ),
     "flag of an option": (
         {"options": OptionConfig(disable=("contacts",))},
@@ -531,7 +531,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "geom": (
         {"geoms": {"a": GeomConfig(geoms=("feet",), group=1)}},
-        "--env.robot.geoms.a.geoms feet: matches no geom; there is floor, torso, left_leg",
+        "--env.robot.geoms.a.geoms feet: matches no geom; available: floor, torso, left_leg",
     ),
     "no geom": ({"geoms": {"a": GeomConfig(group=1)}}, "--env.robot.geoms.a: chooses no geoms"),
     "body of a site": (
@@ -556,7 +556,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "target of a camera": (
         {"cameras": {"a": MountedCameraConfig(mode="targetbody")}},
-        "--env.robot.cameras.a.target : no body has this name; there is world, torso",
+        "--env.robot.cameras.a.target : no body has this name; available: world, torso",
     ),
     "names": (
         {"names": NamesConfig(joints={"left_.*_joint": "left"})},
@@ -649,7 +649,7 @@ def test_a_keyframe_sets_the_height_of_one_free_joint(
     assert dict(zip(names, model.key("home").qpos[columns], strict=True)) == before | {raised: 0.6}
     if raised == "other_base":
         with pytest.raises(
-            RequestError, match=r"home\.free-joint: name the free joint that height and quat set; there is"
+            RequestError, match=r"home\.free-joint: name the free joint that height and quat set; available:"
         ):
             load(path, keyframes={"home": KeyframeConfig(height=0.6)})
         with pytest.raises(RequestError, match=r"home\.free-joint trunk: no free joint has this name"):

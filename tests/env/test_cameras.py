@@ -196,7 +196,7 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
 @pytest.mark.parametrize(
     ("term", "settings", "message"),
     [
-        (observation(camera, camera="left"), {}, "there is no camera left in EnvConfig.cameras; there is front"),
+        (observation(camera, camera="left"), {}, "EnvConfig.cameras has no camera left; available: front"),
         (
             observation(camera, camera="front", stream="depth"),
             {},
@@ -256,5 +256,5 @@ def test_a_shift_is_for_images() -> None:
 
 def test_an_environment_without_cameras_says_so() -> None:
     config: EnvConfig = make_config()
-    with pytest.raises(RequestError, match=r"there is no camera front in EnvConfig\.cameras; there is none; give"):
+    with pytest.raises(RequestError, match=r"EnvConfig\.cameras has no camera front; available: none; give"):
         make_env(replace(config, cameras={}))

@@ -230,7 +230,7 @@ def test_what_shows_only_later_names_its_term(
 def test_a_term_that_is_wrong_is_named_before_what_follows_from_it() -> None:
     vision = load_task("Cartpole-Balance-Vision").env
     term = vision.observations["image"]["front"].replace(shift=1, params={"camera": "frnt", "stream": "rgb"})
-    message = r"^--env.observations.image.front: there is no camera frnt in EnvConfig.cameras; there is front$"
+    message = r"^--env.observations.image.front: EnvConfig.cameras has no camera frnt; available: front$"
     with pytest.raises(RequestError, match=message):
         check_task(replace(vision, observations={**vision.observations, "image": {"front": term}}))
 

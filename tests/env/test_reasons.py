@@ -39,13 +39,13 @@ def test_an_event_that_reads_a_command_says_when_it_is_drawn(mode: Any) -> None:
     with pytest.raises(RequestError, match="command walk is not drawn yet"):
         make_env(replace(CARTPOLE, events=events, commands={"walk": WALK}))
     (line,) = problems_of(events=events)
-    assert line == "--env.events.own: there is no command term walk; there is none"
+    assert line == "--env.events.own: unknown command term walk; available: none"
 
 
 def test_an_unknown_reward_of_a_curriculum_is_named() -> None:
     params = {"reward": "sped", "full": 1.0, "share": 0.8, "step": 0.1}
     (line,) = problems_of(curriculum={"level": CurriculumTerm(func=velocity.command_level, params=params)})
-    assert line == f"--env.curriculum.level: there is no reward term sped; there is {', '.join(CARTPOLE.rewards)}"
+    assert line == f"--env.curriculum.level: unknown reward term sped; available: {', '.join(CARTPOLE.rewards)}"
 
 
 def test_what_follows_from_a_wrong_command_is_left_out() -> None:
@@ -56,7 +56,7 @@ def test_what_follows_from_a_wrong_command_is_left_out() -> None:
         errors={"far": ErrorTerm(func=lambda env: env.command("walk")[:, 4])},
     )
     assert problems_of(commands={"walk": command}) == [
-        "--env.commands.walk: there is no curriculum term none; there is none"
+        "--env.commands.walk: unknown curriculum term none; available: none"
     ]
 
 

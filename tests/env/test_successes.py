@@ -390,9 +390,9 @@ def test_a_task_without_success_terms_is_as_before() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda env: env.success("dnoe"), "there is no success term dnoe; there is done"),
-        (lambda env: env.success_count("dnoe"), "there is no success term dnoe; there is done"),
-        (lambda env: env.success_measure("dnoe"), "there is no success term dnoe; there is done"),
+        (lambda env: env.success("dnoe"), "unknown success term dnoe; available: done"),
+        (lambda env: env.success_count("dnoe"), "unknown success term dnoe; available: done"),
+        (lambda env: env.success_measure("dnoe"), "unknown success term dnoe; available: done"),
     ],
 )
 def test_an_unknown_name_is_refused(ask: Callable[[Env], Any], message: str) -> None:
@@ -406,7 +406,7 @@ def test_an_unknown_name_is_refused(ask: Callable[[Env], Any], message: str) -> 
     [
         (
             lambda env: replace(env, commands={"goal": command(draw).replace(resample_on="met")}),
-            "--env.commands.goal.resample-on met: is not a success term; there is done",
+            "--env.commands.goal.resample-on met: is not a success term; available: done",
         ),
         (
             lambda env: replace(env, successes={"done": env.successes["done"].replace(hold_s=-0.1)}),

@@ -369,7 +369,7 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
 }
 
 DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
-    "no ground": (WALKER, field(terrain=TerrainConfig()), r"--env\.terrain\.kind robot: there is nothing that trunk"),
+    "no ground": (WALKER, field(terrain=TerrainConfig()), r"--env\.terrain\.kind robot: no geom is a ground for trunk"),
     "home in the ground": (WALKER, home(0.1), r"--env\.robot\.keyframes\.home: trunk begins 0\..* m in the ground"),
     "home in the air": (WALKER, home(1.0), r"--env\.robot\.keyframes\.home: trunk begins more than 0\.2 m above"),
     "a start in the air": (

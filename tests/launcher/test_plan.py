@@ -92,9 +92,9 @@ ERRORS: list[tuple[str, dict[str, str], dict[str, Any], int, list[str]]] = [
     ("an index where no GPU is", {}, {"gpu_ids": (0,)}, 0, ["--gpu-ids 0", "no GPU is visible", "--gpu-ids None"]),
     ("all where no GPU is", {}, {"gpu_ids": "all"}, 0, ["--gpu-ids all", "no GPU is visible"]),
     ("all where GPUs are hidden", {CVD: ""}, {"gpu_ids": "all"}, 0, ["--gpu-ids all", "no GPU is visible"]),
-    ("out of range", {}, {"gpu_ids": (2,)}, 2, ["--gpu-ids 2", "no GPU 2", "0 to 1"]),
-    ("out of range of one", {}, {"gpu_ids": (5,)}, 1, ["no GPU 5", "visible GPU is 0"]),
-    ("physical index outside the visible list", {CVD: "2,3"}, {"gpu_ids": (3,)}, 2, ["no GPU 3", "0 to 1"]),
+    ("out of range", {}, {"gpu_ids": (2,)}, 2, ["--gpu-ids 2", "GPU 2 does not exist", "0 to 1"]),
+    ("out of range of one", {}, {"gpu_ids": (5,)}, 1, ["GPU 5 does not exist", "visible GPU is 0"]),
+    ("physical index outside the visible list", {CVD: "2,3"}, {"gpu_ids": (3,)}, 2, ["GPU 3 does not exist", "0 to 1"]),
     ("negative", {}, {"gpu_ids": (-1,)}, 2, ["--gpu-ids -1", "negative"]),
     ("repeated", {}, {"gpu_ids": (0, 1, 0)}, 2, ["--gpu-ids 0 1 0", "0 is repeated"]),
     ("no index at all", {}, {"gpu_ids": ()}, 2, ["--gpu-ids", "0 1"]),
@@ -278,7 +278,7 @@ def test_hosts_that_differ_in_kind_are_an_error() -> None:
         resolve_plan(config, {}, 0, hosts=(HOSTS[0], Host(name="c", num_cores=4)))
     with pytest.raises(RequestError, match="host c: --gpu-ids all: no GPU is visible"):
         resolve_plan(replace(config, gpu_ids="all"), {}, 0, hosts=(HOSTS[0], Host(name="c")))
-    with pytest.raises(RequestError, match="host b: --gpu-ids 0 1: there is no GPU 1"):
+    with pytest.raises(RequestError, match="host b: --gpu-ids 0 1: GPU 1 does not exist"):
         resolve_plan(replace(config, gpu_ids=(0, 1)), {}, 0, hosts=HOSTS)
 
 

@@ -70,7 +70,7 @@ def test_two_ranks_stay_the_same(tmp_path: Path) -> None:
     ("words", "says"),
     [
         ("--learner missing", 'needs mjtrain_no_such_library; pip install "third-party[library]"'),
-        ("--learner linar", "there is no such learner; did you mean linear? (installed: linear, missing, "),
+        ("--learner linar", "unknown learner; did you mean linear? (installed: linear, missing, "),
         ("--learner linear --agent.actor.class-name RNNModel", "--agent.actor.class-name RNNModel: this learner"),
     ],
 )

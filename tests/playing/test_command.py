@@ -81,7 +81,7 @@ def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ("--command velocity", "--command velocity: give --values for ahead, left, turn"),
         ("--command velocity --values 1 2", "--values 1 2: give --values for ahead, left, turn"),
-        ("--command walk --values 1", "--command walk: cannot be held by hand; there is velocity"),
+        ("--command walk --values 1", "--command walk: cannot be held by hand; available: velocity"),
         ("--values 1 2 3", "--values 1 2 3: needs --command"),
         ("--command velocity --values 1 0 0 --viewer web", "--command velocity: leave out --viewer"),
     ):
@@ -103,7 +103,7 @@ def test_what_cannot_be_played_is_one_line(
         ("Cartpole-Balnce", "did you mean Cartpole-Balance"),
         (f"Arm-Reach {logs}", "no run of Arm-Reach below"),
         (f"Arm-Reach --run {cartpole_run}", "is a run of task Cartpole-Balance, and this is Arm-Reach"),
-        (f"Cartpole-Balance --run {tmp_path / 'empty'}", "there is no checkpoint in it"),
+        (f"Cartpole-Balance --run {tmp_path / 'empty'}", "no checkpoint found in it"),
         (f"Cartpole-Balance --run {tmp_path / 'gone'}", "no such run directory"),
         (f"Cartpole-Balance --checkpoint {truncated}", "not a complete checkpoint"),
         (f"Cartpole-Balance --checkpoint {tmp_path / 'model_9.pt'}", "no such file"),
@@ -147,7 +147,7 @@ def test_a_viewer_that_cannot_be_is_one_line(
 ) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    for viewer, message in (("native", "there is no display here"), ("web", "needs mjviser; pip install")):
+    for viewer, message in (("native", "no display found"), ("web", "needs mjviser; pip install")):
         if viewer == "web":
             monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "mjviser" else name)
         with pytest.raises(SystemExit) as stop:

@@ -183,7 +183,7 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
         "nowhere": f"{flag} nowhere: no such run directory or checkpoint",
         str(loose): f"{flag} {loose}: is not in a run directory",
         str(tmp_path): f"{flag} {tmp_path}: is not a run directory",
-        str(tmp_path / "empty"): f"{flag} {tmp_path / 'empty'}: there is no checkpoint in it",
+        str(tmp_path / "empty"): f"{flag} {tmp_path / 'empty'}: no checkpoint found in it",
     }.items():
         with pytest.raises(RequestError) as error:
             resolve_teacher(student(place))
@@ -199,7 +199,7 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
     shutil.copytree(teacher_run, damaged)
     record = damaged / "params" / "env.yaml"
     record.write_text(record.read_text().replace("\n  actor:\n", "\n  lost:\n", 1))
-    with pytest.raises(RequestError, match="its policy reads actor, which its run's params/"):
+    with pytest.raises(RequestError, match=r"its policy reads actor, which params/env\.yaml of its run does not have"):
         resolve_teacher(student(str(damaged)))
     agent = student(teacher_run, gradient_length=7).agent
     with pytest.raises(RequestError, match=r"gradient-length 7: must divide 16, the env steps of an update"):

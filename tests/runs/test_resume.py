@@ -104,7 +104,7 @@ def test_empty_and_broken_runs_are_passed_over_with_a_line(
     assert train(tmp_path, 5, resume=True) == run_dir
     said = capfd.readouterr().err
     assert "passed over " in said
-    assert "2999-01-01_00-00-00: there is no checkpoint in it" in said
+    assert "2999-01-01_00-00-00: no checkpoint found in it" in said
     assert "model_9.pt: its content does not match its checksum" in said
     assert "model_5.pt" in said
     assert "resuming from " in said

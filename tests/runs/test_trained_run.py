@@ -34,7 +34,7 @@ def test_a_training_that_has_just_begun_is_passed_over(log_root: Path, cartpole_
     assert run.run_dir is not None
     assert run.run_dir.name == "2026-01-01_00-00-00"
     (line,) = run.notices
-    assert "2027-01-01_00-00-00: there is no checkpoint in it" in line
+    assert "2027-01-01_00-00-00: no checkpoint found in it" in line
 
 
 def test_a_broken_newest_checkpoint_is_passed_over(cartpole_run: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_played_is_named(log_root: Path, cartpole_run: Path, tmp_
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"run": str(cartpole_run)}, "is a run of task Cartpole-Balance, and this is Arm-Reach"),
         ({"checkpoint": str(cartpole_run / "model_40.pt")}, "is a run of task Cartpole-Balance, and this is Arm-Reach"),
-        ({"run": str(empty)}, "there is no checkpoint in it"),
+        ({"run": str(empty)}, "no checkpoint found in it"),
         ({"run": str(tmp_path / "gone")}, "no such run directory"),
         ({"log_root": str(log_root)}, "no run of Arm-Reach below .* has a valid checkpoint"),
     )

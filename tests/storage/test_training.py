@@ -141,7 +141,7 @@ def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy,
         train(tmp_path, 8, checkpoint_url=stored)
     with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
         train(tmp_path, 4, resume=stored)
-    with pytest.raises(RequestError, match=r"--resume s3://.*/empty: there is no checkpoint"):
+    with pytest.raises(RequestError, match=r"--resume s3://.*/empty: no checkpoint found"):
         train(tmp_path, 8, resume=f"{stored}/empty")
     with pytest.raises(RequestError, match=r"is of task Cartpole-Balance, and this is Cartpole-Swingup"):
         mjtrain.train("Cartpole-Swingup", num_envs=4, resume=stored, log_root=str(tmp_path), launch=ONE, logger="none")

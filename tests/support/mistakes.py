@@ -709,7 +709,7 @@ MISTAKES = (
         changes={
             'observation(observations.command, command="aim")': 'observation(observations.command, command="target")'
         },
-        says=("--env.observations.actor.aim: there is no command term target; there is aim",),
+        says=("--env.observations.actor.aim: unknown command term target; available: aim",),
     ),
     Mistake(
         what="a success of numbers",
@@ -722,7 +722,7 @@ MISTAKES = (
     Mistake(
         what="a success term that does not exist",
         changes={"command(aim).replace(": 'command(aim).replace(resample_on="tehre", '},
-        says=("--env.commands.aim.resample-on tehre: is not a success term; there is there",),
+        says=("--env.commands.aim.resample-on tehre: is not a success term; available: there",),
     ),
     Mistake(
         what="a measure that does not exist",
@@ -860,7 +860,7 @@ MISTAKES = (
     Mistake(
         what="a level that does not exist",
         changes={"    return env.qvel(joint)[:, 0]\n": '    return env.level("easy")\n'},
-        says=("--env.rewards.speed: there is no curriculum term easy; there is level",),
+        says=("--env.rewards.speed: unknown curriculum term easy; available: level",),
     ),
     Mistake(
         what="two ways to start a run",

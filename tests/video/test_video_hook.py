@@ -123,7 +123,7 @@ def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ("flags", "line"),
     [
         (["--video", "out.avi"], "--video out.avi: give a name that ends in .mp4"),
-        (["--video", "nowhere/out.mp4"], "--video nowhere/out.mp4: there is no folder nowhere"),
+        (["--video", "nowhere/out.mp4"], "--video nowhere/out.mp4: the folder nowhere does not exist"),
         (["--video", "out.mp4", "--video-length-s", "0"], "--video-length-s 0.0: must be more than 0"),
     ],
 )

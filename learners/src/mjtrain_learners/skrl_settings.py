@@ -99,4 +99,4 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) 
     translated = translate(agent, settings)
     for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):
-            raise RequestError(f"--learner-config {part}_kwargs: has no effect, as there is no {part}")
+            raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")

@@ -52,7 +52,7 @@ class Cameras:
         """Return the config of a camera."""
         if camera not in self._configs:
             known = ", ".join(self._configs) or "none; give EnvConfig(cameras={name: CameraConfig(...)})"
-            raise RequestError(f"there is no camera {camera} in EnvConfig.cameras; there is {known}")
+            raise RequestError(f"EnvConfig.cameras has no camera {camera}; available: {known}")
         return self._configs[camera]
 
     def images(self, camera: str, stream: str) -> torch.Tensor:

@@ -688,5 +688,5 @@ class Env:
 
 def _find(kind: str, name: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     if name not in tensors:
-        raise RequestError(f"there is no {kind} term {name}; there is {', '.join(tensors) or 'none'}")
+        raise RequestError(f"unknown {kind} term {name}; available: {', '.join(tensors) or 'none'}")
     return tensors[name]

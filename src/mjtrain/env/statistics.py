@@ -81,7 +81,7 @@ class EpisodeStatistics:
     def episode_return(self, reward: str) -> torch.Tensor:
         """Return of a reward term in the running episode so far. Shape (num_envs,)."""
         if reward not in self._rewards:
-            raise RequestError(f"there is no reward term {reward}; there is {', '.join(self._rewards) or 'none'}")
+            raise RequestError(f"unknown reward term {reward}; available: {', '.join(self._rewards) or 'none'}")
         return self._running[:, self._rewards.index(reward)]
 
     def episode_steps(self) -> torch.Tensor:

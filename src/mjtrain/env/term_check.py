@@ -159,7 +159,7 @@ def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
     for name, term in config.commands.items():
         if term.resample_on is not None and term.resample_on not in config.successes:
             there = ", ".join(config.successes) or "none"
-            yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; there is {there}"
+            yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; available: {there}"
 
 
 def _find_problems(term: TermFunction) -> list[str]:

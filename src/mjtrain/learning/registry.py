@@ -45,7 +45,7 @@ def _advise(name: str, registered: list[str]) -> str:
         if known.name == name:
             return f'is not installed; pip install "{known.install}"'
     hint = suggest(name, [*registered, *(known.name for known in SEPARATELY_INSTALLED)], "")
-    return f"there is no such learner{hint} (installed: {', '.join(registered)})"
+    return f"unknown learner{hint} (installed: {', '.join(registered)})"
 
 
 def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
     with removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
-            raise RequestError(f"--resume {url}: {'; '.join(lines) or 'there is no checkpoint'}")
+            raise RequestError(f"--resume {url}: {'; '.join(lines) or 'no checkpoint found'}")
     return replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
 
 

@@ -22,7 +22,7 @@ def check_robot_file(robot: RobotConfig | None) -> None:
     if robot is None:
         return
     if robot.spec is None and not robot.file:
-        raise RequestError("--env.robot: there is no robot; give an MJCF file")
+        raise RequestError("--env.robot: no robot is given; give an MJCF file")
     if robot.file and not Path(robot.file).is_file():
         raise RequestError(f"--env.robot {robot.file}: no such file")
 

@@ -185,7 +185,7 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
         raise RequestError(f"{flag} {name}: no such run directory")
     checkpoint, problems = find_valid_checkpoint(run_dir)
     if checkpoint is None:
-        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'no checkpoint found in it'}")
     return run_dir.absolute(), checkpoint.absolute(), problems
 
 
@@ -196,7 +196,7 @@ def find_newest_run(flag: str, search: RunSearch) -> tuple[Path, Path, list[str]
         checkpoint, problems = find_valid_checkpoint(run_dir)
         if checkpoint is not None:
             return run_dir, checkpoint, [*passed_over, *problems]
-        passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+        passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'no checkpoint found in it'}")
     reasons = "".join(f"; {line}" for line in passed_over)
     place = search.folder if search.only_in_folder else search.log_root
     raise RequestError(f"{flag}: no run of {search.task} below {place} has a valid checkpoint{reasons}")

@@ -158,7 +158,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
         raise RequestError(f"{_FLAG} {given}: is not a run directory")
     checkpoint, problems = find_valid_checkpoint(place)
     if checkpoint is None:
-        raise RequestError(f"{_FLAG} {given}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+        raise RequestError(f"{_FLAG} {given}: {'; '.join(problems) or 'no checkpoint found in it'}")
     return checkpoint
 
 

@@ -158,7 +158,7 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, tru
     if checkpoint is None:
         path, problems = find_valid_checkpoint(run_dir)
         if path is None:
-            raise RequestError(f"{run_dir}: {'; '.join(problems) or 'there is no checkpoint in it'}")
+            raise RequestError(f"{run_dir}: {'; '.join(problems) or 'no checkpoint found in it'}")
     else:
         path, problems = _find_checkpoint(run_dir, checkpoint), []
     return replace(found, checkpoint=path, notices=(*problems, *found.notices))

@@ -45,7 +45,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
         wandb.setup(wandb.Settings(silent=True))
     try:
         if not has_credentials():
-            missing = "there is no W&B API key (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
+            missing = "no W&B API key found (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
             raise RequestError(f"{place}: {missing}")
         artifact = wandb.Api(timeout=_TIMEOUT_S).artifact(name)
         names = [path for path in artifact.manifest.entries if path.endswith(suffix)]

@@ -174,7 +174,7 @@ def naming_last_checkpoint(run_dir: Path) -> Iterator[None]:
         yield
     except NotSavedError as error:
         last = next(iter(list_checkpoints(run_dir)), None)
-        error.add("there is no checkpoint" if last is None else f"the last checkpoint is {last}")
+        error.add("no checkpoint found" if last is None else f"the last checkpoint is {last}")
         raise
 
 

@@ -411,5 +411,5 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
         if option in LaunchConfig.__dataclass_fields__:
             raise RequestError(f"train() takes {option} in launch, as in train(…, launch=LaunchConfig({option}=…))")
         if option not in known:
-            raise RequestError(f"train() has no option {option}; there are launch, env, agent, {', '.join(known)}")
+            raise RequestError(f"train() has no option {option}; available: launch, env, agent, {', '.join(known)}")
     return replace(run, **options)

@@ -98,4 +98,4 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
         )
     for part in ("observation_preprocessor", "state_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):
-            raise RequestError(f"--learner-config {part}_kwargs: has no effect, as there is no {part}")
+            raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")

@@ -33,7 +33,7 @@ _CLOSE_S = 10.0
 def check_display() -> None:
     """Raise a RequestError where no window can be opened."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise RequestError("--viewer native: there is no display here (DISPLAY is not set); use --viewer web")
+        raise RequestError("--viewer native: no display found (DISPLAY is not set); use --viewer web")
 
 
 def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:

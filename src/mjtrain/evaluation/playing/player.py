@@ -110,7 +110,7 @@ def _hold(env: TaskEnv, command: str, values: tuple[float, ...]) -> None:
     commands = env.config.commands if isinstance(env, Env) else {}
     controls = {name: term.controls for name, term in commands.items() if term.steer is not None}
     if command not in controls:
-        raise RequestError(f"--command {command}: cannot be held by hand; there is {', '.join(controls) or 'none'}")
+        raise RequestError(f"--command {command}: cannot be held by hand; available: {', '.join(controls) or 'none'}")
     if len(values) != len(controls[command]):
         given = " ".join(["--values", *map("{:g}".format, values)]) if values else f"--command {command}"
         raise RequestError(f"{given}: give --values for {', '.join(controls[command])}")

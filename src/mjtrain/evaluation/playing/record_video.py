@@ -22,7 +22,7 @@ def check_video(config: PlayConfig) -> None:
     if out.suffix != ".mp4":
         raise RequestError(f"--video {out}: give a name that ends in .mp4")
     if not out.absolute().parent.is_dir():
-        raise RequestError(f"--video {out}: there is no folder {out.parent}")
+        raise RequestError(f"--video {out}: the folder {out.parent} does not exist")
     if not config.video_length_s > 0:
         raise RequestError(f"--video-length-s {config.video_length_s}: must be more than 0")
     drawing_environ("cpu", os.environ)

@@ -32,7 +32,7 @@ def check_page(config: PlayConfig) -> None:
     if out.suffix not in (".html", ".htm"):
         raise RequestError(f"--html {out}: give a name that ends in .html")
     if not out.absolute().parent.is_dir():
-        raise RequestError(f"--html {out}: there is no folder {out.parent}")
+        raise RequestError(f"--html {out}: the folder {out.parent} does not exist")
     if config.html_episodes < 1:
         raise RequestError(f"--html-episodes {config.html_episodes}: must be at least 1")
     if not config.html_length_s > 0:

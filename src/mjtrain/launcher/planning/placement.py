@@ -66,7 +66,7 @@ def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...
     for index in gpu_ids:
         if index >= len(visible):
             there = "GPU is 0" if len(visible) == 1 else f"GPUs are 0 to {len(visible) - 1}"
-            raise RequestError(f"--gpu-ids {asked}: there is no GPU {index}; the visible {there}")
+            raise RequestError(f"--gpu-ids {asked}: GPU {index} does not exist; the visible {there}")
     return gpu_ids
 
 

@@ -154,8 +154,8 @@ class Plausibility:
             if is_free and self._falls(body):
                 if not self._has_ground(body):
                     yield (
-                        f"--env.terrain.kind {self._config.terrain.kind}: there is nothing that {name}, which has a "
-                        "free joint, could stand on; give flat or generated, or a ground in the robot's file"
+                        f"--env.terrain.kind {self._config.terrain.kind}: no geom is a ground for {name}, which has a "
+                        "free joint; give flat or generated, or a ground in the robot's file"
                     )
                     continue
                 yield from self._find_flight(body, name)

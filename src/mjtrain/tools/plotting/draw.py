@@ -26,7 +26,7 @@ def check_out(out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
     if not out.absolute().parent.is_dir():
-        raise RequestError(f"--out {out}: there is no folder {out.parent}")
+        raise RequestError(f"--out {out}: the folder {out.parent} does not exist")
 
 
 _CHARACTERS_PER_INCH = 12

@@ -42,7 +42,7 @@ class WandbWriter(Writer):
         _choose_cache(run_dir)
         mode = resolve_mode(config.wandb_mode, os.environ, has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
-            warn("--wandb-mode online: there is no W&B API key (WANDB_API_KEY or wandb login); recording offline")
+            warn("--wandb-mode online: no W&B API key found (WANDB_API_KEY or wandb login); recording offline")
         try:
             self._run = _begin(run_dir, config, mode)
         except WriterError as error:

@@ -138,7 +138,9 @@ def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -
     if len(robots) == 1:
         return robots[0]
     words = ", ".join(name or "one without a name (see names.free-joint)" for name in names)
-    raise RequestError(f"--env.robot.{flag}.free-joint: name the free joint that height and quat set; there is {words}")
+    raise RequestError(
+        f"--env.robot.{flag}.free-joint: name the free joint that height and quat set; available: {words}"
+    )
 
 
 def _driven_trees(model: Any) -> set[int]:

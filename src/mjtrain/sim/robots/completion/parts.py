@@ -54,7 +54,7 @@ def refuse(flag: str, value: str, why: str, there: Iterable[str]) -> RequestErro
     """Make the error for a wrong name: the flag, the value, why, similar names and all that there are."""
     names = list(there)
     hint = suggest(value, names, "")
-    return RequestError(f"--env.robot.{flag} {value}: {why}{hint}; there is {', '.join(names) or 'none'}")
+    return RequestError(f"--env.robot.{flag} {value}: {why}{hint}; available: {', '.join(names) or 'none'}")
 
 
 _SHAPES = ("sphere", "capsule", "ellipsoid", "cylinder", "box")
