@@ -125,7 +125,7 @@ def test_the_step_size_decays_to_its_end(teacher_run: Path, tmp_path: Path) -> N
     assert all(reported == used for reported, used in rates)
 
 
-def test_a_shared_policy_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_policy_teaches(teacher_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = open_bundle("pretrained:Cartpole-Balance")
     expected = read_networks(folder / WEIGHTS, "cpu")["actor_state_dict"]
@@ -145,6 +145,8 @@ def test_a_shared_policy_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.rmtree(tmp_path / "cache")
     assert learn(max_iterations=2, resume=str(first.run_dir)).metrics["iteration"] == 2
     assert not (tmp_path / "cache").exists(), "the checkpoint has the teacher's weights"
+    with pytest.raises(RequestError, match=rf"--teacher {teacher_run}: the resumed run learns from {folder}, whose"):
+        learn(max_iterations=3, resume=str(first.run_dir), teacher=str(teacher_run))
 
 
 def test_hosts_may_keep_a_shared_teacher_in_different_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

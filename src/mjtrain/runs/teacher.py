@@ -32,7 +32,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         to be found and its task has no finished run, its run stays "auto"; `find_missing_teacher` names the task.
 
     Raises:
-        RequestError: The teacher is not there, or read other terms than this task has for it.
+        RequestError: The teacher is not there, read other terms than this task has for it, or is not that of the run
+            that is resumed.
         OutsideError: The place of a shared policy cannot be reached.
     """
     agent, algorithm = config.agent, config.agent.algorithm
@@ -59,6 +60,13 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     elif is_shared:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
+    if asked is not None and (recorded := _read_recorded(config)) is not None:
+        learned_from = Path(recorded.algorithm.teacher_run).parent
+        if learned_from.resolve() != checkpoint.parent.resolve():
+            raise RequestError(
+                f"--teacher {asked}: the resumed run learns from {learned_from}, whose weights are in its "
+                "checkpoints; leave --teacher out, or begin a new run"
+            )
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
         raise RequestError(f"{_FLAG} {algorithm.teacher_run}: was learned with {learner}; give a run of rsl_rl")
