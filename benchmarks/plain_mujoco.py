@@ -10,7 +10,7 @@ and the median.
 
 import argparse
 import json
-import sys
+import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,9 +25,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.sim.robots.robot import save_model
 from mjtrain.training.train_rank import make_env
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-from deploy import Robot
-
+Robot = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "deploy.py"))["Robot"]
 EPISODE_S, SETTLING_S = 4.0, 3.5
 NEAR_M = 0.02
 

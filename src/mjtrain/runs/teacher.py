@@ -61,6 +61,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
     if asked is not None and (recorded := _read_recorded(config)) is not None:
+        assert isinstance(recorded.algorithm, ImitationConfig)
         learned_from = Path(recorded.algorithm.teacher_run).parent
         if learned_from.resolve() != checkpoint.parent.resolve():
             raise RequestError(

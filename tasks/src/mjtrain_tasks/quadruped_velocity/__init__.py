@@ -78,7 +78,7 @@ def make_rough() -> TaskConfig:
     """
     # The trot that it imitates already walks on the lower levels, so worlds begin higher and rise faster.
     env = make_env()
-    # With the weights of flat ground, actions change faster and torques are higher (docs/speedrun.md has both).
+    # With the weights of flat ground, actions change faster and torques are higher: see docs/results.md.
     effort = {
         "torque": env.rewards["torque"].replace(weight=-2e-3),
         "action_rate": env.rewards["action_rate"].replace(weight=-0.08),
