@@ -62,7 +62,7 @@ def run_episode(session: onnxruntime.InferenceSession, folder: Path, start: np.n
 def main() -> None:
     """Run all episodes and print what came of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task")
+    parser.add_argument("task", choices=("Arm-Lift-Cube", "Arm-Lift-Cube-Vision"))
     parser.add_argument("export", type=Path, nargs="?")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
