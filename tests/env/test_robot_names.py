@@ -59,5 +59,5 @@ def test_an_object_is_the_free_joint_of_a_body() -> None:
 
 
 def test_a_robot_that_is_not_there_is_the_users_error() -> None:
-    with pytest.raises(RequestError, match=r"--env.robot nowhere.xml: file not found"):
+    with pytest.raises(RequestError, match=r"--env.robot nowhere.xml: no such file"):
         make_env(replace(QUADRUPED, robot="nowhere.xml"))

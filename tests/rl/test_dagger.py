@@ -274,7 +274,7 @@ def test_what_cannot_work_is_one_line(teacher_run: Path, tmp_path: Path) -> None
 
     refuse(student("pretrained"), "--agent.algorithm.teacher-run pretrained: the task names no task of its teacher")
     refuse(student(teacher_run, random_shift=2), "--agent.algorithm.random-shift 2: the actor reads no images")
-    refuse(student("pretrained:Nothing"), "pretrained: Nothing has no pretrained policy")
+    refuse(student("pretrained:Nothing"), "pretrained: no pretrained policy of Nothing")
     refuse(student("auto"), "--agent.algorithm.teacher-run auto: the task names no task of its teacher")
     config = student(teacher_run)
     recurrent = replace(config.agent, actor=replace(config.agent.actor, class_name="RNNModel"))

@@ -38,7 +38,7 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
         if skeleton is not None:
             skeleton.check_joints(motion)
     except FileNotFoundError:
-        raise RequestError(f"{path}: file not found") from None
+        raise RequestError(f"{path}: no such file") from None
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror or error})") from error
     except RequestError as error:

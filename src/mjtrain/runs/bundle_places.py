@@ -308,5 +308,5 @@ def _find_pretrained(task: str) -> Path:
     if entry is None:
         there = f"installed packages have {', '.join(sorted(e.name for e in found.values()))}" if found else ""
         advice = there or "pip install mjtrain-policies"
-        raise RequestError(f"{PRETRAINED}: {task} has no pretrained policy; {advice}")
+        raise RequestError(f"{PRETRAINED}: no pretrained policy of {task}; {advice}")
     return Path(str(entry.load())) / entry.name

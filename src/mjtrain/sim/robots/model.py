@@ -74,7 +74,7 @@ def open_robot(robot: RobotConfig) -> Any:
     try:
         if robot.file or robot.spec is None:
             if not Path(robot.file).is_file():
-                raise ValueError("file not found")
+                raise ValueError("no such file")
             check_loops(Path(robot.file))  # at a model that attaches itself, MuJoCo crashes
             return mujoco.MjSpec.from_file(robot.file)
         spec = robot.spec()

@@ -85,7 +85,7 @@ class _Meshes:
         self._file, self._config = file.absolute(), config
         self._folder = self._file.parent if config.mesh_dir is None else Path(config.mesh_dir).absolute()
         if not self._folder.is_dir():
-            raise RequestError(f"--mesh-dir {config.mesh_dir}: folder not found")
+            raise RequestError(f"--mesh-dir {config.mesh_dir}: no such folder")
         self._by_name: dict[str, Path] | None = None
 
     def place(self, root: ET.Element) -> Iterator[str]:
