@@ -27,7 +27,7 @@ def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], boo
             return name
     wanted = LIBRARIES[chosen] if chosen else " or ".join(LIBRARIES.values())
     raise RequestError(
-        f"--video: MuJoCo cannot render without a display here, because {wanted} is missing: apt-get install libegl1 "
+        f"--video: MuJoCo cannot render without a display here, because it found no {wanted}: apt-get install libegl1 "
         "libegl-mesa0 (with NVIDIA's driver libegl1 is enough) or, with MUJOCO_GL=osmesa, libosmesa6"
     )
 
