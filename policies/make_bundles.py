@@ -9,8 +9,8 @@ python policies/make_bundles.py Humanoid-Velocity-Flat --run RUN --checkpoint mo
 
 That of Humanoid-Track was stopped after 320 of its 400 iterations.
 The weights of Hand-Reorient-Cube and Cartpole-Balance-Vision come from exported policies of 24 and 22 November 2026. An
-export has no standard deviation, so theirs is the task's initial one. Those of Arm-Lift-Cube-Vision come from an H100,
-after 395 of 400 iterations. The card of each policy has the command.
+export has no standard deviation, so theirs is the task's initial one. The card of each policy has
+the command.
 """
 
 import argparse

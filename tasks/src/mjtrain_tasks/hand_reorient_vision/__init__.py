@@ -18,6 +18,7 @@ from mjtrain import (
 from mjtrain.mdp import objects, observation, observations
 from mjtrain_tasks import hand_reorient
 from mjtrain_tasks.hand_reorient import CUBE, PALM
+from mjtrain_tasks.random_looks import random_looks
 
 CAMERA = MountedCameraConfig(pos=(0.08, -0.13, 0.58), xyaxes=(1.0, 0.0, 0.0, 0.0, 0.883, 0.469), fovy=33.0)
 """Looks down into the palm from the side of the thumb, from 0.28 m away."""
@@ -32,6 +33,13 @@ def make_task() -> TaskConfig:
     Trains in: about 53 minutes after its teacher on two CPU cores.
     """
     return TaskConfig(env=make_env(), agent=make_agent(), num_envs=128, num_envs_gpu=256, max_iterations=500)
+
+
+def make_with_random_looks() -> TaskConfig:
+    """The same with colours, light and a camera pose that differ between episodes."""
+    task, env = make_task(), make_env()
+    looks = random_looks(ground="floor", bodies=("forearm", "wrist", "palm", "[A-Z]{2}_.*"))
+    return replace(task, env=replace(env, events=env.events | looks))
 
 
 def make_without_teacher() -> TaskConfig:
