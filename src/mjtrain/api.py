@@ -304,7 +304,7 @@ def play(
         `tools.sim_to_sim.compare_simulators`.
 
     Raises:
-        RequestError: There is no such run or option, or the checkpoint does not fit.
+        RequestError: The run or the option does not exist, or the checkpoint does not fit.
     """
     from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play
 
@@ -361,7 +361,7 @@ def export(
         The files, and how much the actions differ.
 
     Raises:
-        RequestError: There is no such run, it cannot be exported, or a library is missing.
+        RequestError: The run does not exist, it cannot be exported, or a library is missing.
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.evaluation.export.export_policy import export_policy, find_run_to_export
@@ -399,7 +399,7 @@ def load_policy(
         policy(observations) -> actions, for tensors of torch and arrays of numpy; see `TrainedPolicy`.
 
     Raises:
-        RequestError: There is no such run, or its checkpoint does not fit.
+        RequestError: The run does not exist, or its checkpoint does not fit.
     """
     from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
     from mjtrain.runs.trained_run import find_trained_run

@@ -64,7 +64,7 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     """Read a task and its flags.
 
     Raises:
-        RequestError: There is no such task or flag, or a value is of another type.
+        RequestError: The task or the flag does not exist, or a value is of another type.
         SystemExit: Help was asked for and printed.
     """
     from mjtrain.api import make_train_config

@@ -167,7 +167,7 @@ def load_task(task: str) -> TaskConfig:
             "mjlab:ID" for a task of mjlab.
 
     Raises:
-        RequestError: There is no such task, or its factory cannot be imported, fails, or returns no TaskConfig.
+        RequestError: The task does not exist, or its factory cannot be imported, fails, or returns no TaskConfig.
     """
     if task.startswith(GYMNASIUM):
         return gymnasium_task(task.removeprefix(GYMNASIUM))

@@ -70,7 +70,7 @@ class TaskVectorEnv(VectorEnv):
             render_mode: rgb_array: `render` returns a picture of each world. None: there is no `render`.
 
         Raises:
-            RequestError: There is no such group, output or mode.
+            RequestError: The group, the output or the mode does not exist.
         """
         for name, value, known in (
             ("output", output, ("numpy", "torch")),

@@ -30,7 +30,7 @@ class Algorithm(Protocol):
     """
 
     collectives: Collectives
-    """What the ranks sum while they learn; the time that they wait in it is no time of learning."""
+    """What the ranks sum while they learn; the time that they wait in it is not counted as learning."""
 
     @property
     def learning_rate(self) -> float:

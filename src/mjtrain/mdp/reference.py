@@ -165,7 +165,7 @@ def load_reference(
     """Read clips, once for an environment; see `tracking.motion_command`.
 
     Raises:
-        RequestError: There is no such file, or it is not a motion of this robot.
+        RequestError: The file does not exist, or it is not a motion of this robot.
     """
     key = (file, anchor_body, tuple(bodies), loop_s, bin_s)
     known = _FOUND.setdefault(env, {})

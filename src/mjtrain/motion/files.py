@@ -22,8 +22,8 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
         fps: Frames per second of a CSV file, which does not say.
 
     Raises:
-        RequestError: There is no such file, it is not a motion, or it is one of another robot. The message begins with
-            the file.
+        RequestError: The file does not exist, it is not a motion, or it is one of another robot. The message begins
+            with the file.
     """
     path = Path(path)
     try:

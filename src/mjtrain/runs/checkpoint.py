@@ -80,7 +80,7 @@ def read_checkpoint(path: Path) -> bytes:
     """Read a file and verify its checksum.
 
     Raises:
-        CheckpointError: There is no such file, or its checksum is missing or wrong.
+        CheckpointError: The file does not exist, or its checksum is missing or wrong.
     """
     data = _read(path)
     body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]

@@ -80,7 +80,7 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
     """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
 
     Raises:
-        RequestError: There is no such run, it is complete, or a new one would overwrite a stored one.
+        RequestError: The run does not exist, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
     try:

@@ -119,8 +119,8 @@ def list_robot_changes(run_dir: Path, robot: RobotConfig | None) -> list[str]:
     """Compare a robot's files with those that a run recorded, by content.
 
     Returns:
-        A line if it is another one. The same robot at another path is no change, and what its config adds to it is left
-        to `run_dir.list_changes`.
+        A line if it is another one. The same robot at another path is not a change, and what its config adds to it is
+        left to `run_dir.list_changes`.
     """
     recorded = _recorded_file(run_dir)
     if not recorded or robot is None:

@@ -107,7 +107,7 @@ def _latest_start(run_dir: Path) -> float:
 
 
 def name_time(run_dir: Path) -> datetime | None:
-    """Return the time with which the name of a run begins; None if it is no time."""
+    """Return the time with which the name of a run begins; None if it is not a time."""
     stamp = re.match(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", run_dir.name)
     try:
         return None if stamp is None else datetime.strptime(stamp[0], "%Y-%m-%d_%H-%M-%S")

@@ -42,7 +42,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         previous: What the job decided before something outside started it again; None at the first start.
 
     Raises:
-        RequestError: There is no such run, it is complete, or another process trains there.
+        RequestError: The run does not exist, it is complete, or another process trains there.
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")

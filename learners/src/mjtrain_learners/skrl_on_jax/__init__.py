@@ -24,7 +24,7 @@ _OF_A_JOB = ("WORLD_SIZE", "JAX_WORLD_SIZE")
 """Where skrl sees more than one rank here, its import starts a process group over NCCL, or JAX's own."""
 
 _XLA_THREADS = "PJRT_NPROC"
-"""How many threads XLA gives each of its pools on a CPU; by default as many as there are cores."""
+"""How many threads XLA gives each of its pools on a CPU; by default the number of cores."""
 
 
 def has_cuda() -> bool:

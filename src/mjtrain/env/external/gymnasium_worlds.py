@@ -22,7 +22,7 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
     """Make the environments of an id.
 
     Raises:
-        RequestError: There is no such id, or it cannot be made with these arguments.
+        RequestError: The id does not exist, or it cannot be made with these arguments.
     """
     try:
         return gymnasium.make_vec(

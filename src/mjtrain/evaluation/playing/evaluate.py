@@ -19,7 +19,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`.
 
     Raises:
-        RequestError: There is no such run, its checkpoint is damaged, or it is a run of another task.
+        RequestError: The run does not exist, its checkpoint is damaged, or it is a run of another task.
     """
     if config.replay is not None:
         run = find_replayed_run(task, config.replay, trust=config.trust_run)

@@ -44,7 +44,7 @@ def make_algorithm(
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
 
     Raises:
-        RequestError: There is no such class, activation function or setting, or a teacher's checkpoint does not fit.
+        RequestError: The class, activation function or setting does not exist, or a teacher's checkpoint does not fit.
     """
     _check_names(config)
     plain = to_plain(config)

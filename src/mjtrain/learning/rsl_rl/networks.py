@@ -90,7 +90,7 @@ def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
         What RSL-RL's `resolve_class` takes: the class as class_name, and its options.
 
     Raises:
-        ValueError: There is no such class; also ImportError and AttributeError.
+        ValueError: The class does not exist; also ImportError and AttributeError.
     """
     name = options["class_name"]
     make: Any = OWN_MODELS.get(name) or resolve_callable(name)

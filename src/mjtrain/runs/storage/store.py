@@ -268,7 +268,7 @@ class Storage:
         """Write an object's content to an open file and return its SHA-256 in hexadecimal.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: The object does not exist.
         """
         import obstore
 

@@ -68,7 +68,7 @@ def open_robot(robot: RobotConfig) -> Any:
     """Return the robot as it is without its completion, as a new `mujoco.MjSpec`.
 
     Raises:
-        RequestError: There is no such file, it is not a valid model, or the function fails or returns something else.
+        RequestError: The file does not exist, it is not a valid model, or the function fails or returns something else.
     """
     flag = f"--env.robot {robot.label}"
     try:

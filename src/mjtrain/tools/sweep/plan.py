@@ -166,7 +166,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     gpus = () if options.gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
     slots = resolve_slots(options, _choose_cores(), gpus)
     fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])
-    read(fixed)  # what is wrong there is no parameter's fault
+    read(fixed)  # an error there is not the fault of a parameter
     corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch

@@ -64,7 +64,7 @@ class PhaseTimer:
 
 
 class ProfileHook(Hook):
-    """Times num_iterations iterations after the first one, and traces as many after these; then it does nothing.
+    """Times num_iterations iterations after the first, and traces the same number after these; then does nothing.
 
     Timing and tracing are apart, because a profiler slows operations down, the small ones most.
     """

@@ -118,7 +118,7 @@ def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
     """Add cameras.
 
     Raises:
-        RequestError: There is no such body or mode, the name is taken, or a number makes no picture.
+        RequestError: The body or the mode does not exist, the name is taken, or a number makes no picture.
     """
     for name, config in cameras.items():
         _check_view(f"--env.robot.cameras.{name}", config)

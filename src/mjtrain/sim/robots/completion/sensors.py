@@ -60,7 +60,7 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
     """Add sensors, and the sites that they need.
 
     Raises:
-        RequestError: There is no such type or object, or the object is of a kind that the type does not take.
+        RequestError: The type or the object does not exist, or the object is of a kind that the type does not take.
     """
     compiled = functools.cache(spec.compile)  # once, where a geom becomes a site
     for name, config in sensors.items():
