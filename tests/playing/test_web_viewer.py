@@ -114,6 +114,13 @@ def test_the_reference_is_a_ghost_to_start_from(browser: Browser) -> None:
         page.get_by_text("reference trot: 0.52 s, frame 26").wait_for()
 
 
+LOSE_TWO_REQUESTS = """() => {
+    const real = window.fetch;
+    let left = 2;
+    window.fetch = (...given) => left-- > 0 ? Promise.reject(new Error("lost")) : real(...given);
+}"""
+
+
 def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log_root: Path) -> None:
     session = make_session("Quadruped-Velocity-Flat", log_root)
 
@@ -133,6 +140,7 @@ def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log
         wait_for(lambda: wanted() == [0.2, 0.0, 0.0])
         view.locator("body").press("u")
         wait_for(lambda: wanted() == [0.2, 0.0, 0.2])
+        page.evaluate(LOSE_TWO_REQUESTS)
         page.evaluate("navigator.getGamepads = () => [null, {axes: [0, -1, 0.55, 0]}]")
         wait_for(lambda: wanted() == [1.0, 0.0, -0.5])
         page.get_by_text("+1.00 +0.00 -0.50").wait_for()

@@ -32,7 +32,7 @@ _PAGE = """<!doctype html>
 <script>
   const view = document.getElementById("view"), values = document.getElementById("values");
   const send = async query => {
-    const answer = await fetch("PATH?" + query, {headers: {"HEADER": "1"}});
+    const answer = await fetch("PATH?" + query, {headers: {"HEADER": "1"}, signal: AbortSignal.timeout(2000)});
     values.textContent = await answer.text();
   };
   const onKey = event => {
@@ -41,13 +41,22 @@ _PAGE = """<!doctype html>
   };
   window.addEventListener("keydown", onKey);
   view.addEventListener("load", () => view.contentWindow.addEventListener("keydown", onKey));
-  let pushed = "";
-  setInterval(() => {
+  let pushed = "", used = false, busy = false;
+  setInterval(async () => {
     const pad = navigator.getGamepads().find(found => found !== null);
-    if (!pad) return;
+    if (!pad || busy) return;
     const sticks = [1, 0, 2].map(axis => -(pad.axes[axis] || 0)), query = sticks.map(stick => stick.toFixed(2)).join();
-    const used = pushed || sticks.some(stick => Math.abs(stick) > 0.1);  // one that lies there leaves the keys alone
-    if (used && query !== pushed) send("sticks=" + (pushed = query));
+    used ||= sticks.some(stick => Math.abs(stick) > 0.1);  // one that lies there leaves the keys alone
+    if (!used || query === pushed) return;
+    busy = true;  // requests in flight at once could arrive in another order
+    try {
+      await send("sticks=" + query);
+      pushed = query;
+    } catch {
+      // It may not have arrived, so the next call sends it again: a stick that was let go must not be lost.
+    } finally {
+      busy = false;
+    }
   }, 50);
 </script>
 """
