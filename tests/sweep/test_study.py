@@ -1,12 +1,14 @@
 """The study in its file: killed at any moment, opened again, and what it suggests."""
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.sweep.claims import Claims
 from mjtrain.tools.sweep.draw import plot_study
 from mjtrain.tools.sweep.space import parse_space
 from mjtrain.tools.sweep.study import Study, Trial
@@ -216,6 +218,39 @@ def test_asha_lets_no_more_than_a_quarter_of_those_that_have_come_go_on(tmp_path
     assert study.ready() == [3, 7]  # for whoever finds that nobody runs them
     study.ask().report(-1.0, 22)
     assert study.ready() == [3, 7, 8]  # of all that were to come, the best quarter continues
+
+
+def test_asha_lets_one_trial_continue_if_two_processes_judge_theirs_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second judges its trial, the better one, while the first is about to record that its own continues."""
+    studies = [open_study(tmp_path, trials=20) for _ in range(2)]
+    for value in (3.0, 2.0, 1.0):
+        trial = studies[0].ask()
+        trial.report(value, 22)
+        assert trial.should_prune()
+    mine, theirs = (study.ask() for study in studies)
+    for trial in (mine, theirs):
+        trial.alone = Claims(tmp_path / "claims", needs_locks=True).alone
+    mine.report(4.0, 22)
+    answers: list[bool] = []
+
+    def judge() -> None:
+        theirs.report(5.0, 22)
+        answers.append(theirs.should_prune())
+
+    other = threading.Thread(target=judge)
+    record = mine.study._storage.set_trial_user_attr
+
+    def record_late(*args: Any) -> None:
+        other.start()
+        other.join(timeout=1.0)
+        record(*args)
+
+    monkeypatch.setattr(mine.study._storage, "set_trial_user_attr", record_late)
+    assert not mine.should_prune()
+    other.join()
+    assert answers == [True]
 
 
 def test_tpe_learns_from_trials_that_wait(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class _Sweep:
                     self._next_look_s = time.monotonic() + LOOK_INTERVAL_S
                     return
                 claims.callback(claim.release)
-                trial.is_ours = claim.is_held
+                trial.is_ours, trial.alone = claim.is_held, self._claims.alone
                 self._display.tell_start(trial)
                 inherited = claim.descriptors[_processes_of(trial.number)]
                 try:

@@ -44,6 +44,8 @@ class Trial(optuna.Trial):
         """Whether an earlier start of the sweep has begun it."""
         self.is_ours: Callable[[], bool] = lambda: True
         """Tells whether this process still has the claim to it."""
+        self.alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Keeps other processes from judging their trials during a with block."""
 
     @property
     def last_reported(self) -> int:
@@ -54,6 +56,11 @@ class Trial(optuna.Trial):
         """Keep a value of the metric, see Optuna."""
         self._check_ours()
         super().report(value, step)
+
+    def should_prune(self) -> bool:
+        """Judge the last value, see Optuna; two processes must not let a trial each continue where one may."""
+        with self.alone():
+            return super().should_prune()
 
     def record(self, **record: Any) -> None:
         """Keep plain values with it, by the names of fields of `TrialResult`."""
