@@ -147,6 +147,10 @@ def test_a_shared_policy_teaches(teacher_run: Path, tmp_path: Path, monkeypatch:
     assert not (tmp_path / "cache").exists(), "the checkpoint has the teacher's weights"
     with pytest.raises(RequestError, match=rf"--teacher {teacher_run}: the resumed run learns from {folder}, whose"):
         learn(max_iterations=3, resume=str(first.run_dir), teacher=str(teacher_run))
+    assert learn(max_iterations=3, resume=str(first.run_dir), teacher="pretrained").metrics["iteration"] == 3
+    for other in ("pretrained:Cartpole-Swingup", str(tmp_path / "gone")):
+        with pytest.raises(RequestError, match=rf"--teacher {other}: the resumed run learns from {folder}, whose"):
+            learn(max_iterations=4, resume=str(first.run_dir), teacher=other)
 
 
 def test_hosts_may_keep_a_shared_teacher_in_different_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     is_shared = algorithm.teacher_run == PRETRAINED or (algorithm.teacher_run != "" and is_place(algorithm.teacher_run))
     is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config)) is not None:
+        if asked not in (None, AUTO, _read_asked(config)):
+            _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
     if algorithm.teacher_run == AUTO:
         run_dir = _find_finished_run(algorithm.teacher_task, config.run.log_root)
@@ -61,13 +63,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
     if asked is not None and (recorded := _read_recorded(config)) is not None:
-        assert isinstance(recorded.algorithm, ImitationConfig)
-        learned_from = Path(recorded.algorithm.teacher_run).parent
-        if learned_from.resolve() != checkpoint.parent.resolve():
-            raise RequestError(
-                f"--teacher {asked}: the resumed run learns from {learned_from}, whose weights are in its "
-                "checkpoints; leave --teacher out, or begin a new run"
-            )
+        _check_same(asked, checkpoint, recorded)
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
         raise RequestError(f"{_FLAG} {algorithm.teacher_run}: was learned with {learner}; give a run of rsl_rl")
@@ -143,6 +139,24 @@ def _read_recorded(config: TrainConfig) -> AgentConfig | None:
     if config.agent.algorithm.teacher is None:
         check_teacher(Path(config.run.resume), recorded.algorithm.teacher)
     return recorded
+
+
+def _read_asked(config: TrainConfig) -> str | None:
+    """Return the --teacher with which the run that is resumed was started last."""
+    return read_params(Path(str(config.run.resume)), "launch").get("run", {}).get("teacher")
+
+
+def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:
+    """Refuse a teacher other than that of the run that is resumed: a run directory or a file in one, perhaps gone."""
+    assert isinstance(recorded.algorithm, ImitationConfig)
+    learned_from = Path(recorded.algorithm.teacher_run).parent
+    # A shared policy lies in a folder named after its content, of which another host has a copy.
+    is_copy = found.name == WEIGHTS and found.parent.name == learned_from.name
+    if not is_copy and learned_from.resolve() not in (found.resolve(), found.parent.resolve()):
+        raise RequestError(
+            f"--teacher {asked}: the resumed run learns from {learned_from}, whose weights are in its "
+            "checkpoints; leave --teacher out, or begin a new run"
+        )
 
 
 def _open_shared(algorithm: ImitationConfig) -> Path:
