@@ -17,6 +17,7 @@ from mjtrain.config import ImitationConfig
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.evaluation.export import verify
 from mjtrain.evaluation.export.metadata import read_onnx_metadata
+from mjtrain.learning.rsl_rl.cnn_model import _normalise
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from support.vision import make_vision_env, make_vision_task, see, train_vision
@@ -234,8 +235,19 @@ def test_a_policy_that_only_sees_has_bytes_as_its_only_input(tmp_path: Path) -> 
         policy(images)
 
 
-def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this trained policy, actions differed by 1e-4 where an exported sum went over all pixels at once."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    exported = mjtrain.export("pretrained:Arm-Lift-Cube-Vision", out=tmp_path / "out", observations=100)
-    assert exported.differences["policy.onnx"] < verify.IMAGE_TOLERANCE / 2
+def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path) -> None:
+    """Of images that are nearly flat, results are wrong by 1e-3 where an exported sum goes over all pixels at once."""
+
+    class Normalise(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return _normalise(images, in_place=False)
+
+    images = torch.full((8, 3, 128, 128), 0.7) + 0.011 * torch.arange(24).view(8, 3, 1, 1)
+    images[..., :4, :4] = 0.2
+    file = tmp_path / "normalise.onnx"
+    torch.onnx.export(Normalise().eval(), (images,), file, input_names=["images"], dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (given,) = session.run(None, {"images": images.numpy()})
+    exact = images.double() - images.double().mean((-2, -1), keepdim=True)
+    exact *= torch.rsqrt(exact.square().mean((-2, -1), keepdim=True) + 1e-5)
+    np.testing.assert_allclose(np.asarray(given), exact.numpy(), rtol=0, atol=2e-4)
