@@ -1,5 +1,6 @@
 """A student that learns from a buffer of everything that it has seen."""
 
+import io
 import re
 import shutil
 import sys
@@ -88,6 +89,20 @@ def test_a_buffer_keeps_the_newest_rollouts_and_is_restored() -> None:
     other = RolloutBuffer(3)
     other.load_state_dict(buffer.state_dict(), 5, "cpu")
     assert other.state_dict() == {}
+
+
+def test_a_restored_buffer_is_saved_as_the_same_bytes() -> None:
+    """A name that other parts of a checkpoint have too is written once, as in a run that was not resumed."""
+
+    def save(buffer: RolloutBuffer) -> bytes:
+        file = io.BytesIO()
+        torch.save({"groups": ["image"], "buffer": buffer.state_dict()}, file)
+        return file.getvalue()
+
+    buffer, again = RolloutBuffer(2), RolloutBuffer(2)
+    buffer.append({"image": torch.zeros(4, 3), "flat": torch.ones(4, 1)})
+    again.load_state_dict(torch.load(io.BytesIO(save(buffer)), weights_only=True)["buffer"], 4, "cpu")
+    assert save(again) == save(buffer)
 
 
 def test_shifted_images_are_parts_of_what_was_seen() -> None:
