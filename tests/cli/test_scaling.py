@@ -40,6 +40,13 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
         parts = point["collect_s"] + point["learn_s"] + point["wait_s"]
         assert point["iteration_s"] == pytest.approx(parts)
         assert point["env_steps_per_second"] > 0
+        metrics = {"mean_reward", "loss/value", "loss/surrogate", "loss/entropy"}
+        assert {name: len(values) for name, values in point["curves"].items()} == dict.fromkeys(
+            {*metrics, "wall-time", "env-steps"}, 8
+        )
+        total = 24 * point["num_ranks"] * point["num_envs_per_rank"]
+        assert point["curves"]["env-steps"] == [total * count for count in range(1, 9)]
+        assert point["curves"]["wall-time"][0] > 0.0
     assert [point["efficiency"] for point in points[::2]] == [1.0, 1.0]
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     seeds = {path.read_text().count("seed: 4\n") for path in tmp_path.rglob("launch.yaml")}

@@ -1,6 +1,7 @@
 """The viewer in a real Chromium: what is drawn moves, stands still, obeys."""
 
 import base64
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Locator
 
 import mjtrain
 from mjtrain.evaluation.eval_config import to_eval_config
@@ -38,9 +39,27 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def make_session(task: str, log_root: Path, num_envs: int = 1) -> PolicySession:
+class BusySession(PolicySession):
+    """A session whose answers come late, as on a busy machine."""
+
+    lag_s = 0.0
+
+    def tick(self, elapsed_s: float) -> bool:
+        changed = super().tick(elapsed_s)
+        time.sleep(self.lag_s)
+        return changed
+
+
+def press(slider: Locator, key: str, times: int) -> None:
+    """Press a key as often as a user who holds it down, faster than a busy session answers."""
+    slider.focus()
+    for _ in range(times):
+        slider.press(key, delay=20)
+
+
+def make_session(task: str, log_root: Path, num_envs: int = 1) -> BusySession:
     run = find_trained_run(task, log_root=str(log_root))
-    return PolicySession(
+    return BusySession(
         Player(mjtrain.RankContext(seed=1), replace(run, env=to_eval_config(run.own_env)), num_envs=num_envs)
     )
 
@@ -62,9 +81,14 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         assert session.num_steps == steps
 
         slider = page.get_by_role("slider").first
-        slider.focus()
-        slider.press("End")
+        press(slider, "End", 1)
         wait_for(lambda: env.drawn_command("velocity")[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0])
+        session.lag_s = 0.3
+        press(slider, "ArrowLeft", 25)  # each by a hundredth of the range from -1 to 1
+        wait_for(lambda: env.drawn_command("velocity")[0, 0].item() == pytest.approx(0.5))
+        press(slider, "End", 1)
+        wait_for(lambda: env.drawn_command("velocity")[0, 0].item() == 1.0)
+        session.lag_s = 0.0
         seen = env.observe()["actor"]
         columns = slice(9, 12)  # after velocity, turning and up; scaled by 2
         assert not torch.allclose(seen[0, columns], torch.tensor([2.0, 0.0, 0.0]), atol=1e-3)
@@ -92,14 +116,11 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
 def test_the_reference_is_a_ghost_to_start_from(browser: Browser) -> None:
     run = make_untrained_run("Quadruped-Track")
     run = replace(run, env=to_eval_config(run.own_env))
-    session = PolicySession(Player(mjtrain.RankContext(seed=1), run, policy="zero"))
-    session.paused = True
+    session = BusySession(Player(mjtrain.RankContext(seed=1), run, policy="zero"))
+    session.paused, session.lag_s = True, 0.3
     env = session.player.env
     with open_viewer(browser, session) as page:
-        slider = page.get_by_role("slider").first
-        slider.focus()
-        for _ in range(25):
-            slider.press("ArrowRight")
+        press(page.get_by_role("slider").first, "ArrowRight", 25)
         page.get_by_text("reference trot: 0.50 s, frame 25").wait_for()
         assert int(env.command("motion")[0, 0]) == 0, "the robot has not moved"
         shown = settle(lambda: look(page))

@@ -204,6 +204,13 @@ def test_ranks_that_learn_from_images_compute_what_one_would() -> None:
     assert int(apart["actor.auxiliary_head.obs_normalizer.count"]) == NUM_ENVS_TOTAL * NUM_STEPS * NUM_ITERATIONS
 
 
+def test_ranks_whose_critic_learns_first_compute_what_one_would() -> None:
+    supervised = AuxiliaryConfig(group="actor")
+    agents = make_agent(critic_iterations=4), make_vision_agent(critic_iterations=4, auxiliary_cfg=supervised)
+    runs = [(torch.float64, agent) for agent in agents]
+    assert_equal(train(1, *runs), train(2, *runs), ("learning_rate", "loss/value", "loss/surrogate"))
+
+
 def test_ranks_that_learn_from_mirror_images_compute_what_one_would_and_one_what_rsl_rls_own_symmetry_does() -> None:
     settings = [
         SymmetryConfig(use_data_augmentation=augment, use_mirror_loss=loss, mirror_loss_coeff=0.3)

@@ -94,6 +94,8 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
     if algorithm.auxiliary_cfg.group:
         group = algorithm.auxiliary_cfg.group
         yield f"--agent.algorithm.auxiliary-cfg.group {group}: {library} has no convolutions here"
+    if algorithm.critic_iterations:
+        yield f"--agent.algorithm.critic-iterations {algorithm.critic_iterations}: {library} trains both networks"
     if algorithm.symmetry_cfg.mirrors_samples:
         yield f"--agent.algorithm.symmetry-cfg: {library} mirrors nothing here; use --learner rsl_rl"
     if agent.torch_compile_mode is not None:

@@ -46,8 +46,8 @@ def _main(argv: list[str]) -> None:
         args,
         prog=f"scaling {task}",
         description="Train a task with several numbers of ranks and compare: env steps per second, where an "
-        "iteration's time goes, efficiency against linear, and reward against wall time. Flags after -- go to every "
-        "run of train.",
+        "iteration's time goes, efficiency against linear, and return, successes and losses against time and against "
+        "env steps. Flags after -- go to every run of train.",
     )
     if not options.ranks or min(options.ranks) < 1:
         raise RequestError(f"--ranks {' '.join(map(str, options.ranks))}: give numbers from 1 up, such as 1 2 4")

@@ -140,6 +140,10 @@ class PpoConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     """A controller that the actor imitates before the first iteration. Left out: none."""
 
+    critic_iterations: Annotated[int, Range(least=0)] = 0
+    """Iterations at the start of a run in which only the critic learns. For a run that starts with an actor that can do
+    the task (--load): the advantages of a critic that does not know it yet would make it worse."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationConfig:

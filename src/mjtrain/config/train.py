@@ -119,6 +119,10 @@ class RunConfig:
     """Start with the weights of a checkpoint, a run, {run}/best or a shared policy (pretrained:TASK, folder, URL).
     Default: new ones."""
 
+    load_critic: str | None = field(default=None, metadata=RARE)
+    """Beside --load: take the critic of another run, or of a checkpoint in one, such as that of the teacher of the
+    student that --load names, which has no critic. Default: that of --load, or a new one."""
+
     teacher: str | None = field(default=None, metadata=RARE)
     """For a task that learns from a teacher: the run directory of a teacher, a checkpoint in one, a shared policy
     (pretrained, pretrained:TASK, folder, URL), or auto: the newest finished run of the teacher's task, which is trained

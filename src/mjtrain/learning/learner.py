@@ -91,8 +91,11 @@ class Learner(Protocol):
         """
         ...
 
-    def load_weights(self, path: Path) -> None:
+    def load_weights(self, path: Path, critic: Path | None = None) -> None:
         """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
+
+        Args:
+            critic: Checkpoint of which the critic is taken instead; only for `--learner rsl_rl`.
 
         Raises:
             RequestError: It is not a valid checkpoint, or one of other networks.

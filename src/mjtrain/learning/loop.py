@@ -249,19 +249,30 @@ class TrainingLoop:
         """Return what `Policy.load` takes: the networks as they are now, not a copy."""
         return {**as_tensors(self._algorithm.state_dict()), "iter": self.iteration}
 
-    def load_weights(self, path: Path) -> None:
+    def load_weights(self, path: Path, critic: Path | None = None) -> None:
         """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
 
         Optimiser and counters stay as they are.
 
-        Every rank must call it; rank 0's file counts.
+        Every rank must call it; rank 0's files count.
+
+        Args:
+            critic: Checkpoint of which the critic is taken instead. Only for learners whose checkpoints call it so.
 
         Raises:
             RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
         content = read_networks(path, "cpu")
         self._check_learner(content, path)
+        if critic is not None:
+            content.pop("critic_state_dict", None)
         self._algorithm.load_weights(content, path)
+        if critic is not None:
+            content = read_networks(critic, "cpu")
+            self._check_learner(content, critic)
+            if "critic_state_dict" not in content:
+                raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
+            self._algorithm.load_weights({"critic_state_dict": content["critic_state_dict"]}, critic)
         self.begins_with_random_weights = False
         if self._context.is_distributed:
             self._algorithm.broadcast()

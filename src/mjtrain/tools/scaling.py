@@ -12,12 +12,17 @@ from typing import Any, Literal
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
-from mjtrain.tools.plotting.curves import elapsed_s
+from mjtrain.tools.plotting.curves import XAxis, x_values
+from mjtrain.tools.plotting.draw import LABELS
 
 Mode = Literal["weak", "strong", "apart"]
 
 Rows = list[dict[str, Any]]
 """The metrics of a run, by iteration."""
+
+_AXES: tuple[XAxis, ...] = ("wall-time", "env-steps")
+_LEARNED = ("success/", "loss/")
+"""Metrics that are compared between runs, beside the mean return."""
 
 WARM_UP_ITERATIONS = 5
 """Iterations at the start of a run that are not counted: first allocations, kernels, caches."""
@@ -46,9 +51,9 @@ class ScalingPoint:
     efficiency: float
     """Env steps per second, divided by the linear value: that of the fewest ranks times the ratio of ranks."""
 
-    final_reward: float | None
-    curve: list[tuple[float, float]]
-    """Wall seconds of training and mean return, for every iteration that has one."""
+    curves: dict[str, list[float | None]]
+    """What was reached after each iteration, by metric: mean_reward, every success and every loss, beside the training
+    seconds (wall-time) and env steps of the whole job (env-steps) until then. None where an iteration has no value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,39 +187,54 @@ def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> Sca
         learn_s=median["learn_time_s"],
         wait_s=median["wait_time_s"],
         efficiency=speed / (num_ranks * base),
-        final_reward=rows[-1]["mean_reward"],
-        curve=[
-            (time_s, row["mean_reward"])
-            for time_s, row in zip(elapsed_s(rows), rows, strict=True)
-            if row["mean_reward"] is not None
-        ],
+        curves=_curves(rows),
     )
 
 
+def _curves(rows: Rows) -> dict[str, list[float | None]]:
+    names = ["mean_reward", *dict.fromkeys(name for row in rows for name in row if name.startswith(_LEARNED))]
+    x = {axis: x_values(rows, axis).tolist() for axis in _AXES}
+    return x | {name: [row.get(name) for row in rows] for name in names}
+
+
 def _plot(points: list[ScalingPoint], path: Path) -> None:
-    """Draw env steps per second against ranks, and reward against wall time."""
+    """Draw env steps per second against ranks, and what was learned against wall time and against env steps."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    speed_axes, reward_axes = figure.subplots(1, 2)
+    metrics = [name for name in dict.fromkeys(name for point in points for name in point.curves) if name not in _AXES]
+    figure = Figure(figsize=(11, 3.4 * (1 + len(metrics))), layout="constrained")
+    grid = figure.subplots(1 + len(metrics), 2, squeeze=False)
+    _plot_speed(points, grid[0][0])
+    runs = {_label(point): point for point in points}  # weak and strong share runs
+    for metric, row in zip(metrics, grid[1:], strict=True):
+        for axis, axes in zip(_AXES, row, strict=True):
+            for label, point in runs.items():
+                if metric in point.curves:
+                    y = [float("nan") if value is None else value for value in point.curves[metric]]
+                    axes.plot(point.curves[axis], y, label=label)
+            axes.set(xlabel=LABELS[axis], ylabel=metric)
+            axes.grid(alpha=0.3)
+    grid[0][1].set_axis_off()
+    grid[0][1].legend(*grid[1][0].get_legend_handles_labels(), loc="center", title="what was learned")
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=100)
+
+
+def _label(point: ScalingPoint) -> str:
+    ranks = "1 rank" if point.num_ranks == 1 else f"{point.num_ranks} ranks"
+    return f"{ranks}{' apart' if point.mode == 'apart' else ''} x {point.num_envs_per_rank:,} envs"
+
+
+def _plot_speed(points: list[ScalingPoint], axes: Any) -> None:
     for mode in dict.fromkeys(point.mode for point in points):
         mine = [point for point in points if point.mode == mode]
         counts = [point.num_ranks for point in mine]
         speeds = [point.env_steps_per_second for point in mine]
-        (line,) = speed_axes.plot(counts, speeds, marker="o", label=f"{mode} scaling")
+        (line,) = axes.plot(counts, speeds, marker="o", label=f"{mode} scaling")
         linear = [speeds[0] * count / counts[0] for count in counts]
-        speed_axes.plot(counts, linear, linestyle=":", color=line.get_color(), label=f"{mode}, linear")
-        for point in mine:
-            if point.curve:
-                label = f"{mode}, {point.num_ranks} x {point.num_envs_per_rank:,} envs"
-                reward_axes.plot(*zip(*point.curve, strict=True), label=label)
-    speed_axes.set(
+        axes.plot(counts, linear, linestyle=":", color=line.get_color(), label=f"{mode}, linear")
+    axes.set(
         xlabel="ranks", ylabel="env steps per second", ylim=(0, None), xticks=sorted({p.num_ranks for p in points})
     )
-    reward_axes.set(xlabel="wall time of training, s", ylabel="mean return")
-    for axes in (speed_axes, reward_axes):
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=130)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)

@@ -164,7 +164,8 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
     """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted."""
     if config.run.load is not None:
-        learner.load_weights(Path(config.run.load))
+        critic = config.run.load_critic
+        learner.load_weights(Path(config.run.load), None if critic is None else Path(critic))
     if run.resume is None and context.restarts == 0:
         return []
     path, lines = _find_checkpoint(config, run) if context.is_main else (None, [])

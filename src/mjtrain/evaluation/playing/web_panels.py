@@ -1,5 +1,7 @@
 """Buttons, sliders and plots of the browser viewer."""
 
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -125,13 +127,16 @@ class Panels:
 
     def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
         env = session.player.env
+        shown = [slider.value for slider, _ in sliders]
 
         def steer() -> None:
+            nonlocal shown
             values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
             if all(map(np.isfinite, values)):
                 env.steer(name, values if manual.value else None)
                 if name == session.steered and session.steering is not None:
                     session.steering.values = values
+                    shown = list(values)  # not sent back to the sliders, which may have moved on
 
         def moved(_: Any) -> None:
             if not manual.value:
@@ -141,7 +146,6 @@ class Panels:
         manual.on_update(lambda _: session.post(steer))
         for slider, _ in sliders:
             slider.on_update(moved)
-        shown = [slider.value for slider, _ in sliders]
 
         def update() -> None:
             """Show what keys and gamepads have set."""
@@ -159,23 +163,11 @@ class Panels:
             return
         with self._gui.add_folder("Reference"):
             box = self._gui.add_checkbox("Ghost", initial_value=True, hint="What the robot should do, beside it.")
-            shown = ghost.frame(session.selected)
-            slider = self._gui.add_slider("Frame", min=0, max=ghost.num_frames - 1, step=1, initial_value=shown)
+            self._add_frame_slider(session, ghost.num_frames, lambda: ghost.frame(session.selected))
             start = self._gui.add_button("Start here", hint="A new episode of the selected world, from this frame.")
 
-        def chosen(event: Any) -> None:
-            if event.client is not None and slider.value in range(ghost.num_frames):
-                session.post(partial(session.go_to, slider.value))
-
-        def update() -> None:
-            nonlocal shown
-            if ghost.frame(session.selected) != shown:
-                shown = slider.value = ghost.frame(session.selected)
-
         box.on_update(lambda _: session.post(lambda: setattr(ghost, "is_shown", bool(box.value))))
-        slider.on_update(chosen)
         start.on_click(lambda _: session.post(session.start_here))
-        self._updates.append(update)
 
     def _add_checkpoints(self, session: PolicySession) -> None:
         if not session.checkpoints():
@@ -243,20 +235,33 @@ class Panels:
 
     def _add_frames(self, session: ReplaySession) -> None:
         with self._gui.add_folder("Frames"):
-            slider = self._gui.add_slider(
-                "Frame", min=0, max=session.num_frames - 1, step=1, initial_value=session.frame
-            )
+            self._add_frame_slider(session, session.num_frames, lambda: session.frame)
+
+    def _add_frame_slider(
+        self, session: PolicySession | ReplaySession, num_frames: int, read: Callable[[], int]
+    ) -> None:
+        """Add a slider that goes to a frame and shows the present one.
+
+        What the user chooses is not sent back: it would arrive late, and move the slider under the user's hand.
+        """
+        shown = read()
+        slider = self._gui.add_slider("Frame", min=0, max=num_frames - 1, step=1, initial_value=shown)
+        asked: deque[int] = deque()
+
+        def go() -> None:
+            nonlocal shown
+            shown = asked.popleft()
+            session.go_to(shown)
 
         def chosen(event: Any) -> None:
-            if event.client is not None and slider.value in range(session.num_frames):
-                session.post(partial(session.go_to, slider.value))
-
-        shown = session.frame
+            if event.client is not None and slider.value in range(num_frames):
+                asked.append(slider.value)
+                session.post(go)
 
         def update() -> None:
             nonlocal shown
-            if session.frame != shown:
-                shown = slider.value = session.frame
+            if not asked and read() != shown:
+                shown = slider.value = read()
 
         slider.on_update(chosen)
         self._updates.append(update)

@@ -90,6 +90,8 @@ def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
     algorithm = dict(plain["algorithm"])
     auxiliary = algorithm.pop("auxiliary_cfg")
     del algorithm["symmetry_cfg"], algorithm["warm_start"]
+    if not algorithm["critic_iterations"]:
+        del algorithm["critic_iterations"]  # which RSL-RL's own PPO does not know
     if auxiliary["group"]:
         networks["actor"]["auxiliary_cfg"] = auxiliary
         algorithm["auxiliary_coef"] = auxiliary["coef"]

@@ -12,6 +12,7 @@ from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
 
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_fused
+from mjtrain.learning.rsl_rl.ppo import Ppo
 from mjtrain.runtime.errors import RequestError
 
 
@@ -20,6 +21,8 @@ def weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tup
 
     What a distillation has taught and what was shared have no critic; then it is the actor alone.
     """
+    if "actor_state_dict" not in content and "critic_state_dict" in content:
+        return ("critic",)
     alone = isinstance(algorithm, Distillation) or "critic_state_dict" not in content
     return ("actor",) if alone else ("actor", "critic")
 
@@ -62,20 +65,23 @@ def load_networks(
 
 
 def get_counters(algorithm: PPO | Distillation) -> dict[str, int]:
-    """Return counts that the future of all ranks depends on: the updates of a distillation, the env steps of an RND.
+    """Return counts that the future of all ranks depends on: updates of a distillation or of a critic, steps of an RND.
 
     The weight of the rewards of random network distillation may follow a schedule of env steps.
     """
     if isinstance(algorithm, Distillation):
         return {"num_updates": algorithm.num_updates}
-    rnd = _rnd_of(algorithm)
-    return {} if rnd is None else {"rnd_env_steps": rnd.update_counter}
+    rnd, left = _rnd_of(algorithm), algorithm.critic_updates_left if isinstance(algorithm, Ppo) else 0
+    counters = {} if rnd is None else {"rnd_env_steps": rnd.update_counter}
+    return counters | ({"critic_updates_left": left} if left else {})
 
 
 def set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> None:
     """Restore what `get_counters` returned; what is missing, as in files of earlier versions, starts at zero."""
     if isinstance(algorithm, Distillation):
         algorithm.num_updates = counters.get("num_updates", 0)
+    if isinstance(algorithm, Ppo):
+        algorithm.critic_updates_left = counters.get("critic_updates_left", 0)
     rnd = _rnd_of(algorithm)
     if rnd is not None:
         rnd.update_counter = counters.get("rnd_env_steps", 0)

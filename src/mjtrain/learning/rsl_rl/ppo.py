@@ -1,5 +1,6 @@
 """RSL-RL's PPO, so that N ranks optimise what one rank with N times the environments would."""
 
+import contextlib
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -34,13 +35,18 @@ class Ppo(PPO):
     mini-batches are slices of a rollout that is put in order once per update.
     """
 
-    def __init__(self, *args: Any, auxiliary_coef: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, auxiliary_coef: float | None = None, critic_iterations: int = 0, **kwargs: Any
+    ) -> None:
         """Take everything that PPO takes.
 
         Args:
             auxiliary_coef: Weight of the loss of the actor's auxiliary head; None if it has none.
+            critic_iterations: Updates at the start in which only the critic learns.
         """
         super().__init__(*args, **kwargs)
+        self.critic_updates_left = critic_iterations
+        """Updates that are still to come in which only the critic learns."""
         self._is_supervised = auxiliary_coef is not None
         if auxiliary_coef is not None:
             self.symmetry: Any = AuxiliaryLoss(auxiliary_coef)
@@ -124,10 +130,27 @@ class Ppo(PPO):
 
     def update(self) -> dict[str, float]:
         """Learn from a rollout; see RSL-RL."""
-        losses = self._update_side_by_side() if self._can_split() else super().update()
+        with self._actor_frozen() if self.critic_updates_left else contextlib.nullcontext():
+            losses = self._update_side_by_side() if self._can_split() else super().update()
         if self._is_supervised:
             losses["auxiliary"] = losses.pop("symmetry")
         return losses
+
+    @contextlib.contextmanager
+    def _actor_frozen(self) -> Generator[None]:
+        """Keep the actor, its normaliser and the step size as they are, and count the update."""
+        schedule, adapts_here = self.schedule, self._adapts_here
+        self.schedule, self._adapts_here = "fixed", False
+        actor = self._raw_actor.eval()  # in which normalisers do not learn
+        weights = [weight.requires_grad_(False) for weight in actor.parameters() if weight.requires_grad]
+        try:
+            yield
+        finally:
+            actor.train()
+            for weight in weights:
+                weight.requires_grad_()
+            self.schedule, self._adapts_here = schedule, adapts_here
+        self.critic_updates_left -= 1
 
     def _can_split(self) -> bool:
         """Whether actor and critic can learn at the same time: on a CPU, where only their losses meet."""

@@ -104,7 +104,7 @@ def load_curves(run_dir: Path) -> RunCurves:
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:
     """Flatten the settings that decide what a run learns, without its seed, its directory and its length."""
     launch = params["launch"]
-    run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load")}
+    run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load", "load_critic")}
     kept = {
         "task": launch["task"],
         "run": run,

@@ -24,6 +24,7 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     problems += [*find_option_problems(config.run), *find_option_problems(launch)]
     if config.run.resume is not None and config.run.load is not None:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
+    problems += _find_unused_critic(config)
     if config.run.profile is not None and config.run.max_iterations <= 2 * config.run.profile:
         problems += [
             f"--profile {config.run.profile}: needs {1 + 2 * config.run.profile} iterations, and --max-iterations is "
@@ -43,6 +44,17 @@ def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
             "--agent.actor.distribution-cfg None: the actor draws its actions from a distribution; "
             "give ModelConfig(..., distribution_cfg=DistributionConfig())"
         )
+
+
+def _find_unused_critic(config: TrainConfig) -> Iterator[str]:
+    """Yield why the critic of --load-critic would not be used."""
+    if (place := config.run.load_critic) is None:
+        return
+    flag = f"--load-critic {place}"
+    if config.run.load is None:
+        yield f"{flag}: needs --load, which names the policy"
+    if not isinstance(config.agent.algorithm, PpoConfig):
+        yield f"{flag}: {config.task} learns from a teacher, without a critic; leave it out"
 
 
 def _find_missing_controller(config: TrainConfig) -> Iterator[str]:

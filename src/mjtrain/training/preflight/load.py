@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mjtrain.config import TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, TrainConfig
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
@@ -13,18 +13,26 @@ from mjtrain.runtime.errors import RequestError, require
 
 
 def resolve_load(config: TrainConfig) -> TrainConfig:
-    """Check --load, and replace a run, {run}/best or a shared policy by the file with its weights.
+    """Check --load and --load-critic, and replace a run, {run}/best or a shared policy by the file with its weights.
 
     Raises:
-        RequestError: It is not there or damaged.
+        RequestError: It is not there or damaged, or the learner cannot take a critic from elsewhere.
         OutsideError: The place of a shared policy cannot be reached.
     """
-    place = config.run.load
-    return config if place is None else replace(config, run=replace(config.run, load=str(_find_file(place, config))))
+    run = config.run
+    if run.load_critic is not None and config.learner.name != DEFAULT_LEARNER:
+        learner = config.learner.name
+        raise RequestError(f"--load-critic: is not supported by --learner {learner}; use --learner {DEFAULT_LEARNER}")
+    files = {
+        field: str(_find_file(place, f"--{flag} {place}", config))
+        for field, flag, place in (("load", "load", run.load), ("load_critic", "load-critic", run.load_critic))
+        if place is not None
+    }
+    return replace(config, run=replace(run, **files)) if files else config
 
 
-def _find_file(place: str, config: TrainConfig) -> Path:
-    path, flag = Path(place), f"--load {place}"
+def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
+    path = Path(place)
     if place == PRETRAINED or is_place(place):
         require(flag, "share", "safetensors")
         return open_bundle(f"{PRETRAINED}:{config.task}" if place == PRETRAINED else place) / WEIGHTS
@@ -43,9 +51,15 @@ def _find_file(place: str, config: TrainConfig) -> Path:
 
 
 def note_load(asked: TrainConfig, resolved: TrainConfig) -> list[str]:
-    """Say which file a --load means, and what a shared policy does not have."""
-    place, file = asked.run.load, resolved.run.load
-    if place is None or file is None or place == file:
-        return []
-    shared = "; a shared policy has no critic, which starts untrained" if Path(file).name == WEIGHTS else ""
-    return [f"--load {place}: starts from {file}{shared}"]
+    """Say which file --load and --load-critic mean, and what a shared policy does not have."""
+    lines = []
+    for flag, place, file in (
+        ("load", asked.run.load, resolved.run.load),
+        ("load-critic", asked.run.load_critic, resolved.run.load_critic),
+    ):
+        if place is None or file is None or place == file:
+            continue
+        untrained = Path(file).name == WEIGHTS and asked.run.load_critic is None
+        shared = "; a shared policy has no critic, which starts untrained" if untrained else ""
+        lines.append(f"--{flag} {place}: starts from {file}{shared}")
+    return lines

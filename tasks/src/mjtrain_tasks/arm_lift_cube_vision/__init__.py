@@ -62,6 +62,13 @@ def make_without_teacher() -> TaskConfig:
     return TaskConfig(env=make_env(), agent=make_ppo_agent(), num_envs=128, num_envs_gpu=1024, max_iterations=1000)
 
 
+def make_fine_tuning() -> TaskConfig:
+    """The same by PPO, from a policy that a teacher has taught (`--load`) and the critic of the teacher's run."""
+    return TaskConfig(
+        env=make_env(), agent=make_fine_tuning_agent(), num_envs=256, num_envs_gpu=1024, max_iterations=250
+    )
+
+
 def make_env() -> EnvConfig:
     """The MDP of Arm-Lift-Cube, of which the actor sees two cameras' images, the arm's own state and the place."""
     env = arm_lift_cube.make_env()
@@ -135,4 +142,24 @@ def make_ppo_agent() -> AgentConfig:
             auxiliary_cfg=AuxiliaryConfig(group="cube", detach_encoder=True),
         ),
         obs_groups={"actor": ("image", "arm"), "critic": ("state",)},
+    )
+
+
+def make_fine_tuning_agent() -> AgentConfig:
+    """PPO with the network of `make_agent`, its small step size at the end, and a critic that learns first."""
+    images = make_ppo_agent()
+    assert isinstance(images.algorithm, PpoConfig)
+    return replace(
+        images,
+        save_interval=50,
+        actor=make_agent().actor,
+        algorithm=replace(
+            images.algorithm,
+            learning_rate=2e-5,
+            num_mini_batches=4,
+            use_clipped_value_loss=False,
+            entropy_coef=0.0,
+            critic_iterations=10,
+            auxiliary_cfg=AuxiliaryConfig(group="cube"),
+        ),
     )
