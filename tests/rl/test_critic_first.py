@@ -23,8 +23,8 @@ def cartpole(**algorithm: Any) -> TrainConfig:
     return replace(config, agent=replace(config.agent, algorithm=replace(config.agent.algorithm, **algorithm)))
 
 
-def _watch(context: RankContext, config: TrainConfig, num_threads: int) -> list[tuple[bool, bool, float]]:
-    """Tell of three iterations whether they changed the actor and the critic, and the step size after them."""
+def _watch(context: RankContext, config: TrainConfig, num_threads: int) -> list[tuple[bool, bool, bool, float]]:
+    """Tell of three iterations whether they changed actor and critic and measured a KL, and the step size after."""
     torch.set_num_threads(num_threads)
     runner = make_runner(context, config)
     assert config.agent.algorithm.schedule == "adaptive"  # pyright: ignore[reportAttributeAccessIssue]
@@ -32,10 +32,10 @@ def _watch(context: RankContext, config: TrainConfig, num_threads: int) -> list[
     iterations = runner.iterate(3)
     for _ in range(3):
         before = _copy(runner)
-        rate = next(iterations).metrics["learning_rate"]
+        metrics = next(iterations).metrics
         after = _copy(runner)
         changed = (any(not torch.equal(before[name][key], after[name][key]) for key in after[name]) for name in after)
-        found.append((*changed, rate))
+        found.append((*changed, metrics["kl"] is not None, metrics["learning_rate"]))
     return found
 
 
@@ -53,9 +53,8 @@ def test_the_actor_its_normaliser_and_the_step_size_wait_for_the_critic(num_thre
     where = LaunchConfig(gpu_ids=None, num_workers=num_ranks)
     first, second, third = mjtrain.launch(_watch, config, num_threads, launch=where)
     initial = config.agent.algorithm.learning_rate
-    assert (first, second) == ((False, True, initial), (False, True, initial))
-    assert third[:2] == (True, True)
-    assert third[2] != initial
+    assert (first, second) == ((False, True, False, initial), (False, True, False, initial))
+    assert third[:3] == (True, True, True), "the schedule is adaptive again"
 
 
 def test_the_actors_convolutions_wait_too_where_both_share_them() -> None:
