@@ -48,10 +48,11 @@ class CapturedCalls:
 
 
 def capture_graph(function: Callable[[], None]) -> wp.Graph:
-    """Call a function that launches kernels on Warp's current device, and record the kernels of a second call."""
-    wp.synchronize_device()  # torch may be writing on another stream what the function reads
-    function()  # compiles and loads the kernels, which a capture cannot
-    wp.synchronize_device()
+    """Record the kernels that a function launches on Warp's current device; a GPU executes them once before."""
+    if wp.get_device().is_cuda:
+        wp.synchronize_device()  # torch may be writing on another stream what the function reads
+        function()  # compiles and loads the kernels, which a capture on a GPU cannot
+        wp.synchronize_device()
     with wp.ScopedCapture() as capture:
         function()
     assert capture.graph is not None
