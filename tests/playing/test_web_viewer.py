@@ -68,9 +68,9 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
     session = make_session("Quadruped-Velocity-Flat", log_root)
     env = session.player.env
     with open_viewer(browser, session) as page:
-        wait_for(lambda: drawn(look(page)) > 2000)
+        wait_for(lambda: drawn(look(page)) > 500)
         running = look(page)
-        wait_for(lambda: differing(running, look(page)) > 100)
+        wait_for(lambda: differing(running, look(page)) > 25)
 
         page.get_by_role("button", name="Pause").click()
         wait_for(lambda: session.paused)
@@ -95,7 +95,7 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         for count in range(1, 11):  # the robot may lie still for a few steps
             page.get_by_role("button", name="Step").click()
             wait_for(lambda count=count: session.num_steps == steps + count)
-        wait_for(lambda: differing(still, look(page)) > 100)
+        wait_for(lambda: differing(still, look(page)) > 25)
         page.get_by_role("button", name="Resume").click()
         wait_for(lambda: session.num_steps > steps + 60)
         page.get_by_role("button", name="Pause").click()
@@ -109,7 +109,7 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         page.get_by_role("button", name="Reset").click()
         wait_for(lambda: int(env.episode_step[0]) == 0)
         assert np.abs(session.qpos() - position).max() > 0.01
-        wait_for(lambda: differing(before, look(page)) > 100)
+        wait_for(lambda: differing(before, look(page)) > 25)
         assert page.get_by_text("paused").count() == 1
 
 
@@ -125,12 +125,12 @@ def test_the_reference_is_a_ghost_to_start_from(browser: Browser) -> None:
         assert int(env.command("motion")[0, 0]) == 0, "the robot has not moved"
         shown = settle(lambda: look(page))
         page.get_by_label("Ghost").uncheck()
-        wait_for(lambda: differing(shown, look(page)) > 200)
+        wait_for(lambda: differing(shown, look(page)) > 50)
         before = settle(lambda: look(page))
         page.get_by_role("button", name="Start here").click()
         wait_for(lambda: int(env.command("motion")[0, 0]) == 25)
         assert env.command_error("motion", "mpkpe")[0] < 0.06
-        wait_for(lambda: differing(before, look(page)) > 100)
+        wait_for(lambda: differing(before, look(page)) > 25)
         page.get_by_role("button", name="Step").click()
         page.get_by_text("reference trot: 0.52 s, frame 26").wait_for()
 
@@ -183,7 +183,7 @@ def test_cartpole_changes_its_checkpoint_and_follows_its_training(
     session = make_session("Cartpole-Balance", tmp_path, num_envs=4)
     assert session.player.iteration == 20
     with open_viewer(browser, session) as page:
-        wait_for(lambda: drawn(look(page)) > 1000)
+        wait_for(lambda: drawn(look(page)) > 250)
         page.get_by_role("combobox").and_(page.locator("[value='model_20.pt']")).click()
         page.get_by_role("option", name="model_10.pt").click()
         wait_for(lambda: session.player.iteration == 10)

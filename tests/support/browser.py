@@ -20,6 +20,16 @@ SOFTWARE_GL = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--e
 PANEL_WIDTH = 400
 """Pixels on the right that may belong to buttons and sliders."""
 
+SCALE = 0.5
+"""Pixels that are drawn for each of the page's, along each axis: drawn in software, they cost most of a test's time."""
+
+FEWER_FRAMES = """
+const draw = window.requestAnimationFrame.bind(window);
+window.requestAnimationFrame = then => setTimeout(() => draw(then), 200);
+window.cancelAnimationFrame = clearTimeout;
+"""
+"""Without it a page draws as many frames as it can, and one drawn in software costs up to a second of a core."""
+
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
@@ -53,7 +63,8 @@ def serve_viewer(session: ViewerSession) -> Iterator[str]:
 def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
     """Serve a session and open its page."""
     with serve_viewer(session) as address:
-        page = browser.new_page(viewport={"width": width, "height": height})
+        page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=SCALE)
+        page.add_init_script(FEWER_FRAMES)
         page.set_default_timeout(1000 * patience(30.0))
         page.goto(address)
         page.get_by_role("button", name="Reset").wait_for()
@@ -71,7 +82,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def look(page: Page) -> np.ndarray:
-    """Take a picture of the scene, without the panel. Shape (height, width, 3), uint8."""
+    """Take a picture of the scene in the next frame, without the panel. Shape (SCALE * height, SCALE * width, 3), uint8."""
+    page.evaluate("() => new Promise(requestAnimationFrame)")
     size = page.viewport_size
     assert size is not None
     clip = {"x": 0, "y": 0, "width": size["width"] - PANEL_WIDTH, "height": size["height"]}
