@@ -82,7 +82,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def look(page: Page) -> np.ndarray:
-    """Take a picture of the scene in the next frame, without the panel. Shape (SCALE * height, SCALE * width, 3), uint8."""
+    """Take a picture of the next frame, without the panel. Shape (SCALE * height, SCALE * width, 3), uint8."""
     page.evaluate("() => new Promise(requestAnimationFrame)")
     size = page.viewport_size
     assert size is not None

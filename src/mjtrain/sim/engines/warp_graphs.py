@@ -16,7 +16,7 @@ class CapturedCalls:
         """Begin without graphs.
 
         Args:
-            kept: What a first call must not change: recording a call executes it once before, for its compilation.
+            kept: What a first call must not change: on a GPU, recording a call executes it once before.
         """
         self._device = device
         self._kept = tuple(kept)
