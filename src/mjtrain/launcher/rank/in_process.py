@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
-from mjtrain.launcher.faults import make_heartbeat
+from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.rank.progress import HangWatch, PhaseLimits
 from mjtrain.runtime import heartbeat
@@ -43,7 +43,9 @@ def run_in_process(
 
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks
-    heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, _announce)
+    heartbeat.current = make_heartbeat(
+        plan.faults, context, plan.run_dir, lambda fault: write_to_stderr(f"injecting fault {fault}")
+    )
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
     hang = _Hang(context, limits, crash_dir)
@@ -73,10 +75,6 @@ def run_in_process(
     if heartbeat.current.stop_signal is not None:
         leave(heartbeat.current.stop_signal)
     return value
-
-
-def _announce(fault: str) -> None:
-    write_to_stderr(f"injecting fault {fault}")
 
 
 class _Hang:
