@@ -195,7 +195,7 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
         return None
     if "LOCAL_RANK" in environ:
         return _read_rank(environ)
-    if _count_step_tasks(environ) > 1:
+    if "SLURM_STEP_NUM_TASKS" in environ and _read(environ, "SLURM_STEP_NUM_TASKS") > 1:  # not in the batch script
         return _read_step(environ)
     if "JAX_LOCAL_RANK" in environ:
         return _read_jax(environ)
@@ -228,11 +228,6 @@ def _read_rank(environ: Mapping[str, str]) -> ExternalRank:
         served=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         elastic="TORCHELASTIC_RUN_ID" in environ,
     )
-
-
-def _count_step_tasks(environ: Mapping[str, str]) -> int:
-    """Count the tasks of this Slurm step; 0 in the batch script, which is in no step."""
-    return _read(environ, "SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in environ else 0
 
 
 def _read_step(environ: Mapping[str, str]) -> ExternalRank:

@@ -6,6 +6,7 @@ numbered: with a place left out, the ranks of the others are numbered again from
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mjtrain.launcher.planning.external import ExternalNode
 from mjtrain.launcher.planning.plan import HostPlan, LaunchPlan, Place
@@ -62,21 +63,20 @@ def leave_out(plan: LaunchPlan, places: Collection[Place]) -> LaunchPlan:
         for rank in _number(plan, left, node, names, plan.hosts[node].num_cores if plan.hosts else plan.num_cores)
     )
     if plan.hosts:
+        num_threads = {rank.node_rank: rank.num_threads for rank in ranks}
         hosts = tuple(
-            _keep_slots(plan.hosts[node], slots[node], _threads_on(ranks, index)) for index, node in enumerate(nodes)
+            replace(plan.hosts[node], **_keep_slots(plan.hosts[node], slots[node], num_threads[index]))
+            for index, node in enumerate(nodes)
         )
-        address = plan.hosts[nodes[0]].address
-        return _with_ranks(plan, ranks, hosts=hosts, master=(address, 0))
-    gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots[nodes[0]], ranks[0].num_threads)
-    return _with_ranks(plan, ranks, gpus=gpus, environ=environ)
+        return _with_ranks(plan, ranks, hosts=hosts, master=(hosts[0].address, 0))
+    return _with_ranks(plan, ranks, **_keep_slots(plan, slots[nodes[0]], ranks[0].num_threads))
 
 
 def part_of_node(plan: LaunchPlan, left: Sequence[Place], node: int, left_out: tuple[str, ...]) -> LaunchPlan:
     """Return one node's part of a job whose nodes something else has started."""
     ranks = _number(plan, left, node, left_out, plan.num_cores)
     slots = [place.slot for place in left if place.node == node]
-    gpus, environ = _keep_gpus(plan.gpus, plan.environ, slots, ranks[0].num_threads)
-    return _with_ranks(plan, ranks, gpus=gpus, environ=environ, places=tuple(left))
+    return _with_ranks(plan, ranks, places=tuple(left), **_keep_slots(plan, slots, ranks[0].num_threads))
 
 
 def _number(
@@ -104,22 +104,13 @@ def _number(
     )
 
 
-def _threads_on(ranks: Sequence[RankContext], node_rank: int) -> int:
-    return next(rank.num_threads for rank in ranks if rank.node_rank == node_rank)
+def _keep_slots(host: HostPlan | LaunchPlan, slots: Sequence[int], num_threads: int) -> dict[str, Any]:
+    """Return the fields of a host's plan that name its GPUs, with these slots only."""
+    gpus = tuple(host.gpus[slot] for slot in slots) if host.gpus else ()
+    environ = {**host.environ, "CUDA_VISIBLE_DEVICES": ",".join(gpus), "OMP_NUM_THREADS": str(num_threads)}
+    return {"gpus": gpus, "environ": environ}
 
 
-def _keep_slots(host: HostPlan, slots: Sequence[int], num_threads: int) -> HostPlan:
-    gpus, environ = _keep_gpus(host.gpus, host.environ, slots, num_threads)
-    return replace(host, gpus=gpus, environ=environ)
-
-
-def _keep_gpus(
-    gpus: tuple[str, ...], environ: dict[str, str], slots: Sequence[int], num_threads: int
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    kept = tuple(gpus[slot] for slot in slots) if gpus else ()
-    return kept, {**environ, "CUDA_VISIBLE_DEVICES": ",".join(kept), "OMP_NUM_THREADS": str(num_threads)}
-
-
-def _with_ranks(plan: LaunchPlan, ranks: tuple[RankContext, ...], **fields: object) -> LaunchPlan:
+def _with_ranks(plan: LaunchPlan, ranks: tuple[RankContext, ...], **fields: Any) -> LaunchPlan:
     backend = plan.backend if ranks[0].world_size > 1 else None
     return replace(plan, ranks=ranks, backend=backend, **fields)
