@@ -1,14 +1,9 @@
 """The handshake between node 0 and the other nodes of a job, before either uses what the other says.
 
-    who {nonce}         ->                                           from node 0
-                        <-   hello {node_rank, host, nonce, proof}
-    proof {proof}       ->
-                        <-   node {num_ranks, request, packages}
-    welcome {refused}   ->
-
-Each end proves that it knows the job's token. Node 0 tells others nothing, and a node describes itself only after node
-0's proof. Anyone may reach node 0's port: whatever arrives there is bounded in size and in time, and ends nothing but
-its own connection.
+Its messages, from `who` to `welcome`, are listed in their order in `mjtrain.launcher.ipc.messages`. Each end proves
+that it knows the job's token. Node 0 tells others nothing, and a node describes itself only after node 0's proof.
+Anyone may reach node 0's port: whatever arrives there is bounded in size and in time, and ends nothing but its own
+connection.
 """
 
 import contextlib

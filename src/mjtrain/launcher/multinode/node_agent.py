@@ -1,10 +1,8 @@
 """The agent on one host of a job on several hosts: calls functions that look at the host, and runs its ranks.
 
 Run as `python -m mjtrain.launcher.multinode.node_agent`, through ssh or srun, or directly on this host. Standard input
-and output are the connection to the launcher. The launcher sends `call` with a function's name and its arguments, and
-the agent answers with one `value` for each that it yields, and `returned`. Or the launcher sends `start` with a job;
-then the agent sends `output`, in the end the result, and `gone` when no process of the job is left. When the connection
-breaks, the job or the call ends.
+and output are the connection to the launcher; `mjtrain.launcher.ipc.messages` lists what the two say. When the
+connection breaks, the job or the call ends.
 """
 
 import contextlib
@@ -106,20 +104,16 @@ def find_free_port() -> int:
 
     It is below the range from which the kernel takes ports for connections, so that none of them takes it meanwhile.
     """
-    first = _first_port_of_connections()
+    try:
+        first = int(_PORT_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # not Linux
+        first = 0
     below = range(max(1024, first - _NUM_PORTS), first)
     for port in [*random.SystemRandom().sample(below, min(_NUM_TRIES, len(below))), 0]:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return probe.getsockname()[1]
     raise ConnectionError("no port of this host is free")
-
-
-def _first_port_of_connections() -> int:
-    try:
-        return int(_PORT_RANGE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):  # not Linux
-        return 0
 
 
 def _resolve(name: str) -> str | None:
