@@ -25,7 +25,7 @@ from mjtrain.launcher.multinode.node_agent import run_part
 from mjtrain.launcher.multinode.run import run_and_watch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
-from mjtrain.launcher.planning.places import list_places, part_of_node
+from mjtrain.launcher.planning.membership import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError

@@ -38,14 +38,7 @@ def usable_in_process(visible: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...]:
-    """Turn --gpu-ids into indices into the visible GPUs.
-
-    Returns:
-        Indices, one per rank; empty for the CPU.
-
-    Raises:
-        RequestError: An index is out of range, negative or repeated, or there is no GPU.
-    """
+    """Turn --gpu-ids into indices into the visible GPUs, one per rank; none for the CPU."""
     if gpu_ids is None:
         return ()
     if gpu_ids == "auto":
