@@ -74,11 +74,7 @@ class Fault:
 
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
-    """Read the values of --inject-fault.
-
-    Raises:
-        RequestError: One of them is not a fault; the message says what would be right.
-    """
+    """Read the values of --inject-fault."""
     return tuple(_parse(text) for text in texts)
 
 

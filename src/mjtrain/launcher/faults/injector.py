@@ -53,7 +53,6 @@ class Injector(Heartbeat):
     def __init__(
         self, faults: list[Fault], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
     ) -> None:
-        """Prepare; arguments as of `make_heartbeat`."""
         super().__init__()
         self.place = Place(device=context.device, run_dir=None if run_dir is None else Path(run_dir))
         self._rank = context.rank
