@@ -24,8 +24,8 @@ from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
-from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.spawn import run_host_job
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable

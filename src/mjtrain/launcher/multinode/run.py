@@ -94,11 +94,4 @@ def run_on_handles(
         part = replace(job, plan=plan.part(index, port))
         return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
 
-    coordinator = Coordinator(
-        handles,
-        start_timeout_s=plan.start_timeout_s,
-        stop_grace_s=plan.stop_grace_s,
-        host_timeout_s=plan.host_timeout_s,
-        hosts_wait=hosts_wait,
-    )
-    return coordinator.run(make_start)
+    return Coordinator(plan, handles, hosts_wait).run(make_start)
