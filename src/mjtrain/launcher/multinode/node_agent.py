@@ -131,9 +131,8 @@ def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | 
             folder.mkdir(parents=True, exist_ok=True)
         result = run_host_job(job, folder, os.environ, host=host, connection=connection)
     except Exception as error:
-        if not isinstance(error, RequestError):
-            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
-        result = RunResult(failure=Failure(summary=str(error), host=host, is_transient=False))
+        summary = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {message_of(error)}"
+        result = RunResult(failure=Failure(summary=summary, host=host, is_transient=False))
         send_result(connection, result)
     connection.send("gone")
     connection.flush(_FLUSH_S)

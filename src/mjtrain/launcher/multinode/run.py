@@ -47,11 +47,31 @@ def run_on_hosts(request: LaunchRequest) -> Any:
 def run_and_watch(
     job: Job, log_dir: Path | None, handles: list[HostHandle], lost: Sequence[int], look: Look, interval_s: float
 ) -> RunResult:
-    """Start a job as `run_on_handles` does, and with --rejoin-at-save look meanwhile for the hosts that were lost."""
-    if not lost or not job.plan.rejoin_at_save:
-        return run_on_handles(job, log_dir, handles)
+    """Start a job on every host, and return when no process of it is left there.
+
+    With --rejoin-at-save look meanwhile for the hosts that were lost.
+    """
+    plan = job.plan
+    assert plan.master is not None
+    address = plan.master[0]
+    folder = None if log_dir is None else str(log_dir)
+    environ = {**select_environ(os.environ, plan.copy_env), "PYTHONPATH": module_path()}
+
+    def make_start(index: int, port: int) -> tuple[dict[str, Any], bytes]:
+        if not handles[index].trusted:  # it has the function itself, and unpickles nothing
+            restarts = plan.ranks[0].restarts
+            fields = {"address": address, "port": port, "log_dir": folder, "restarts": restarts}
+            if plan.places is None:
+                return fields, b""
+            places = [[place.node, place.slot] for place in plan.places]
+            return {**fields, "places": places, "left_out": plan.ranks[0].left_out}, b""
+        part = replace(job, plan=plan.part(index, port))
+        return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
+
+    if not lost or not plan.rejoin_at_save:
+        return Coordinator(plan, handles).run(make_start)
     with _watch(look, interval_s) as hosts_wait:
-        return run_on_handles(job, log_dir, handles, hosts_wait)
+        return Coordinator(plan, handles, hosts_wait).run(make_start)
 
 
 @contextlib.contextmanager
@@ -71,27 +91,3 @@ def _watch(look: Look, interval_s: float) -> Iterator[Callable[[], bool]]:
     finally:
         over.set()
         thread.join()  # no look is in progress any more
-
-
-def run_on_handles(
-    job: Job, log_dir: Path | None, handles: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
-) -> RunResult:
-    """Start a job on every host, and return when no process of it is left there."""
-    plan = job.plan
-    assert plan.master is not None
-    address = plan.master[0]
-    folder = None if log_dir is None else str(log_dir)
-    environ = {**select_environ(os.environ, plan.copy_env), "PYTHONPATH": module_path()}
-
-    def make_start(index: int, port: int) -> tuple[dict[str, Any], bytes]:
-        if not handles[index].trusted:  # it has the function itself, and unpickles nothing
-            restarts = plan.ranks[0].restarts
-            fields = {"address": address, "port": port, "log_dir": folder, "restarts": restarts}
-            if plan.places is None:
-                return fields, b""
-            places = [[place.node, place.slot] for place in plan.places]
-            return {**fields, "places": places, "left_out": plan.ranks[0].left_out}, b""
-        part = replace(job, plan=plan.part(index, port))
-        return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
-
-    return Coordinator(plan, handles, hosts_wait).run(make_start)

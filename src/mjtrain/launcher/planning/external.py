@@ -21,14 +21,7 @@ from mjtrain.runtime.processes import JOB_VARIABLE
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Expand Slurm's short form of host names.
-
-    Args:
-        text: For instance "gpu[01-03,7],login".
-
-    Returns:
-        For instance ("gpu01", "gpu02", "gpu03", "gpu7", "login").
-    """
+    """Expand Slurm's short form of host names, for instance "gpu[01-02,7],a" to ("gpu01", "gpu02", "gpu7", "a")."""
     hosts: list[str] = []
     for pattern in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names = [""]
@@ -349,13 +342,10 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
 
 
 def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return the environment of a rank with the number of ranks on this host, where skrl's launcher has started it.
+    """Add JAX_LOCAL_WORLD_SIZE to the environment of a rank if it is missing and skrl's launcher has started the rank.
 
     Args:
         ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
-
-    Returns:
-        The same variables, and JAX_LOCAL_WORLD_SIZE if it was missing and the launcher is among the ancestors.
     """
     if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
         return dict(environ)
