@@ -278,11 +278,7 @@ def _read_launched(environ: Mapping[str, str], launcher: _RankLauncher) -> Exter
 def _read_kubeflow(environ: Mapping[str, str]) -> ExternalNode | None:
     _require(environ, _KUBEFLOW_VARIABLES, "PET_NODE_RANK is set, as in one node of Kubeflow's job")
     node_rank, num_nodes = _read_place(environ, "PET_NODE_RANK", "PET_NNODES")
-    port = _read(environ, "PET_MASTER_PORT")
-    if num_nodes == 1:
-        return None
-    address = environ["PET_MASTER_ADDR"]
-    return ExternalNode(node_rank=node_rank, num_nodes=num_nodes, master_addr=address, master_port=port)
+    return _make_node(environ, node_rank, num_nodes, environ["PET_MASTER_ADDR"], _read(environ, "PET_MASTER_PORT"))
 
 
 def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
@@ -296,11 +292,7 @@ def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
     current = environ["SM_CURRENT_HOST"]
     if current not in hosts:
         raise RequestError(f"SM_CURRENT_HOST={current}: is not in SM_HOSTS, which is {environ['SM_HOSTS']}")
-    if len(hosts) == 1:
-        return None
-    return ExternalNode(
-        node_rank=hosts.index(current), num_nodes=len(hosts), master_addr=hosts[0], master_port=_SAGEMAKER_PORT
-    )
+    return _make_node(environ, hosts.index(current), len(hosts), hosts[0], _SAGEMAKER_PORT)
 
 
 def _refuse_unnumbered(environ: Mapping[str, str]) -> None:
@@ -369,7 +361,13 @@ def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     there = next(name for name in _NODE_VARIABLES if name in environ)
     _require(environ, _NODE_VARIABLES, f"{there} is set, as in one node of a job")
     node_rank, num_nodes = _read_place(environ, "RANK", "WORLD_SIZE")
-    port = _read(environ, "MASTER_PORT")
+    return _make_node(environ, node_rank, num_nodes, environ["MASTER_ADDR"], _read(environ, "MASTER_PORT"))
+
+
+def _make_node(
+    environ: Mapping[str, str], node_rank: int, num_nodes: int, master_addr: str, master_port: int
+) -> ExternalNode | None:
+    """Return a node of a job, whoever has started it; None if it is the only one, which no other node calls."""
     if num_nodes == 1:
         return None
     if environ.get(TOKEN_VARIABLE, "-").strip() == "":
@@ -377,8 +375,8 @@ def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     return ExternalNode(
         node_rank=node_rank,
         num_nodes=num_nodes,
-        master_addr=environ["MASTER_ADDR"],
-        master_port=port,
+        master_addr=master_addr,
+        master_port=master_port,
         has_token=TOKEN_VARIABLE in environ,
     )
 
