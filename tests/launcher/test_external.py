@@ -64,6 +64,7 @@ SUBMITIT = {
     "SUBMITIT_LOCAL_GLOBALID": "1",
     "SUBMITIT_LOCAL_LOCALID": "1",
 }
+NODE = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"}
 KUBEFLOW = {"PET_NODE_RANK": "1", "PET_NNODES": "2", "PET_MASTER_ADDR": "zeta", "PET_MASTER_PORT": "29400"}
 SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "SM_NUM_GPUS": "4"}
 
@@ -192,11 +193,22 @@ def test_torchrun_serves_and_srun_does_not() -> None:
 
 def test_variables_that_number_nodes() -> None:
     """What Kubeflow's PyTorchJob and PAI-DLC set is a node's place, and never taken for a rank's."""
-    node = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "23456"}
-    place = resolve_external(node)
+    place = resolve_external(NODE)
     assert place == ExternalNode(node_rank=1, num_nodes=2, master_addr="zeta", master_port=23456)
-    assert resolve_external(node | {"RANK": "0", "WORLD_SIZE": "1"}) is None
-    assert isinstance(resolve_external(node | TORCHRUN), ExternalRank)  # torchrun started on that node
+    assert resolve_external(NODE | {"RANK": "0", "WORLD_SIZE": "1"}) is None
+    assert isinstance(resolve_external(NODE | TORCHRUN), ExternalRank)  # torchrun started on that node
+
+
+@pytest.mark.parametrize("environ", [NODE, KUBEFLOW, SAGEMAKER], ids=["RANK", "Kubeflow", "SageMaker"])
+def test_nodes_are_open_without_a_token(environ: dict[str, str]) -> None:
+    place = resolve_external(environ)
+    assert isinstance(place, ExternalNode)
+    assert place.is_open
+    secret = resolve_external(environ | {"MJTRAIN_JOB_TOKEN": "a-secret"})
+    assert isinstance(secret, ExternalNode)
+    assert not secret.is_open
+    with pytest.raises(RequestError, match="MJTRAIN_JOB_TOKEN is empty: set it to the same secret on every node"):
+        resolve_external(environ | {"MJTRAIN_JOB_TOKEN": " "})
 
 
 @pytest.mark.parametrize(

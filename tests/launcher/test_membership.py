@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.planning.membership import Change, Membership, TooFewLeftError
-from mjtrain.launcher.planning.places import leave_out
+from mjtrain.launcher.planning.membership import Change, Membership, TooFewLeftError, leave_out
 from mjtrain.launcher.planning.plan import Host, LaunchPlan, Place
 from mjtrain.launcher.planning.resolve import resolve_plan
 

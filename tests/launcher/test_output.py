@@ -127,7 +127,7 @@ def test_lines_that_a_log_cannot_hold_are_left_out_and_counted(
     with (tmp_path / "log").open() as reader:
         for _ in range(16):
             assert len(reader.readline()) > 1 << 20
-        wait_until(lambda: log.is_idle, "what was queued is written")
+        wait_until(lambda: log._pending == 0, "what was queued is written")
         log.write(b"y")
         log.close(0.0)
         rest = reader.read().splitlines()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,9 +341,9 @@ def test_hosts_that_send_garbage_are_lost(monkeypatch: pytest.MonkeyPatch) -> No
         connection = HostConnection(descriptor, descriptor + 0)
         hosts.append(HostHandle(host=f"h{index}", connection=connection, trusted=False))
         ends.append(there)
-    result = Coordinator(hosts, start_timeout_s=patience(20.0), stop_grace_s=1.0, host_timeout_s=patience(60.0)).run(
-        lambda *_: ({}, b"")
-    )
+    plan = make_plan(LaunchConfig(gpu_ids=None))
+    plan = replace(plan, start_timeout_s=patience(20.0), stop_grace_s=1.0, host_timeout_s=patience(60.0))
+    result = Coordinator(plan, hosts).run(lambda *_: ({}, b""))
     assert result.failure is not None
     assert "closed its connection" in result.failure.summary
     assert len(result.lost_nodes) == len(sent)

@@ -134,12 +134,8 @@ def run_plan(
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
 
     Args:
-        rendezvous: What `rendezvous` returned for this plan; it is closed at the end.
-        preload: Modules that fn imports; the spawned ranks of a host share one import of them.
-        on_not_saved: Called before this process ends because fn has not finished within the grace time of a stop. Where
-            ranks have their own processes, the error is raised instead.
-        saved_progress: How much of the work a restart would not repeat, in any unit. A job that got further restarts
-            without delay.
+        rendezvous: What `rendezvous` returned for this plan; it is closed at the end. The others are those of
+            `LaunchRequest`.
     """
     open_missing_streams()
     request = LaunchRequest(

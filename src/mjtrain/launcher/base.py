@@ -40,7 +40,8 @@ class LaunchRequest:
 
     on_restart: OnRestart | None = None
     on_not_saved: Callable[[NotSavedError], None] | None = None
-    """Called before this process ends because its function has not finished within the grace time of a stop."""
+    """Called before this process ends because its function has not finished within the grace time of a stop. Where
+    ranks have their own processes, the error is raised instead."""
 
     saved_progress: Callable[[], int] = lambda: 0
     """How much of the work a restart would not repeat, in any unit. A job that got further restarts without delay."""

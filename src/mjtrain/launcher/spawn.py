@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ from typing import Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
 from mjtrain.launcher.ipc import pickling
+from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
-from mjtrain.launcher.job.run import run_host_job
-from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.job.spawner import JOB_NAME, Job
+from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import is_ending
@@ -31,6 +34,24 @@ _TELL_INTERVAL_S = 30.0
 RunOnce = Callable[[Job, Path | None, Sequence[int]], RunResult]
 """Takes a job, the folder for its log files, and the hosts that it is left without because they were lost, by their
 index in the plan; starts it, and returns when no process of it is left."""
+
+
+def run_host_job(
+    job: Job,
+    log_dir: Path | None,
+    environ: Mapping[str, str],
+    *,
+    host: str = "localhost",
+    connection: HostConnection | None = None,
+) -> RunResult:
+    """Start the ranks of this host and supervise them; when this returns, no process of them is left."""
+    scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
+    try:
+        (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
+        supervisor = Supervisor(job.plan, scratch, log_dir, host=host, connection=connection)
+        return supervisor.run({**environ, **job.plan.environ})
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def run_on_this_host(job: Job, log_dir: Path | None, _: Sequence[int]) -> RunResult:

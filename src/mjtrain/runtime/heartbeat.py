@@ -54,7 +54,7 @@ class Heartbeat:
         self.paused = False
         """Whether the function ends here to be started again from what it has saved, because the launcher asked."""
         self.injected: list[str] = []
-        """The faults that have happened on purpose, see `fault_injection`."""
+        """The faults that have happened on purpose, see `mjtrain.launcher.faults`."""
 
     def count(self) -> None:
         """Make progress."""

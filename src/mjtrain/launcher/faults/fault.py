@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from mjtrain.runtime.errors import RequestError, suggest
 
@@ -72,17 +72,9 @@ class Fault:
             words["times"] = str(self.times)
         return ",".join(f"{key}={value}" for key, value in words.items())
 
-    def concerns(self, rank: int) -> bool:
-        """Tell whether it happens to a rank."""
-        return self.rank in (None, rank)
-
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
-    """Read the values of --inject-fault.
-
-    Raises:
-        RequestError: One of them is not a fault; the message says what would be right.
-    """
+    """Read the values of --inject-fault."""
     return tuple(_parse(text) for text in texts)
 
 
@@ -109,14 +101,16 @@ def _parse(text: str) -> Fault:
     for key, of in _BELONGS_TO.items():
         if key in values and kind != of:
             raise RequestError(f"{flag}: {key} is of kind={of} only")
-    numbers: dict[str, int | None] = {
+    given: dict[str, Any] = {
         key: _whole_number(flag, key, values[key], least) for key, least in _NUMBERS.items() if key in values
     }
     if values.get("rank", "0") == EVERY_RANK:
-        numbers["rank"] = None
+        given["rank"] = None
     elif "rank" in values:
-        numbers["rank"] = _whole_number(flag, "rank", values["rank"], 0, f", or {EVERY_RANK}")
-    return Fault(kind=kind, phase=values["phase"], **numbers, **_seconds(flag, values))  # pyright: ignore[reportArgumentType]
+        given["rank"] = _whole_number(flag, "rank", values["rank"], 0, f", or {EVERY_RANK}")
+    if "seconds" in values:
+        given["seconds"] = _positive_number(flag, "seconds", values["seconds"])
+    return Fault(kind=kind, phase=values["phase"], **given)  # pyright: ignore[reportArgumentType]
 
 
 def _whole_number(flag: str, key: str, value: str, least: int, otherwise: str = "") -> int:
@@ -127,16 +121,14 @@ def _whole_number(flag: str, key: str, value: str, least: int, otherwise: str = 
     return int(value)
 
 
-def _seconds(flag: str, values: dict[str, str]) -> dict[str, float]:
-    if "seconds" not in values:
-        return {}
+def _positive_number(flag: str, key: str, value: str) -> float:
     try:
-        seconds = float(values["seconds"])
+        number = float(value)
     except ValueError:
-        seconds = 0.0
-    if not 0.0 < seconds < float("inf"):
-        raise RequestError(f"{flag}: seconds must be a number above 0")
-    return {"seconds": seconds}
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise RequestError(f"{flag}: {key} must be a number above 0")
+    return number
 
 
 PLACES = {"nan": ("rollout", "update"), "disk-full": ("save",)}

@@ -22,7 +22,7 @@ def make_heartbeat(
     faults: tuple[Fault, ...], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
 ) -> Heartbeat:
     """Return the heartbeat of a rank: a plain one if no fault is to happen to it."""
-    mine = [fault for fault in faults if fault.concerns(context.rank)]
+    mine = [fault for fault in faults if fault.rank in (None, context.rank)]
     happened = _count_happened(run_dir, context)
     due = [fault for fault in mine if happened(fault) < fault.times]
     return Injector(due, context, run_dir, announce) if due else Heartbeat()
@@ -53,7 +53,6 @@ class Injector(Heartbeat):
     def __init__(
         self, faults: list[Fault], context: RankContext, run_dir: str | None, announce: Callable[[str], None]
     ) -> None:
-        """Prepare; arguments as of `make_heartbeat`."""
         super().__init__()
         self.place = Place(device=context.device, run_dir=None if run_dir is None else Path(run_dir))
         self._rank = context.rank

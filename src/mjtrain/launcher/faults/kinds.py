@@ -55,18 +55,6 @@ class Place:
     """Returns the file of an iteration's checkpoint."""
 
 
-def _sigkill(_fault: Fault, _place: Place) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _sigsegv(_fault: Fault, _place: Place) -> None:
-    ctypes.string_at(0)
-
-
-def _sigstop(_fault: Fault, _place: Place) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def _raise(_fault: Fault, _place: Place) -> NoReturn:
     raise InjectedError("as asked for by --inject-fault")
 
@@ -79,11 +67,6 @@ def _hang(_fault: Fault, _place: Place) -> NoReturn:
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)  # zeros are PTHREAD_MUTEX_INITIALIZER
     while True:
         libc.pthread_mutex_lock(mutex)
-
-
-def _exit(fault: Fault, _place: Place) -> NoReturn:
-    """Leave without a word: no exception, no handler, no flush."""
-    os._exit(fault.status)
 
 
 def _oom(_fault: Fault, place: Place) -> NoReturn:
@@ -143,11 +126,6 @@ def _find_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _slow(fault: Fault, _place: Place) -> None:
-    """Sleep; the injector calls this each time that the phase begins."""
-    time.sleep(fault.seconds)
-
-
 def _disk_full(_fault: Fault, place: Place) -> None:
     """Have the kernel refuse the bytes of this iteration's checkpoint with ENOSPC: it goes to /dev/full."""
     assert place.checkpoint is not None
@@ -166,16 +144,16 @@ def _network(_fault: Fault, _place: Place) -> None:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-FAULTS: dict[str, Callable[[Fault, Place], None]] = {
-    "sigkill": _sigkill,
-    "sigsegv": _sigsegv,
-    "sigstop": _sigstop,
+FAULTS: dict[str, Callable[[Fault, Place], object]] = {
+    "sigkill": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
+    "sigsegv": lambda *_: ctypes.string_at(0),
+    "sigstop": lambda *_: os.kill(os.getpid(), signal.SIGSTOP),
     "raise": _raise,
     "hang": _hang,
-    "exit": _exit,
+    "exit": lambda fault, _: os._exit(fault.status),  # without a word: no exception, no handler, no flush
     "oom": _oom,
     "nan": _nan,
-    "slow": _slow,
+    "slow": lambda fault, _: time.sleep(fault.seconds),
     "disk-full": _disk_full,
     "network": _network,
 }

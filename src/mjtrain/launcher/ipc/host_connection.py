@@ -134,10 +134,8 @@ class HostConnection:
         try:
             return self._queue.get(timeout=BEAT_INTERVAL_S)
         except queue.Empty:
-            beat = encode_message("beat", b"", {"stalled_s": time.monotonic() - self._turned_s})
-            with self._lock:
-                self._pending += len(beat)
-            return beat
+            self.send("beat", stalled_s=time.monotonic() - self._turned_s)
+            return self._queue.get()
 
     def _write_all(self) -> None:
         while (data := self._next()) is not None:

@@ -9,7 +9,6 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
@@ -27,25 +26,19 @@ def list_interfaces() -> dict[str, str]:
     return found
 
 
-def find_interface(peer: str) -> str | None:
-    """Name the interface over which this host reaches another one, or itself; None where that cannot be told."""
+def choose_gloo_interface(peer: str) -> None:
+    """Have gloo use the interface on the way to a host, or to this one itself, unless the user has said which.
+
+    Its own choice is whatever this host's name resolves to, which is a loopback address on many machines. It is left
+    to it where the way cannot be told.
+    """
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))  # sends nothing: the kernel only chooses the way
         mine = probe.getsockname()[0]
         for name, address in list_interfaces().items():
             if address == mine or (mine.startswith("127.") and address == "127.0.0.1"):
-                return name
-    return None
-
-
-def choose_gloo_interface(peer: str) -> None:
-    """Have gloo use the interface on the way to a host, unless the user has said which.
-
-    Its own choice is whatever this host's name resolves to, which is a loopback address on many machines.
-    """
-    interface = find_interface(peer)
-    if interface is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+                return
 
 
 def names_this_machine(host: str) -> bool:
@@ -111,23 +104,16 @@ def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.s
     Raises:
         ConnectionError: It could not be reached; the message names it and says why.
     """
-    reason = ""
-    for left_s in _until(timeout_s):
+    reason, deadline_s = "", time.monotonic() + timeout_s
+    while (left_s := deadline_s - time.monotonic()) > 0:
         try:
             return socket.create_connection((host, port), timeout=left_s)
         except OSError as error:
             reason = _reason(error)
+        time.sleep(max(0.0, min(_RETRY_S, deadline_s - time.monotonic())))
     raise ConnectionError(
         f"{what} at {host}:{port} cannot be reached within {timeout_s:g} s (--connect-timeout-s): {reason}"
     )
-
-
-def _until(timeout_s: float) -> Iterator[float]:
-    """Yield the seconds that are left, now and then, until there are none."""
-    deadline_s = time.monotonic() + timeout_s
-    while (left_s := deadline_s - time.monotonic()) > 0:
-        yield left_s
-        time.sleep(max(0.0, min(_RETRY_S, deadline_s - time.monotonic())))
 
 
 def _reason(error: OSError) -> str:

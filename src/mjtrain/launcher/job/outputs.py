@@ -226,11 +226,6 @@ class LogFile:
         if not told:
             self._warn("does not respond; lines are left out until it does")
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing waits to be written."""
-        return self._pending == 0
-
     def close(self, timeout_s: float) -> None:
         """Write what is queued, as far as the disk takes it in time, and close the file."""
         self._queue.put(None)

@@ -12,6 +12,7 @@ from mjtrain.launcher.ipc.messages import read_field
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.multinode.transport import HostHandle
+from mjtrain.launcher.planning.plan import LaunchPlan
 
 SETTLE_S = 1.0
 """Time between the first failure and the result: of several hosts the one that lost a process has the cause."""
@@ -26,18 +27,10 @@ class Coordinator:
     """One job on several hosts. Everything happens in the caller's thread, in `run`."""
 
     def __init__(
-        self,
-        hosts: list[HostHandle],
-        *,
-        start_timeout_s: float,
-        stop_grace_s: float,
-        host_timeout_s: float,
-        hosts_wait: Callable[[], bool] = lambda: False,
+        self, plan: LaunchPlan, hosts: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
     ) -> None:
+        self._plan = plan
         self._hosts = hosts
-        self._start_timeout_s = start_timeout_s
-        self._stop_grace_s = stop_grace_s
-        self._host_timeout_s = host_timeout_s
         self._hosts_wait = hosts_wait
         self._rejoin_requested = False
         self._loop = EventLoop(self._on_signal)
@@ -70,7 +63,7 @@ class Coordinator:
         with self._loop:
             for index, host in enumerate(self._hosts):
                 host.connection.heard_s = time.monotonic()
-                host.connection.timeout_s = self._host_timeout_s
+                host.connection.timeout_s = self._plan.host_timeout_s
                 self._loop.watch(host.connection, partial(self._hear, index))
             self._hosts[0].connection.send("port")
             begin_s = time.monotonic()
@@ -156,14 +149,14 @@ class Coordinator:
 
     def _stop(self, signum: int) -> None:
         self._stop_signal = signum
-        self._deadline_s = time.monotonic() + self._stop_grace_s + SETTLE_S
+        self._deadline_s = time.monotonic() + self._plan.stop_grace_s + SETTLE_S
         for host in self._hosts:
             host.connection.send("stop", signum=signum)
 
     def _judge(self, ran_s: float) -> RunResult | None:
         now_s = time.monotonic()
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            late_s = self._stop_grace_s if self._deadline_s > 0 else None
+            late_s = self._plan.stop_grace_s if self._deadline_s > 0 else None
             not_saved_s = self._results[0].not_saved_s if 0 in self._results else late_s
             return RunResult(stop_signal=self._stop_signal, not_saved_s=not_saved_s)
         for index, host in enumerate(self._hosts):
@@ -182,9 +175,9 @@ class Coordinator:
                 not_saved_s=first.not_saved_s,
                 paused=first.paused,
             )
-        if len(self._begun) < len(self._hosts) and ran_s > self._start_timeout_s:
+        if len(self._begun) < len(self._hosts) and ran_s > self._plan.start_timeout_s:
             late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]
-            summary = f"ranks did not start within {self._start_timeout_s:g} s on {', '.join(late)}"
+            summary = f"ranks did not start within {self._plan.start_timeout_s:g} s on {', '.join(late)}"
             return RunResult(failure=Failure(summary=summary))
         return None
 

@@ -1,14 +1,9 @@
 """The handshake between node 0 and the other nodes of a job, before either uses what the other says.
 
-    who {nonce}         ->                                           from node 0
-                        <-   hello {node_rank, host, nonce, proof}
-    proof {proof}       ->
-                        <-   node {num_ranks, request, packages}
-    welcome {refused}   ->
-
-Each end proves that it knows the job's token. Node 0 tells others nothing, and a node describes itself only after node
-0's proof. Anyone may reach node 0's port: whatever arrives there is bounded in size and in time, and ends nothing but
-its own connection.
+Its messages, from `who` to `welcome`, are listed in their order in `mjtrain.launcher.ipc.messages`. Each end proves
+that it knows the job's token. Node 0 tells others nothing, and a node describes itself only after node 0's proof.
+Anyone may reach node 0's port: whatever arrives there is bounded in size and in time, and ends nothing but its own
+connection.
 """
 
 import contextlib
@@ -20,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mjtrain.launcher.ipc.messages import MAX_LINE, MessageReader, encode_message
+from mjtrain.launcher.ipc.messages import MAX_LINE, MessageReader, encode_message, read_field
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE
 from mjtrain.runtime.standard_streams import printable
 
@@ -87,14 +82,16 @@ class Caller:
         if self.node_rank == 0:
             self._take_hello(message, is_vacant)
             return False
-        self._take_node(message)
+        kinds = {"num_ranks": int, "request": str, "packages": dict}
+        self.node = {name: read_field(message, name, kind) for name, kind in kinds.items()}
         return True
 
     def _take_hello(self, message: dict[str, Any], is_vacant: Callable[[int], bool]) -> None:
-        rank, host, nonce, proof = (message[name] for name in ("node_rank", "host", "nonce", "proof"))
-        if type(rank) is not int or not 0 < rank < self._num_nodes:
+        rank = read_field(message, "node_rank", int)
+        host, nonce, proof = (read_field(message, name, str) for name in ("host", "nonce", "proof"))
+        if not 0 < rank < self._num_nodes:
             raise ValueError("not a node")
-        if not all(isinstance(text, str) for text in (host, nonce, proof)) or len(nonce) != _NONCE_CHARS:
+        if len(nonce) != _NONCE_CHARS:
             raise ValueError("not a hello")
         nonces = (self._nonce, nonce)
         if not hmac.compare_digest(proof.encode(), prove("node", rank, nonces).encode()) or not is_vacant(rank):
@@ -102,15 +99,6 @@ class Caller:
         self.tell("proof", proof=prove("node 0", rank, nonces))
         self.node_rank, self.host = rank, printable(host[:255])
         self._reader = MessageReader(MAX_LINE, max_body=0)
-
-    def _take_node(self, message: dict[str, Any]) -> None:
-        node = {name: message[name] for name in ("num_ranks", "request", "packages")}
-        fits = (
-            type(node["num_ranks"]) is int and isinstance(node["request"], str) and isinstance(node["packages"], dict)
-        )
-        if not fits:
-            raise ValueError("not a description of a node")
-        self.node = node
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,10 +1,8 @@
 """The agent on one host of a job on several hosts: calls functions that look at the host, and runs its ranks.
 
 Run as `python -m mjtrain.launcher.multinode.node_agent`, through ssh or srun, or directly on this host. Standard input
-and output are the connection to the launcher. The launcher sends `call` with a function's name and its arguments, and
-the agent answers with one `value` for each that it yields, and `returned`. Or the launcher sends `start` with a job;
-then the agent sends `output`, in the end the result, and `gone` when no process of the job is left. When the connection
-breaks, the job or the call ends.
+and output are the connection to the launcher; `mjtrain.launcher.ipc.messages` lists what the two say. When the
+connection breaks, the job or the call ends.
 """
 
 import contextlib
@@ -26,8 +24,8 @@ from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
-from mjtrain.launcher.job.run import run_host_job
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.spawn import run_host_job
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
@@ -106,20 +104,16 @@ def find_free_port() -> int:
 
     It is below the range from which the kernel takes ports for connections, so that none of them takes it meanwhile.
     """
-    first = _first_port_of_connections()
+    try:
+        first = int(_PORT_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # not Linux
+        first = 0
     below = range(max(1024, first - _NUM_PORTS), first)
     for port in [*random.SystemRandom().sample(below, min(_NUM_TRIES, len(below))), 0]:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return probe.getsockname()[1]
     raise ConnectionError("no port of this host is free")
-
-
-def _first_port_of_connections() -> int:
-    try:
-        return int(_PORT_RANGE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):  # not Linux
-        return 0
 
 
 def _resolve(name: str) -> str | None:
@@ -137,9 +131,8 @@ def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | 
             folder.mkdir(parents=True, exist_ok=True)
         result = run_host_job(job, folder, os.environ, host=host, connection=connection)
     except Exception as error:
-        if not isinstance(error, RequestError):
-            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
-        result = RunResult(failure=Failure(summary=str(error), host=host, is_transient=False))
+        summary = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {message_of(error)}"
+        result = RunResult(failure=Failure(summary=summary, host=host, is_transient=False))
         send_result(connection, result)
     connection.send("gone")
     connection.flush(_FLUSH_S)

@@ -8,7 +8,6 @@ know the variable MJTRAIN_JOB_TOKEN.
 import contextlib
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,12 +25,12 @@ from mjtrain.launcher.multinode.node_agent import run_part
 from mjtrain.launcher.multinode.run import run_and_watch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
-from mjtrain.launcher.planning.places import list_places, part_of_node
+from mjtrain.launcher.planning.membership import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
 from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import installed_packages
-from mjtrain.runtime.standard_streams import printable
+from mjtrain.runtime.standard_streams import printable, write_to_stderr
 
 _FLUSH_S = 10.0
 _RETRY_S = 0.5
@@ -115,11 +114,8 @@ class NodeRendezvousServer:
                 deadline_s = time.monotonic() + _LATECOMER_S
         return self._connected(lost)
 
-    def _look_for(self, lost: Sequence[int], _: Callable[[], bool]) -> bool:
-        """Accept a node that calls again while the job runs without it, and keep in touch with those that did.
-
-        They wait for the next start of the job, which may take until a checkpoint is due.
-        """
+    def _look_for(self, lost: Sequence[int], _: Callable[[], bool]) -> list[int]:
+        """Accept nodes that call again, keep in touch with those that did, and return these; they wait for a start."""
         self._accept(0.0)
         deadline_s = time.monotonic() + _RETRY_S
         while self._callers.busy and (left_s := deadline_s - time.monotonic()) > 0:
@@ -132,7 +128,7 @@ class NodeRendezvousServer:
                     connection.receive()
                 except ValueError:  # the other end is not one of ours
                     connection.lost = True
-        return bool(self._connected(lost))
+        return self._connected(lost)
 
     def _connected(self, nodes: Sequence[int]) -> list[int]:
         return [node for node in nodes if not self._is_vacant(node)]
@@ -211,7 +207,7 @@ class NodeRendezvousServer:
         if self._choice is None:
             raise RequestError(difference)
         if self._refused.get(caller.node_rank) != difference:
-            print(f"refused {difference}", file=sys.stderr, flush=True)  # noqa: T201
+            write_to_stderr(f"refused {difference}")
         self._refused[caller.node_rank] = difference
         return False
 
@@ -249,12 +245,7 @@ class NodeRendezvousClient:
             raise RequestError(f"{self._server} does not agree: {reply['refused']}")
 
     def agree(self, _: Decide) -> Decision:
-        """Return what node 0 chooses.
-
-        Raises:
-            RequestError: The request was wrong, as node 0 has found.
-            ConnectionError: Node 0 has failed to choose, or is gone.
-        """
+        """Return what node 0 chooses."""
         choice = self._wait_for("choice")
         if "error" not in choice:
             return choice

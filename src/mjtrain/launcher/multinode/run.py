@@ -1,13 +1,13 @@
 """A job on several hosts that this process starts over ssh or srun; lost hosts that come back are noticed."""
 
+import contextlib
 import os
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mjtrain.launcher.base import LaunchRequest
@@ -18,40 +18,9 @@ from mjtrain.launcher.multinode.probe import find_answering, select_environ
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.spawn import module_path, run_spawned
 
-Look = Callable[[Callable[[], bool]], bool]
-"""Takes what tells whether the watch is over; looks once, and tells whether hosts came back."""
-
-
-class ReturnWatch:
-    """Looks again and again, in a separate thread, until it finds hosts. Use as a context manager."""
-
-    def __init__(self, look: Look, interval_s: float) -> None:
-        self._look = look
-        self._interval_s = interval_s
-        self._found = threading.Event()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="mjtrain-return", daemon=True)
-
-    def found(self) -> bool:
-        """Tell whether hosts came back; they may be lost once more."""
-        return self._found.is_set()
-
-    def __enter__(self) -> "ReturnWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the watch; no look is in progress any more."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(self._interval_s):
-            if self._look(self._over.is_set):
-                self._found.set()
-
+Look = Callable[[Callable[[], bool]], Sequence[int]]
+"""Takes what tells whether the watch is over; looks once, and returns the hosts that came back, by their index in the
+plan."""
 
 LOOK_INTERVAL_S = 10.0
 """Time between two looks for hosts that were lost, over ssh or srun."""
@@ -66,10 +35,7 @@ def run_on_hosts(request: LaunchRequest) -> Any:
             open_handle(host.name, ssh_config_file=plan.ssh_config_file, transport=plan.transport)
             for host in job.plan.hosts
         ]
-        return run_and_watch(job, log_dir, handles, lost, partial(find_again, lost), LOOK_INTERVAL_S)
-
-    def find_again(lost: Sequence[int], is_over: Callable[[], bool]) -> bool:
-        return bool(find_returned(lost, is_over))
+        return run_and_watch(job, log_dir, handles, lost, partial(find_returned, lost), LOOK_INTERVAL_S)
 
     def find_returned(lost: Sequence[int], is_over: Callable[[], bool] = lambda: False) -> list[int]:
         answering = find_answering([plan.hosts[index].name for index in lost], plan, is_over)
@@ -81,17 +47,10 @@ def run_on_hosts(request: LaunchRequest) -> Any:
 def run_and_watch(
     job: Job, log_dir: Path | None, handles: list[HostHandle], lost: Sequence[int], look: Look, interval_s: float
 ) -> RunResult:
-    """Start a job as `run_on_handles` does, and with --rejoin-at-save look meanwhile for the hosts that were lost."""
-    if not lost or not job.plan.rejoin_at_save:
-        return run_on_handles(job, log_dir, handles)
-    with ReturnWatch(look, interval_s) as watch:
-        return run_on_handles(job, log_dir, handles, watch.found)
+    """Start a job on every host, and return when no process of it is left there.
 
-
-def run_on_handles(
-    job: Job, log_dir: Path | None, handles: list[HostHandle], hosts_wait: Callable[[], bool] = lambda: False
-) -> RunResult:
-    """Start a job on every host, and return when no process of it is left there."""
+    With --rejoin-at-save look meanwhile for the hosts that were lost.
+    """
     plan = job.plan
     assert plan.master is not None
     address = plan.master[0]
@@ -109,11 +68,26 @@ def run_on_handles(
         part = replace(job, plan=plan.part(index, port))
         return {"environ": environ, "host": handles[index].host, "log_dir": folder}, pickle.dumps(part)
 
-    coordinator = Coordinator(
-        handles,
-        start_timeout_s=plan.start_timeout_s,
-        stop_grace_s=plan.stop_grace_s,
-        host_timeout_s=plan.host_timeout_s,
-        hosts_wait=hosts_wait,
-    )
-    return coordinator.run(make_start)
+    if not lost or not plan.rejoin_at_save:
+        return Coordinator(plan, handles).run(make_start)
+    with _watch(look, interval_s) as hosts_wait:
+        return Coordinator(plan, handles, hosts_wait).run(make_start)
+
+
+@contextlib.contextmanager
+def _watch(look: Look, interval_s: float) -> Iterator[Callable[[], bool]]:
+    """Look again and again, in a thread; give what tells whether hosts came back, which may be lost once more."""
+    found, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(interval_s):
+            if look(over.is_set):
+                found.set()
+
+    thread = threading.Thread(target=watch, name="mjtrain-return", daemon=True)
+    thread.start()
+    try:
+        yield found.is_set
+    finally:
+        over.set()
+        thread.join()  # no look is in progress any more

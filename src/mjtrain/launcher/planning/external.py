@@ -21,14 +21,7 @@ from mjtrain.runtime.processes import JOB_VARIABLE
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Expand Slurm's short form of host names.
-
-    Args:
-        text: For instance "gpu[01-03,7],login".
-
-    Returns:
-        For instance ("gpu01", "gpu02", "gpu03", "gpu7", "login").
-    """
+    """Expand Slurm's short form of host names, for instance "gpu[01-02,7],a" to ("gpu01", "gpu02", "gpu7", "a")."""
     hosts: list[str] = []
     for pattern in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names = [""]
@@ -195,7 +188,7 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
         return None
     if "LOCAL_RANK" in environ:
         return _read_rank(environ)
-    if _count_step_tasks(environ) > 1:
+    if "SLURM_STEP_NUM_TASKS" in environ and _read(environ, "SLURM_STEP_NUM_TASKS") > 1:  # not in the batch script
         return _read_step(environ)
     if "JAX_LOCAL_RANK" in environ:
         return _read_jax(environ)
@@ -228,11 +221,6 @@ def _read_rank(environ: Mapping[str, str]) -> ExternalRank:
         served=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         elastic="TORCHELASTIC_RUN_ID" in environ,
     )
-
-
-def _count_step_tasks(environ: Mapping[str, str]) -> int:
-    """Count the tasks of this Slurm step; 0 in the batch script, which is in no step."""
-    return _read(environ, "SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in environ else 0
 
 
 def _read_step(environ: Mapping[str, str]) -> ExternalRank:
@@ -290,11 +278,7 @@ def _read_launched(environ: Mapping[str, str], launcher: _RankLauncher) -> Exter
 def _read_kubeflow(environ: Mapping[str, str]) -> ExternalNode | None:
     _require(environ, _KUBEFLOW_VARIABLES, "PET_NODE_RANK is set, as in one node of Kubeflow's job")
     node_rank, num_nodes = _read_place(environ, "PET_NODE_RANK", "PET_NNODES")
-    port = _read(environ, "PET_MASTER_PORT")
-    if num_nodes == 1:
-        return None
-    address = environ["PET_MASTER_ADDR"]
-    return ExternalNode(node_rank=node_rank, num_nodes=num_nodes, master_addr=address, master_port=port)
+    return _make_node(environ, node_rank, num_nodes, environ["PET_MASTER_ADDR"], _read(environ, "PET_MASTER_PORT"))
 
 
 def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
@@ -308,11 +292,7 @@ def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
     current = environ["SM_CURRENT_HOST"]
     if current not in hosts:
         raise RequestError(f"SM_CURRENT_HOST={current}: is not in SM_HOSTS, which is {environ['SM_HOSTS']}")
-    if len(hosts) == 1:
-        return None
-    return ExternalNode(
-        node_rank=hosts.index(current), num_nodes=len(hosts), master_addr=hosts[0], master_port=_SAGEMAKER_PORT
-    )
+    return _make_node(environ, hosts.index(current), len(hosts), hosts[0], _SAGEMAKER_PORT)
 
 
 def _refuse_unnumbered(environ: Mapping[str, str]) -> None:
@@ -354,13 +334,10 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
 
 
 def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return the environment of a rank with the number of ranks on this host, where skrl's launcher has started it.
+    """Add JAX_LOCAL_WORLD_SIZE to the environment of a rank if it is missing and skrl's launcher has started the rank.
 
     Args:
         ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
-
-    Returns:
-        The same variables, and JAX_LOCAL_WORLD_SIZE if it was missing and the launcher is among the ancestors.
     """
     if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
         return dict(environ)
@@ -384,7 +361,13 @@ def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     there = next(name for name in _NODE_VARIABLES if name in environ)
     _require(environ, _NODE_VARIABLES, f"{there} is set, as in one node of a job")
     node_rank, num_nodes = _read_place(environ, "RANK", "WORLD_SIZE")
-    port = _read(environ, "MASTER_PORT")
+    return _make_node(environ, node_rank, num_nodes, environ["MASTER_ADDR"], _read(environ, "MASTER_PORT"))
+
+
+def _make_node(
+    environ: Mapping[str, str], node_rank: int, num_nodes: int, master_addr: str, master_port: int
+) -> ExternalNode | None:
+    """Return a node of a job, whoever has started it; None if it is the only one, which no other node calls."""
     if num_nodes == 1:
         return None
     if environ.get(TOKEN_VARIABLE, "-").strip() == "":
@@ -392,8 +375,8 @@ def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
     return ExternalNode(
         node_rank=node_rank,
         num_nodes=num_nodes,
-        master_addr=environ["MASTER_ADDR"],
-        master_port=port,
+        master_addr=master_addr,
+        master_port=master_port,
         has_token=TOKEN_VARIABLE in environ,
     )
 

@@ -38,14 +38,7 @@ def usable_in_process(visible: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...]:
-    """Turn --gpu-ids into indices into the visible GPUs.
-
-    Returns:
-        Indices, one per rank; empty for the CPU.
-
-    Raises:
-        RequestError: An index is out of range, negative or repeated, or there is no GPU.
-    """
+    """Turn --gpu-ids into indices into the visible GPUs, one per rank; none for the CPU."""
     if gpu_ids is None:
         return ()
     if gpu_ids == "auto":
@@ -104,17 +97,12 @@ def plan_this_host(
         raise RequestError(
             f"--hostnames: cannot be used here: something has started this process as node {node_rank} of {num_nodes}"
         )
-    count = len(ids) or config.num_workers or 1
+    share = _make_share(config, visible, ids, num_cores)
     out_of_reach = bool(ids) and ids[0] >= len(usable_in_process(visible))
     # A process cannot start itself again, and cannot change which MIG slice it sees.
-    spawn = count > 1 or config.max_restarts > 0 or external is not None or out_of_reach
-    share = _Share(
-        num_ranks=count,
-        gpus=tuple(visible[index] for index in ids),
-        device=f"cuda:{0 if spawn else ids[0]}" if ids else "cpu",
-        num_threads=config.num_threads or max(1, num_cores // count),
-        num_cores=None if config.num_threads else num_cores,
-    )
+    spawn = share.num_ranks > 1 or config.max_restarts > 0 or external is not None or out_of_reach
+    if ids and not spawn:
+        share = replace(share, device=f"cuda:{ids[0]}")
     ranks = tuple(rank for rank in _number_ranks(config, [share] * num_nodes) if rank.node_rank == node_rank)
     if not spawn:
         return _make_plan(config, share.gpus, mode="in_process", ranks=ranks)
@@ -251,13 +239,24 @@ def _share_of(host: Host, config: LaunchConfig) -> _Share:
         ids = _choose_gpus(config, host)
     except RequestError as error:
         raise RequestError(f"host {host.name}: {error}") from error
-    count = len(ids) or host.num_ranks or config.num_workers or 1
+    return _make_share(config, host.visible, ids, host.num_cores, host.num_ranks)
+
+
+def _make_share(
+    config: LaunchConfig,
+    visible: tuple[str, ...],
+    ids: tuple[int, ...],
+    num_cores: int,
+    num_ranks: int | None = None,
+) -> _Share:
+    """Give a host one rank per GPU, or else the number that is asked for; they divide its cores."""
+    count = len(ids) or num_ranks or config.num_workers or 1
     return _Share(
         num_ranks=count,
-        gpus=tuple(host.visible[index] for index in ids),
+        gpus=tuple(visible[index] for index in ids),
         device="cuda:0" if ids else "cpu",
-        num_threads=config.num_threads or max(1, host.num_cores // count),
-        num_cores=None if config.num_threads else host.num_cores,
+        num_threads=config.num_threads or max(1, num_cores // count),
+        num_cores=None if config.num_threads else num_cores,
     )
 
 

@@ -14,6 +14,7 @@ from mjtrain.launcher.planning.external import (
     expand_hosts,
     resolve_external,
 )
+from mjtrain.launcher.planning.membership import list_places
 from mjtrain.launcher.planning.placement import (
     plan_external_rank,
     plan_hosts,
@@ -21,7 +22,6 @@ from mjtrain.launcher.planning.placement import (
     visible_gpus,
     workers_with_gpus,
 )
-from mjtrain.launcher.planning.places import list_places
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import check_seed
@@ -35,11 +35,7 @@ def resolve_plan(
     num_cores: int = 1,
     hosts: tuple[Host, ...] = (),
 ) -> LaunchPlan:
-    """Decide which ranks run where.
-
-    Raises:
-        RequestError: The request cannot be met here; the message names the flag, the value and what would be right.
-    """
+    """Decide which ranks run where."""
     _check_request(config)
     visible = visible_gpus(environ, num_visible_gpus)
     external = resolve_external(environ)

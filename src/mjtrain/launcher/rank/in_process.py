@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
-from mjtrain.launcher.faults import make_heartbeat
+from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
-from mjtrain.launcher.rank.progress import HangWatch, PhaseLimits
+from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -43,13 +43,15 @@ def run_in_process(
 
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks
-    heartbeat.current = make_heartbeat(plan.faults, context, plan.run_dir, _announce)
+    heartbeat.current = make_heartbeat(
+        plan.faults, context, plan.run_dir, lambda fault: write_to_stderr(f"injecting fault {fault}")
+    )
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
-    hang = _Hang(context, limits, crash_dir)
+    hang = _HangWatch(context, limits, crash_dir)
     try:
         with (
-            hang.watch,
+            hang,
             StopSignals(hang.instead_of(stop.on_signal)),
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
@@ -75,19 +77,29 @@ def run_in_process(
     return value
 
 
-def _announce(fault: str) -> None:
-    write_to_stderr(f"injecting fault {fault}")
+class _HangWatch:
+    """Notices that the function in the thread that enters this with block hangs, where no other process watches it.
 
-
-class _Hang:
-    """What happens when the function in this very process hangs."""
+    Time in which the whole process is stopped does not count. Native code that keeps Python's lock is not noticed
+    before it gives it back.
+    """
 
     def __init__(self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None) -> None:
         self._context = context
+        self._limits = limits
         self._crash_dir = crash_dir
         self._thread = threading.get_ident()
-        self.watch = HangWatch(limits, self._on_hang)
+        self._over = threading.Event()
+        """Set when the with block has ended."""
         self.failure: Failure | None = None
+
+    def __enter__(self) -> "_HangWatch":
+        progress = Progress(threading.current_thread(), self._limits)
+        threading.Thread(target=self._watch, args=(progress,), name="mjtrain-hang-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
 
     def instead_of(self, on_signal: Callable[[int], None]) -> Callable[[int], None]:
         """Return a handler for signals that first checks whether the signal is this object's own."""
@@ -98,6 +110,21 @@ class _Hang:
             on_signal(signum)
 
         return handle
+
+    def _watch(self, progress: Progress) -> None:
+        timeout_s = self._limits.ceiling_s
+        tick_s = min(TICK_S, timeout_s / 8)
+        last, stalled_s = -1, 0.0
+        while not self._over.wait(tick_s):
+            now = progress.look()
+            stalled_s = 0.0 if now["progress"] != last or now["waits"] else stalled_s + tick_s
+            last = now["progress"]
+            reason = now["overdue"]
+            if stalled_s > timeout_s:
+                reason = f"no progress for {timeout_s:g} s (--heartbeat-timeout-s)"
+            if reason:
+                self._on_hang(reason, progress.show_stack())
+                return
 
     def _on_hang(self, reason: str, stack: str) -> None:
         """Interrupt the function; end the process if the function does not come back."""
@@ -114,7 +141,7 @@ class _Hang:
         owns_process = self._thread == threading.main_thread().ident  # otherwise this is one thread of something larger
         if owns_process:
             signal.pthread_kill(self._thread, signal.SIGINT)
-        if not self.watch.over.wait(INTERRUPT_GRACE_S):
+        if not self._over.wait(INTERRUPT_GRACE_S):
             write_to_stderr(failure.describe())
             if owns_process:
                 os._exit(1)

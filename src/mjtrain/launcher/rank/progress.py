@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -247,43 +247,3 @@ def _is_output_held() -> bool:
         return len(select.select([], [1, 2], [], 0)[1]) < 2
     except (OSError, ValueError):  # one of them is closed
         return False
-
-
-class HangWatch:
-    """Notices that the function in the thread that enters this with block hangs, where no other process watches it.
-
-    Time in which the whole process is stopped does not count. Native code that keeps Python's lock is not noticed
-    before it gives it back.
-
-    Args:
-        on_hang: Called once, in the watching thread, with the reason and the stack of the thread that hangs.
-    """
-
-    def __init__(self, limits: PhaseLimits, on_hang: Callable[[str, str], None]) -> None:
-        self._limits = limits
-        self._on_hang = on_hang
-        self.over = threading.Event()
-        """Set when the with block has ended."""
-
-    def __enter__(self) -> "HangWatch":
-        progress = Progress(threading.current_thread(), self._limits)
-        threading.Thread(target=self._watch, args=(progress,), name="mjtrain-hang-watch", daemon=True).start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.over.set()
-
-    def _watch(self, progress: Progress) -> None:
-        timeout_s = self._limits.ceiling_s
-        tick_s = min(TICK_S, timeout_s / 8)
-        last, stalled_s = -1, 0.0
-        while not self.over.wait(tick_s):
-            now = progress.look()
-            stalled_s = 0.0 if now["progress"] != last or now["waits"] else stalled_s + tick_s
-            last = now["progress"]
-            reason = now["overdue"]
-            if stalled_s > timeout_s:
-                reason = f"no progress for {timeout_s:g} s (--heartbeat-timeout-s)"
-            if reason:
-                self._on_hang(reason, progress.show_stack())
-                return

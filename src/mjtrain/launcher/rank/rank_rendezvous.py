@@ -56,7 +56,13 @@ class RankRendezvous:
 
         self._external = external
         self._timeout_s = timeout_s
-        root, self._seen = _open_store(external, timeout_s)
+        root, self._seen = _open_store(
+            (external.master_addr, external.master_port),
+            timeout_s,
+            serves=external.rank == 0 and not external.served,
+            for_others=external.world_size > external.local_world_size,
+            what=f"the master of this job ({external.source})",
+        )
         self._memory = PrefixStore(f"mjtrain/{_count}", root)
         _count += 1
         session, entries = self._agree_on_session()
@@ -71,18 +77,11 @@ class RankRendezvous:
         return self._external.rank == 0
 
     def agree(self, decide: Decide) -> Decision:
-        """Return what rank 0 chooses, plain values; every rank must call it.
-
-        Args:
-            decide: Called on rank 0. It gets what these ranks agreed on before torchrun restarted them.
-
-        Raises:
-            RequestError: The request was wrong, as rank 0 has found.
-            ConnectionError: Rank 0 has failed to decide; the message says why.
-        """
+        """Return what rank 0 chooses."""
         if self.leads:
             try:
-                choice = decide(self._previous_choice())
+                before = json.loads(self._memory.get("choice")) if self._memory.check(["choice"]) else None
+                choice = decide(before)
             except Exception as error:
                 is_wrong = isinstance(error, RequestError)
                 self._store.set("choice", json.dumps({"error": str(error), "is_wrong": is_wrong}))
@@ -126,24 +125,18 @@ class RankRendezvous:
     def close(self) -> None:
         """Do nothing: the store ends with the process that serves it."""
 
-    def _previous_choice(self) -> Decision | None:
-        return json.loads(self._memory.get("choice")) if self._memory.check(["choice"]) else None
-
     def _explain_loss(self, error: Exception) -> str:
         """Say which ranks there were, if an exception only says that they do not answer; after a delay."""
         if not is_complaint(error):
             return ""
         time.sleep(COMPLAINT_DELAY_S)
-        return f" (lost other ranks: {self.describe()})"
-
-    def describe(self) -> str:
-        """Say which ranks are on which host."""
         by_host = defaultdict(list)
         for rank, host in enumerate(self._hosts):
             by_host[host].append(str(rank))
-        return "; ".join(
+        there = "; ".join(
             f"{host} has {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(ranks)}" for host, ranks in by_host.items()
         )
+        return f" (lost other ranks: {there})"
 
     def _agree_on_session(self) -> tuple[str, list[Any]]:
         """Find out which ranks are present now, whatever earlier ranks have left in the store.
@@ -190,22 +183,23 @@ class RankRendezvous:
         )
 
 
-def _open_store(external: ExternalRank, timeout_s: float) -> "tuple[Store, str]":
-    """Open the store; return it with the address at which this rank sees it."""
+def _open_store(
+    master: tuple[str, int], timeout_s: float, *, serves: bool, for_others: bool, what: str
+) -> "tuple[Store, str]":
+    """Open a store, which this rank serves or another one; return it with the address at which this rank sees it."""
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-    master = (external.master_addr, external.master_port)
     timeout = timedelta(seconds=timeout_s)
-    if external.rank == 0 and not external.served:
+    if serves:
         # torch itself would listen at every address of this host.
-        server = listen_at(*master, for_others=external.world_size > external.local_world_size)
+        server = listen_at(*master, for_others=for_others)
         address = server.getsockname()[0]
         store = TCPStore(
             *master, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=server.detach()
         )
         return store, address
     # A plain connection first: torch's own attempts write pages to standard error for each that fails.
-    with connect_to(*master, timeout_s, what=f"the master of this job ({external.source})") as probe:
+    with connect_to(*master, timeout_s, what=what) as probe:
         address = probe.getpeername()[0]
     return TCPStore(*master, is_master=False, timeout=timeout), address
 
@@ -216,15 +210,10 @@ def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: flo
     Raises:
         ConnectionError: Rank 0 cannot be reached; the message names its host.
     """
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
-
     choose_gloo_interface(master[0])
-    timeout = timedelta(seconds=timeout_s)
-    if context.is_main:
-        descriptor = listen_at(*master, for_others=not is_local(master[0])).detach()
-        return TCPStore(*master, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=descriptor)
-    connect_to(*master, timeout_s, what="rank 0").close()
-    return TCPStore(*master, is_master=False, timeout=timeout)
+    for_others = not is_local(master[0])
+    store, _ = _open_store(master, timeout_s, serves=context.is_main, for_others=for_others, what="rank 0")
+    return store
 
 
 def _pick_address(seen: list[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mjtrain.launcher.failure import shorten
-from mjtrain.launcher.faults import make_heartbeat
+from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
