@@ -13,7 +13,7 @@ import yaml
 
 from mjtrain.config import TrainConfig
 from mjtrain.env.catalog import folder_name, is_same_task
-from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
 from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runs.run_dir import experiment_dir, read_params
 from mjtrain.runtime.errors import RequestError
@@ -183,9 +183,7 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
     run_dir = next((place for place in (Path(name), search.folder / name, *others) if place.is_dir()), None)
     if run_dir is None:
         raise RequestError(f"{flag} {name}: no such run directory")
-    checkpoint, problems = find_valid_checkpoint(run_dir)
-    if checkpoint is None:
-        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'no checkpoint found in it'}")
+    checkpoint, problems = require_checkpoint(run_dir, f"{flag} {name}")
     return run_dir.absolute(), checkpoint.absolute(), problems
 
 
