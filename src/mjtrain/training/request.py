@@ -381,25 +381,20 @@ def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
 
 def preview(request: TrainRequest) -> dict[str, Any]:
     """Return a request as plain values, with the run directory that it would get now, and what this machine is like."""
+    log_root = Path(request.config.run.log_root).absolute()
     return {
         "summary": [request.describe(), request.describe_learning()],
         "notices": list(request.notices),
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
         "memory": None if request.memory is None else request.memory.to_plain(),
-        "preflight": _inspect_machine(request.config),
-    }
-
-
-def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
-    """Return usable cores, visible GPUs, versions of packages, and whether the log root can be written."""
-    log_root = Path(config.run.log_root).absolute()
-    return {
-        "num_cores": count_cores(),
-        "num_visible_gpus": count_gpus(),
-        "log_root": str(log_root),
-        "log_root_writable": is_writable(log_root),
-        "packages": installed_packages(),
+        "preflight": {
+            "num_cores": count_cores(),
+            "num_visible_gpus": count_gpus(),
+            "log_root": str(log_root),
+            "log_root_writable": is_writable(log_root),
+            "packages": installed_packages(),
+        },
     }
 
 
