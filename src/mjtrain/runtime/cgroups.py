@@ -6,11 +6,7 @@ from pathlib import Path
 
 
 def find_cgroups(controller: str) -> Iterator[Path]:
-    """Yield this process's cgroups that may limit something, and those around them, the innermost first.
-
-    Args:
-        controller: Such as "cpu", "memory" or "pids".
-    """
+    """Yield this process's cgroups of a controller, such as "cpu", and those around them, the innermost first."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -21,11 +21,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when the one that started it ends.
-
-    Args:
-        parent: Process id of the parent, which may have ended already.
-    """
+    """Have the kernel signal this process when its parent ends, which may have happened already."""
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os._exit(1)
