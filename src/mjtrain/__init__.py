@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if os.getpid() == 1:  # before the imports that take seconds
-    from mjtrain.runtime.first_process import obey_signals_as_process_1
+    from mjtrain.runtime.processes import obey_signals_as_process_1
 
     obey_signals_as_process_1()
 

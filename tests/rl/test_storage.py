@@ -11,8 +11,8 @@ from mjtrain.config import DistillationConfig, DistributionConfig, ModelConfig
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.vec_env import VecEnvAdapter
 from mjtrain.runtime.rank import RankContext
+from mjtrain.training.preflight.dry_step import measure_task
 from mjtrain.training.preflight.memory_need import find_memory_need
-from mjtrain.training.preflight.task_size import measure_task
 from support.envs import make_env
 from support.vision import make_vision_env
 

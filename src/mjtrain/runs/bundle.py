@@ -78,11 +78,7 @@ def write_manifest(folder: Path, task: str) -> None:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """Read the list of files.
-
-    Args:
-        data: Content of bundle.json.
-        place: Where the bundle is, for messages.
+    """Read the list of files, the content of bundle.json; messages name the place.
 
     Raises:
         BundleError: It is not one, or lists what must not be in a bundle.
@@ -122,7 +118,6 @@ def fetch_bundle(manifest: Manifest, read: Read, place: str, folder: Path) -> No
     """Write the files of a bundle that the list names, if all of them are as it says.
 
     Args:
-        manifest: The list.
         read: Gives their content, which is not trusted.
         place: Where it comes from, for messages.
         folder: A new, empty folder of this user.

@@ -160,31 +160,25 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
     problems = []
     for path in list_checkpoints(run_dir):
         try:
-            verify_checkpoint(path)
-        except CheckpointError as error:
-            problems.append(str(error))
-        else:
-            return path, problems
+            with open_regular(path) as file:
+                if has_valid_checksum(file):
+                    return path, problems
+            problems.append(f"checkpoint {path}: its content does not match its checksum")
+        except OSError as error:
+            problems.append(f"checkpoint {path}: cannot be read ({error.strerror})")
     return None, problems
 
 
-def verify_checkpoint(path: Path) -> None:
-    """Verify a file's checksum as `read_checkpoint` does, in little memory.
-
-    Raises:
-        CheckpointError: It is wrong, or the file cannot be read.
-    """
-    try:
-        with open_regular(path) as file:
-            is_whole = has_valid_checksum(file)
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
-    if not is_whole:
-        raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
+def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:
+    """Do as `find_valid_checkpoint`; a run without a valid one is an error, which begins with what names the run."""
+    path, problems = find_valid_checkpoint(run_dir)
+    if path is None:
+        raise RequestError(f"{what}: {'; '.join(problems) or 'no checkpoint found in it'}")
+    return path, problems
 
 
 def has_valid_checksum(file: IO[bytes]) -> bool:
-    """Tell whether an open file is a whole checkpoint."""
+    """Tell whether an open file is a whole checkpoint, in little memory."""
     size = file.seek(0, io.SEEK_END) - _TRAILER_SIZE
     file.seek(0)
     digest = hashlib.sha256()

@@ -156,10 +156,8 @@ def read_holder(run_dir: Path) -> Holder | None:
 def begin_start(run_dir: Path, session: str, start: int) -> None:
     """Note that a start of the job that claimed a run directory writes there from now on; called by its rank 0.
 
-    Earlier starts of the same job, as on a host that slept, are thereby kept out.
-
-    Args:
-        run_dir: The run. Rank 0 may be on a host that does not share the launcher's file system.
+    Earlier starts of the same job, as on a host that slept, are thereby kept out. Rank 0 may be on a host that does not
+    share the launcher's file system.
     """
     own = Holder(host=socket.gethostname(), pid=os.getpid(), started=datetime.now().isoformat(), session=session)
     holder = read_holder(run_dir)

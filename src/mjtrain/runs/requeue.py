@@ -1,11 +1,11 @@
 """Slurm jobs longer than their time limit: stopped shortly before it, they save, are queued again and resume."""
 
-import dataclasses
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from mjtrain.config import LaunchConfig, TrainConfig
 from mjtrain.launcher import NotSavedError
@@ -32,8 +32,8 @@ def resolve_requeue(
         raise RequestError("--requeue-on-signal: this is not a Slurm job (SLURM_JOB_ID is not set)")
     run = config.run
     if run.resume is None:
-        run = dataclasses.replace(run, resume="auto", run_name=run.run_name or f"slurm-{job}")
-    return dataclasses.replace(config, run=run), job
+        run = replace(run, resume="auto", run_name=run.run_name or f"slurm-{job}")
+    return replace(config, run=run), job
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Which run a command resumes, or a new one."""
 
 import contextlib
-import dataclasses
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +72,7 @@ def check_urls(config: TrainConfig) -> TrainConfig:
     run = config.run
     url = None if run.checkpoint_url is None else check_url("--checkpoint-url", run.checkpoint_url)
     resume = check_url("--resume", run.resume) if isinstance(run.resume, str) and is_url(run.resume) else run.resume
-    return dataclasses.replace(config, run=dataclasses.replace(run, checkpoint_url=url, resume=resume))
+    return replace(config, run=replace(run, checkpoint_url=url, resume=resume))
 
 
 def find_or_make_run(config: TrainConfig) -> FoundRun:
@@ -154,10 +153,8 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
 
 
 def _find_own(config: TrainConfig) -> FoundRun:
-    """Find the run that the same command started before, where most of it is, or make a new one.
-
-    A run that is complete already is not an error: what starts commands again may do so once too often.
-    """
+    """Find the run that the same command started before, where most of it is, or make a new one."""
+    # A run that is complete already is not an error: what starts commands again may do so once too often.
     url = config.run.checkpoint_url
     own = _find_own_checkpoint(config)
     if own is not None:

@@ -13,7 +13,7 @@ import yaml
 
 from mjtrain.config import TrainConfig
 from mjtrain.env.catalog import folder_name, is_same_task
-from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
 from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runs.run_dir import experiment_dir, read_params
 from mjtrain.runtime.errors import RequestError
@@ -79,10 +79,7 @@ def _list_folders(folder: Path) -> list[Path]:
 
 
 def _newest_first(run_dirs: list[Path]) -> Iterator[Path]:
-    """Sort runs by their start; only the names that could come next are opened.
-
-    The time in a name is that of some host's clock and time zone, and an hour of autumn comes twice.
-    """
+    """Sort runs by their start; only the names that could come next are opened."""
     waiting = sorted((path for path in run_dirs if name_time(path) is not None), key=lambda path: path.name)
     ages = {path: _age(path) for path in run_dirs if name_time(path) is None}
     while waiting or ages:
@@ -102,6 +99,7 @@ def _age(run_dir: Path) -> tuple[float, str, str]:
 
 def _latest_start(run_dir: Path) -> float:
     """Return the latest time that a name can mean, in seconds since the epoch: that of the westernmost time zone."""
+    # The time in a name is that of some host's clock and time zone, and an hour of autumn comes twice.
     named = name_time(run_dir)
     return 0.0 if named is None else named.replace(tzinfo=timezone(timedelta(hours=-12))).timestamp()
 
@@ -183,9 +181,7 @@ def open_run(flag: str, name: str, search: RunSearch) -> tuple[Path, Path, list[
     run_dir = next((place for place in (Path(name), search.folder / name, *others) if place.is_dir()), None)
     if run_dir is None:
         raise RequestError(f"{flag} {name}: no such run directory")
-    checkpoint, problems = find_valid_checkpoint(run_dir)
-    if checkpoint is None:
-        raise RequestError(f"{flag} {name}: {'; '.join(problems) or 'no checkpoint found in it'}")
+    checkpoint, problems = require_checkpoint(run_dir, f"{flag} {name}")
     return run_dir.absolute(), checkpoint.absolute(), problems
 
 

@@ -102,11 +102,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
-    """Compare the code of a task with the copies in a run.
-
-    Args:
-        run_dir: The run. One of an earlier version of mjtrain has no copies.
-    """
+    """Compare the code of a task with the copies in a run; one of an earlier version of mjtrain has none."""
     return [
         f"code: {path} is not what the run was trained with, which is {run_dir / CODE_DIR / label}"
         for label, path in files.items()
@@ -268,11 +264,7 @@ def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
 
 
 def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Compare the data that parameters name now with what a run recorded: a line for each that differs.
-
-    Args:
-        origins: See `save_data`.
-    """
+    """Compare the data that parameters name now with what a run recorded by `save_data`: a line for each difference."""
     if not isinstance(env, EnvConfig):
         return []
     recorded = read_params(run_dir, "data")

@@ -8,7 +8,7 @@ from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationCon
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
-from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.run_dir import load_params, read_params
@@ -179,10 +179,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
         return place
     if not is_run(place):
         raise RequestError(f"{_FLAG} {given}: is not a run directory")
-    checkpoint, problems = find_valid_checkpoint(place)
-    if checkpoint is None:
-        raise RequestError(f"{_FLAG} {given}: {'; '.join(problems) or 'no checkpoint found in it'}")
-    return checkpoint
+    return require_checkpoint(place, f"{_FLAG} {given}")[0]
 
 
 def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:

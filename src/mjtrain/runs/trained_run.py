@@ -11,7 +11,7 @@ from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_na
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
-from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import require_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
@@ -29,11 +29,6 @@ def keep_functions(record: Mapping[str, Any], env: AnyEnvConfig) -> None:
     functions = {path: func for path, func in collect_functions(env).items() if not is_importable(func)}
     if functions:
         _kept[record["started"]] = functions
-
-
-def find_saved_functions(record: Mapping[str, Any]) -> Mapping[str, Callable[..., Any]]:
-    """Return the kept functions of a run by their paths in the config; empty if there are none."""
-    return _kept.get(str(record.get("started")), {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +151,7 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, tru
         raise RequestError(f"--run {run}: {run_dir} is a run already; give a task with --run, or a run alone")
     found = read_run(run_dir, trust=trust)
     if checkpoint is None:
-        path, problems = find_valid_checkpoint(run_dir)
-        if path is None:
-            raise RequestError(f"{run_dir}: {'; '.join(problems) or 'no checkpoint found in it'}")
+        path, problems = require_checkpoint(run_dir, str(run_dir))
     else:
         path, problems = _find_checkpoint(run_dir, checkpoint), []
     return replace(found, checkpoint=path, notices=(*problems, *found.notices))
@@ -223,7 +216,8 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
     theirs = recorded_task(record)
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
-    functions = {**({} if defaults is None else collect_functions(defaults.env)), **find_saved_functions(record)}
+    functions = {} if defaults is None else collect_functions(defaults.env)
+    functions = {**functions, **_kept.get(str(record.get("started")), {})}
     try:
         env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions, load=trust.load)
         agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
@@ -236,25 +230,29 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
         if any(word in str(error) for word in ("__main__:", "<locals>", "<lambda>")):
             because = f"; only the process that trained the run has it{because}"
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
-    changes = tuple(list_code_changes(run_dir, list_code(env, task_file(task))))
-    if not isinstance(env, EnvConfig):
-        return TrainedRun(
-            task=task, env=env, agent=agent, learner=read_learner(run_dir), run_dir=run_dir, notices=changes
-        )
-    env, data_changes = restore_data(run_dir, env)
-    robot, notices = find_robot(run_dir, env.robot), (*changes, *data_changes)
+    notices = list_code_changes(run_dir, list_code(env, task_file(task)))
+    if isinstance(env, EnvConfig):
+        env, data_changes = restore_data(run_dir, env)
+        env, robot_changes = _restore_robot(run_dir, env, defaults)
+        notices = [*notices, *data_changes, *robot_changes]
+    return TrainedRun(
+        task=task,
+        env=env,
+        agent=agent,
+        learner=read_learner(run_dir),
+        run_dir=run_dir,
+        notices=tuple(notices),
+    )
+
+
+def _restore_robot(run_dir: Path, env: EnvConfig, defaults: TaskConfig | None) -> tuple[EnvConfig, list[str]]:
+    """Let a recorded environment have the run's copy of its robot, or else the robot of the task and a line."""
+    robot, notices = find_robot(run_dir, env.robot), []
     if robot is None:
         if defaults is None or not isinstance(defaults.env, EnvConfig):
             raise RequestError(f"{run_dir}: its robot {env.robot.label} is not here")
         there = with_absolute_file(defaults.env.robot)
         robot = replace(env.robot, file=there.file, spec=there.spec)
         line = f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}"
-        notices = (*notices, line)
-    return TrainedRun(
-        task=task,
-        env=replace(env, robot=robot),
-        agent=agent,
-        learner=read_learner(run_dir),
-        run_dir=run_dir,
-        notices=notices,
-    )
+        notices = [line]
+    return replace(env, robot=robot), notices

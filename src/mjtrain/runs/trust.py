@@ -130,8 +130,6 @@ def remember(task: str | None, env: AnyEnvConfig, agent: AgentConfig) -> None:
         for spec in specs
         if not _is_provided(spec.partition(":")[0]) and not (_WITHOUT_NAME.search(spec) or _TASK_FILE.search(spec))
     ]
-    if not wanted:
-        return
     new = [spec for spec in dict.fromkeys(wanted) if spec not in _read_named() and spec.isprintable()]
     _named.update(new)
     file = _named_file()

@@ -6,11 +6,7 @@ from pathlib import Path
 
 
 def find_cgroups(controller: str) -> Iterator[Path]:
-    """Yield this process's cgroups that may limit something, and those around them, the innermost first.
-
-    Args:
-        controller: Such as "cpu", "memory" or "pids".
-    """
+    """Yield this process's cgroups of a controller, such as "cpu", and those around them, the innermost first."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -27,9 +23,9 @@ def cpu_quota() -> float | None:
     """Return how many cores' worth of time the cgroups allow; None for no limit."""
     found = []
     for folder in find_cgroups("cpu"):
-        words = _read(folder / "cpu.max").split()  # version 2: quota and period, in microseconds
+        words = read_text(folder / "cpu.max").split()  # version 2: quota and period, in microseconds
         if not words:
-            words = [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+            words = [read_text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
         if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
             found.append(int(words[0]) / int(words[1]))
     return min(found, default=None)
@@ -45,13 +41,14 @@ def max_tasks() -> int | None:
     """Return how many more processes and threads the cgroups allow; None for no limit."""
     found = []
     for folder in find_cgroups("pids"):
-        limit, used = (_read(folder / name).strip() for name in ("pids.max", "pids.current"))
+        limit, used = (read_text(folder / name).strip() for name in ("pids.max", "pids.current"))
         if limit.isdigit() and used.isdigit():
             found.append(int(limit) - int(used))
     return min(found, default=None)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the content of a file of a cgroup; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

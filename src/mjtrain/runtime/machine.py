@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pynvml
 
-from mjtrain.runtime.cgroups import find_cgroups
+from mjtrain.runtime.cgroups import find_cgroups, read_text
 
 PACKAGES = (
     "mjtrain",
@@ -74,20 +74,14 @@ _USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
 
 def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
     for name in names:
-        try:
-            text = (folder / name).read_text().strip()
-        except OSError:
-            continue
-        return int(text) if text.isdigit() else None  # "max" is not a limit
+        if text := read_text(folder / name).strip():
+            return int(text) if text.isdigit() else None  # "max" is not a limit
     return None
 
 
 def _read_cache(folder: Path) -> int:
     """Return how much of a cgroup's memory holds files that the kernel would drop first."""
-    try:
-        found = re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
+    found = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 

@@ -4,8 +4,10 @@ import contextlib
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 JOB_VARIABLE = "MJTRAIN_JOB"
 """Environment variable that names the job a process belongs to; whatever a rank starts inherits it."""
@@ -14,13 +16,12 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that would end any process other than process 1; Python handles SIGINT itself."""
+
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when the one that started it ends.
-
-    Args:
-        parent: Process id of the parent, which may have ended already.
-    """
+    """Have the kernel signal this process when its parent ends, which may have happened already."""
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os._exit(1)
@@ -98,3 +99,21 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
 
 def _all_pids() -> list[int]:
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def obey_signals_as_process_1() -> None:
+    """Have signals end this process, if it is process 1, as they would end any other.
+
+    The kernel delivers to it no signal that it has no handler for. To be called before the imports that take seconds.
+    Otherwise the SIGTERM with which a container is stopped while it starts is lost, and SIGKILL follows. What handles a
+    signal already stays.
+    """
+    if os.getpid() != 1 or threading.current_thread() is not threading.main_thread():
+        return
+    for signum in _ENDING:
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _end)
+
+
+def _end(signum: int, _: Any) -> None:
+    os._exit(128 + signum)

@@ -101,5 +101,4 @@ def write_to_stderr(text: str) -> None:
 
 def printable(text: str) -> str:
     """Escape what would control a terminal, such as colours, cursor moves and changes of direction."""
-    escaped = (char if char.isprintable() else char.encode("unicode_escape", "backslashreplace") for char in text)
-    return "".join(char if isinstance(char, str) else char.decode() for char in escaped)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

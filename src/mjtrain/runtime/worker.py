@@ -31,10 +31,6 @@ def derive_seed(seed: int, stream: Stream) -> int:
 
     Generators of torch and NumPy's global one are the same algorithm: with the rank's seed itself, the worlds would
     draw the numbers of the policy's noise. Generators of torch on the CPU read 32 bits of a seed.
-
-    Args:
-        seed: Seed of the rank, at least 0.
-        stream: What the numbers are for.
     """
     return int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0])
 

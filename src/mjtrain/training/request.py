@@ -38,7 +38,7 @@ from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memor
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
-from mjtrain.training.preflight.config_check import check_config
+from mjtrain.training.preflight.config_check import check_config, find_mirrored_groups
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.left_out import leave_out
 from mjtrain.training.preflight.load import note_load, resolve_load
@@ -51,10 +51,9 @@ from mjtrain.training.preflight.memory_need import (
 )
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
-from mjtrain.training.preflight.symmetry_check import find_mirrored_groups
 
 if TYPE_CHECKING:
-    from mjtrain.training.preflight.task_size import TaskSize
+    from mjtrain.training.preflight.dry_step import TaskSize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,25 +381,20 @@ def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
 
 def preview(request: TrainRequest) -> dict[str, Any]:
     """Return a request as plain values, with the run directory that it would get now, and what this machine is like."""
+    log_root = Path(request.config.run.log_root).absolute()
     return {
         "summary": [request.describe(), request.describe_learning()],
         "notices": list(request.notices),
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
         "memory": None if request.memory is None else request.memory.to_plain(),
-        "preflight": _inspect_machine(request.config),
-    }
-
-
-def _inspect_machine(config: TrainConfig) -> dict[str, Any]:
-    """Return usable cores, visible GPUs, versions of packages, and whether the log root can be written."""
-    log_root = Path(config.run.log_root).absolute()
-    return {
-        "num_cores": count_cores(),
-        "num_visible_gpus": count_gpus(),
-        "log_root": str(log_root),
-        "log_root_writable": is_writable(log_root),
-        "packages": installed_packages(),
+        "preflight": {
+            "num_cores": count_cores(),
+            "num_visible_gpus": count_gpus(),
+            "log_root": str(log_root),
+            "log_root_writable": is_writable(log_root),
+            "packages": installed_packages(),
+        },
     }
 
 

@@ -5,8 +5,8 @@ import hashlib
 import io
 import socket
 import time
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, read_best
 from mjtrain.runs.checkpoint import checkpoint_iteration
@@ -14,7 +14,6 @@ from mjtrain.runs.storage.record import (
     LATEST,
     Latest,
     choose_stale,
-    may_replace,
     object_iteration,
     object_name,
     parse_latest,
@@ -23,7 +22,6 @@ from mjtrain.runs.storage.store import ConflictError, Storage, StorageError, Ver
 from mjtrain.runtime.event_log import METRICS_FILE
 
 _MAX_CONFLICTS = 10
-_CHUNK_SIZE = 1 << 20
 
 
 class NewerThereError(Exception):
@@ -36,7 +34,7 @@ def read_latest(storage: Storage) -> tuple[Latest | None, Version | None]:
     return (None, None) if found is None else (parse_latest(found[0]), found[1])
 
 
-def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) -> None:
+def publish(storage: Storage, path: Path, file: BufferedReader, *, keep: int | None) -> None:
     """Store a checkpoint, and have latest.json name it once it is complete.
 
     Args:
@@ -88,7 +86,7 @@ def publish(storage: Storage, path: Path, file: IO[bytes], *, keep: int | None) 
         )
 
 
-def publish_best(storage: Storage, path: Path, file: IO[bytes]) -> None:
+def publish_best(storage: Storage, path: Path, file: BufferedReader) -> None:
     """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it.
 
     Raises:
@@ -126,18 +124,14 @@ def _upload_robot(storage: Storage, run_dir: Path) -> None:
 
 
 def _refuse_newer(storage: Storage, theirs: Latest | None, iteration: int) -> None:
-    if theirs is not None and not may_replace(theirs, iteration) and storage.size(theirs.object) == theirs.size:
+    if theirs is not None and theirs.iteration > iteration and storage.size(theirs.object) == theirs.size:
         raise NewerThereError(
             f"{storage.url} holds iteration {theirs.iteration} of run {theirs.run} on host {theirs.host}, a newer one"
         )
 
 
-def _digest(file: IO[bytes]) -> tuple[str, int]:
+def _digest(file: BufferedReader) -> tuple[str, int]:
     """Return SHA-256 in hexadecimal and size in bytes."""
-    digest = hashlib.sha256()
-    size = 0
     file.seek(0)
-    while chunk := file.read(_CHUNK_SIZE):
-        digest.update(chunk)
-        size += len(chunk)
-    return digest.hexdigest(), size
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, file.tell()

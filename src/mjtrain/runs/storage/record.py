@@ -1,4 +1,4 @@
-"""The content of `latest.json`, the names of objects, and which object may replace which; pure."""
+"""The content of `latest.json`, the names of objects, and which objects are stale; pure."""
 
 import json
 import re
@@ -67,11 +67,6 @@ def newest_first(names: list[str], latest: Latest | None) -> list[str]:
     found = [(iteration, name) for name in names if (iteration := object_iteration(name)) is not None]
     named = None if latest is None else latest.object
     return [name for _, name in sorted(found, key=lambda item: (item[0], item[1] == named, item[1]), reverse=True)]
-
-
-def may_replace(theirs: Latest | None, iteration: int) -> bool:
-    """Whether a checkpoint of this iteration may take the place of what latest.json names."""
-    return theirs is None or iteration >= theirs.iteration
 
 
 def choose_stale(names: list[str], latest: Latest, keep: int, best: int | None = None) -> list[str]:

@@ -91,11 +91,7 @@ def main() -> None:
 def _upload(
     path: Path, inbox: _Inbox, *, is_best: bool, url: str, keep: int | None, session: str, is_new: bool
 ) -> str | None:
-    """Upload one checkpoint, and retry until it is stored or a newer one arrives.
-
-    Returns:
-        The last event; None if a newer checkpoint has arrived.
-    """
+    """Retry until a checkpoint is stored, and return the last event; None once a newer checkpoint has arrived."""
     begin = time.monotonic()
     try:
         file = path.open("rb")

@@ -30,11 +30,7 @@ class VideoHook(Hook):
     """
 
     def __init__(self, context: HookContext, report: RunReport) -> None:
-        """Start the process that draws.
-
-        Args:
-            context: The training. Videos go to {run_dir}/videos/iteration_{iteration}.mp4.
-        """
+        """Start the process that draws; videos go to {run_dir}/videos/iteration_{iteration}.mp4."""
         run = context.config.run
         self._report = report
         self._learner = context.learner

@@ -3,12 +3,22 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, LaunchConfig, PpoConfig, TrainConfig
+from mjtrain.config import (
+    AgentConfig,
+    EnvConfig,
+    ImitationConfig,
+    LaunchConfig,
+    ModelConfig,
+    PpoConfig,
+    SymmetryConfig,
+    TrainConfig,
+)
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems
 from mjtrain.runtime.errors import RequestError, suggest
-from mjtrain.training.preflight.symmetry_check import find_mirrored_groups, find_symmetry_problems
+
+_SYMMETRY = "--agent.algorithm.symmetry-cfg"
 
 
 def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
@@ -33,7 +43,7 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
-    problems = problems or list(find_symmetry_problems(config.agent))
+    problems = problems or list(_find_symmetry_problems(config.agent))
     if problems:
         raise RequestError.of(problems)
 
@@ -81,7 +91,7 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
     if config.run.eval_interval:
         yield f"--eval-interval {config.run.eval_interval}: evaluates in worlds of mjtrain's own; use play for {label}"
     if find_mirrored_groups(config.agent):
-        yield f"--agent.algorithm.symmetry-cfg: {label} needs an mjtrain robot; this environment has none"
+        yield f"{_SYMMETRY}: {label} needs an mjtrain robot; this environment has none"
     if isinstance(config.agent.algorithm, ImitationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
 
@@ -92,3 +102,55 @@ def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
         for group in groups:
             if group not in env.observations:
                 yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
+
+
+def _find_symmetry_problems(agent: AgentConfig) -> Iterator[str]:
+    """Yield a line for each setting of a symmetry that contradicts another one, or the networks."""
+    algorithm = agent.algorithm
+    if not isinstance(algorithm, PpoConfig) or not algorithm.symmetry_cfg.is_used:
+        return
+    symmetry, networks = algorithm.symmetry_cfg, {"actor": agent.actor, "critic": agent.critic}
+    if symmetry.use_mirror_loss and not symmetry.mirror_loss_coeff > 0:
+        yield f"{_SYMMETRY}.mirror-loss-coeff {symmetry.mirror_loss_coeff:g}: must be more than 0"
+    if algorithm.auxiliary_cfg.group:
+        yield (
+            f"{_SYMMETRY}: cannot be combined with --agent.algorithm.auxiliary-cfg.group "
+            f"{algorithm.auxiliary_cfg.group}, whose loss takes the place of a symmetry's; leave out one of them"
+        )
+    if symmetry.use_equivariant_networks:
+        yield from _find_untied_networks(symmetry, networks)
+        return
+    for name, model in networks.items():
+        if model.class_name == "RNNModel":
+            yield (
+                f"{_SYMMETRY}: RSL-RL mirrors no recurrent networks; --agent.{name}.class-name is RNNModel, give "
+                "MLPModel"
+            )
+
+
+def _find_untied_networks(symmetry: SymmetryConfig, networks: dict[str, ModelConfig]) -> Iterator[str]:
+    flag = f"{_SYMMETRY}.use-equivariant-networks"
+    if symmetry.mirrors_samples:
+        yield f"{flag}: learns nothing more from mirror images; leave out use-data-augmentation and use-mirror-loss"
+    for name, model in networks.items():
+        if model.class_name != "MLPModel":
+            yield (
+                f"{flag}: only an MLPModel can be tied so, and --agent.{name}.class-name is {model.class_name}; "
+                "give --agent.algorithm.symmetry-cfg.no-use-equivariant-networks"
+            )
+        if any(width % 2 for width in model.hidden_dims):
+            widths = " ".join(map(str, model.hidden_dims))
+            yield f"--agent.{name}.hidden-dims {widths}: must be even, as the units of equivariant networks are paired"
+        distribution = model.distribution_cfg
+        if distribution is not None and distribution.class_name != "GaussianDistribution":
+            yield (
+                f"{flag}: --agent.{name}.distribution-cfg.class-name is {distribution.class_name}, "
+                "and only the means of a GaussianDistribution can be mirrored"
+            )
+
+
+def find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
+    """Return the observation groups of which a training needs the mirror images."""
+    if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.symmetry_cfg.is_used:
+        return ()
+    return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))

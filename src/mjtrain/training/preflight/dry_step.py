@@ -1,6 +1,6 @@
 """One env step on two worlds, in which the result of every term is checked."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ from mjtrain.env.undisturbed import undisturbed
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.robots.model import list_grounds
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.exploration import Extremes, explore
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
-from mjtrain.training.preflight.task_size import TaskSize, measure_task
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
 from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
 
@@ -27,6 +27,32 @@ NUM_LEVELS = 2
 
 _MOST = 0.7
 """Fraction of the episodes that end in their first env step which is reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSize:
+    """What one environment of a task observes, the size of its action, and how many bytes it takes."""
+
+    shapes: dict[str, tuple[int, ...]]
+    """Observations by group: (size,), or (channels, height, width) of images."""
+
+    group_bytes: dict[str, int]
+    """Observations of one env step, by group."""
+
+    image_bytes: int
+    """Frames of its cameras, and what the ray caster writes before it."""
+
+    history_bytes: int
+    """Earlier observations, kept for `history` and `delay`."""
+
+    num_actions: int
+    """Size of an action."""
+
+    episode_steps: int = 0
+    """Longest episode, in env steps."""
+
+    warnings: tuple[str, ...] = ()
+    """What is possible and yet probably not meant, a line each."""
 
 
 def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
@@ -206,3 +232,37 @@ def _shrink(config: EnvConfig) -> EnvConfig:
     if terrain.kind != "generated" or terrain.num_levels <= NUM_LEVELS:
         return config
     return replace(config, terrain=replace(terrain, num_levels=NUM_LEVELS))
+
+
+def measure_task(env: Env) -> TaskSize:
+    """Measure the tensors of environments; what all worlds share does not count."""
+    buffers = env.state_dict()["buffers"]
+
+    def per_env(num_bytes: int) -> int:
+        return num_bytes // env.num_envs
+
+    def of_part(part: str) -> int:
+        return sum(tensor.nbytes for name, tensor in buffers.items() if name.startswith(f"{part}."))
+
+    rendered = env.cameras.renderer.num_bytes if env.config.cameras else 0
+    return TaskSize(
+        shapes={group: tuple(observed.shape[1:]) for group, observed in env.observe().items()},
+        group_bytes={group: per_env(tensor.nbytes) for group, tensor in env.observe().items()},
+        image_bytes=per_env(rendered + of_part("cameras")),
+        history_bytes=per_env(of_part("observations")),
+        num_actions=env.num_actions,
+        episode_steps=env.max_episode_steps,
+        warnings=_find_own_grounds(env),
+    )
+
+
+def _find_own_grounds(env: Env) -> tuple[str, ...]:
+    """Say which grounds of the robot's file are there beside the one that is added."""
+    kind = env.config.terrain.kind
+    grounds = () if kind == "robot" else list_grounds(env.engine.model)[:-1]
+    if not grounds:
+        return ()
+    return (
+        f"--env.terrain.kind {kind}: adds a ground beside that of the robot's file ({', '.join(grounds)}); give "
+        "--env.terrain.kind robot, or a file without a ground",
+    )

@@ -9,7 +9,6 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
 from mjtrain.env.undisturbed import Memory
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.engines.base import MAX_VALUE
 
 NUM_STEPS = 60
 """Env steps: enough for a robot that stands to fall."""
@@ -118,10 +117,3 @@ def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Ext
         for name in memory.find_changed()
     ]
     return [*changed, *lengths.find_doubts(config), *extremes.find_doubts(config)]
-
-
-def find_valid_worlds(env: Env) -> torch.Tensor:
-    """Return the worlds that the NaN guard would not reset. Boolean, shape (num_envs,)."""
-    state, most = env.state, min(env.config.nan_guard.max_velocity, MAX_VALUE)
-    valid = (state.qpos.abs() <= MAX_VALUE).all(dim=1) & (state.qvel.abs() <= most).all(dim=1)
-    return valid & state.sensordata.isfinite().all(dim=1) & ~env.engine.failed

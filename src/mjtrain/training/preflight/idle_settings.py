@@ -115,11 +115,7 @@ def _find_idle_levels(config: EnvConfig) -> Iterator[str]:
         step = term.params.get("step")
         if low == high:
             yield f"--env.curriculum.{name}.bounds {_show(term.bounds)}: the level is always the same"
-        elif (
-            isinstance(step, int | float)
-            and step > high - low
-            and term.func in (velocity.command_level, velocity.terrain_level)
-        ):
+        elif isinstance(step, int | float) and step > high - low and term.func in _STEPPED:
             yield f"--env.curriculum.{name}.params.step {step:g}: is more than all levels, {low:g} to {high:g}"
         if name not in read and not may_read and term.func is not tracking.adaptive_sampling:  # which only reports
             yield f"--env.curriculum.{name}: no term reads this level; name it in a parameter curriculum"
@@ -186,9 +182,5 @@ def _is_built_in(term: TermFunction) -> bool:
     return term.func.__module__.startswith("mjtrain.mdp.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
 def _show(values: Any) -> str:
-    return " ".join(f"{value:g}" if _is_number(value) else str(value) for value in values)
+    return " ".join(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)

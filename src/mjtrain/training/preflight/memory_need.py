@@ -18,7 +18,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import format_bytes
 
 if TYPE_CHECKING:
-    from mjtrain.training.preflight.task_size import TaskSize
+    from mjtrain.training.preflight.dry_step import TaskSize
 
 _NUM_SCALARS = {"ppo": 5, "distillation": 1}
 """Floats of an env step: the reward; for PPO also value, return, advantage and log-probability."""

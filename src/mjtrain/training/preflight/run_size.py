@@ -70,11 +70,8 @@ def _check_update(agent: AgentConfig, num_envs: int) -> None:
 def choose_agent(config: TrainConfig, device: str) -> TrainConfig:
     """Return the same run with the task's agent for a kind of device.
 
-    A setting that the user has changed stays; the others become those of the task's agent for a GPU, if it has one and
-    the device is one.
-
-    Args:
-        config: What was asked for, with changes to the task's agent for a CPU.
+    What was changed in the task's agent for a CPU stays; the other settings become those of the task's agent for a GPU,
+    if it has one and the device is one.
     """
     if config.default_agents is None or not device.startswith("cuda"):
         return config

@@ -14,7 +14,8 @@ from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
 from mjtrain.runtime.errors import RequestError
-from mjtrain.training.preflight.exploration import Extremes, find_valid_worlds
+from mjtrain.sim.engines.base import MAX_VALUE
+from mjtrain.training.preflight.exploration import Extremes
 
 _UNUSABLE = "cannot use its parameters together"
 _CONSEQUENCES = ("() raised ", "returned no columns", _UNUSABLE, "; a draw of this command has ")
@@ -86,7 +87,7 @@ class TermGuards:
                 or _find_other_size(kind, name, env, value, args)
             )
             if problem is None and not value.isfinite().all():
-                problem = _find_infinite(value, find_valid_worlds(env))
+                problem = _find_infinite(value, env)
             self._note_attributes(name, func, env, attributes)
             if problem is None:
                 if kind in ("observation", "reward"):
@@ -146,10 +147,7 @@ class TermGuards:
 
 
 def _undo_replaced(env: Env, before: dict[str, Any], added: set[str]) -> str | None:
-    """Undo what a function has put in the place of a public attribute of the environment, and say which it was.
-
-    What functions have added themselves does not count.
-    """
+    """Undo what a function has put in the place of a public attribute that no function has added, and name it."""
     if all(map(operator.is_, before.values(), vars(env).values())):
         return None
     for name, value in before.items():
@@ -222,9 +220,11 @@ def _substitute(kind: Kind, env: Env, args: tuple[Any, ...]) -> torch.Tensor:
     return torch.zeros(env.num_envs, 1) if kind in ("observation", "command") else torch.zeros(env.num_envs)
 
 
-def _find_infinite(value: torch.Tensor, valid: torch.Tensor) -> str | None:
-    """Describe numbers that are not finite in worlds that are valid; those of the others the NaN guard has."""
-    value = value[valid]
+def _find_infinite(value: torch.Tensor, env: Env) -> str | None:
+    """Describe numbers that are not finite in worlds that the NaN guard would not reset."""
+    state, most = env.state, min(env.config.nan_guard.max_velocity, MAX_VALUE)
+    valid = (state.qpos.abs() <= MAX_VALUE).all(dim=1) & (state.qvel.abs() <= most).all(dim=1)
+    value = value[valid & state.sensordata.isfinite().all(dim=1) & ~env.engine.failed]
     broken = ~value.isfinite()
     if not broken.any():
         return None

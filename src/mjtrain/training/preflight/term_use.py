@@ -148,17 +148,14 @@ def _find_doubtful_ends(config: EnvConfig, env: Env) -> Iterator[str]:
 
 
 def _is_time_limit(config: EnvConfig, env: Env, name: str) -> bool:
-    """Whether a term is true where an episode has had its length, and not before: what its function reads is the time.
-
-    Functions may fail on steps that an episode does not reach.
-    """
+    """Whether a term is true where an episode has had its length, and not before."""
     term, steps = config.terminations[name], env.episode_step.clone()
     try:
         env.episode_step.fill_(1)
         before = term.func(env, **term.params)
         env.episode_step.fill_(env.max_episode_steps)
         return bool(term.func(env, **term.params).all()) and (env.max_episode_steps == 1 or not bool(before.any()))
-    except Exception:
+    except Exception:  # a function may fail on steps that an episode does not reach
         return False
     finally:
         env.episode_step.copy_(steps)

@@ -40,11 +40,7 @@ class RunStatus:
         self._busy_s: deque[list[float]] = deque(maxlen=SMOOTHED_ITERATIONS)
 
     def update(self, metrics: dict[str, Any], elapsed_s: float, remaining_s: float) -> None:
-        """Add one iteration.
-
-        Args:
-            elapsed_s: Seconds since the start of this process's part of the run.
-        """
+        """Add one iteration; elapsed_s counts from the start of this process's part of the run."""
         self._metrics, self._elapsed_s, self._remaining_s = metrics, elapsed_s, remaining_s
         self._rewards.append(metrics["mean_reward"])
         if "eval/return" in metrics:

@@ -18,11 +18,7 @@ class RunReport:
     """Writes metrics, shows progress and warns of stragglers. Use as a context manager."""
 
     def __init__(self, config: TrainConfig, run_dir: Path, first_iteration: int, max_iterations: int) -> None:
-        """Open the writers.
-
-        Args:
-            run_dir: Where the run lives; metrics of iterations after first_iteration are deleted.
-        """
+        """Open the writers; metrics of iterations after first_iteration are deleted."""
         self._run_dir = run_dir
         self._stack = ExitStack()
         self._failing: set[str] = set()

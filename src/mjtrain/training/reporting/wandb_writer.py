@@ -153,12 +153,7 @@ def _guard(action: Callable[[], Any]) -> Any:
 
 
 def _within(timeout_s: float, action: Callable[[], Any]) -> None:
-    """Call something that may never return.
-
-    Raises:
-        TimeoutError: It did not return within timeout_s seconds; its thread is abandoned.
-        Exception: What it raised.
-    """
+    """Call something that may never return; after timeout_s seconds its thread is abandoned with a TimeoutError."""
     errors: list[Exception] = []
 
     def call() -> None:
