@@ -314,6 +314,14 @@ MISTAKES = (
         ),
     ),
     Mistake(
+        what="iterations for the critic alone, with RSL-RL's own PPO",
+        words="--agent.algorithm.critic-iterations 5 --agent.algorithm.class-name rsl_rl.algorithms:PPO",
+        says=(
+            "--agent.algorithm.critic-iterations 5: RSL-RL's own PPO trains both networks from the start; leave out "
+            "--agent.algorithm.class-name",
+        ),
+    ),
+    Mistake(
         what="a symmetry of recurrent networks",
         words="--agent.actor.class-name RNNModel --agent.algorithm.symmetry-cfg.use-data-augmentation",
         says=(

@@ -83,21 +83,23 @@ def read_checkpoint(path: Path) -> bytes:
         CheckpointError: The file does not exist, or its checksum is missing or wrong.
     """
     data = _read(path)
-    body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
-    if not trailer.startswith(MAGIC):
+    if not data[-_TRAILER_SIZE:].startswith(MAGIC):
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of mjtrain (it ends without a checksum)")
-    if hashlib.sha256(body).digest() != trailer[len(MAGIC) :]:
-        raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
     return data
 
 
 def _read(path: Path) -> bytes:
+    """Read a file, and verify its checksum if it has one."""
     try:
-        return read_regular(path)
+        data = read_regular(path)
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path}: no such file") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
+    body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
+    if trailer.startswith(MAGIC) and hashlib.sha256(body).digest() != trailer[len(MAGIC) :]:
+        raise CheckpointError(f"checkpoint {path}: its content does not match its checksum")
+    return data
 
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
@@ -124,10 +126,7 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
 
 def load_checkpoint(path: Path, device: str) -> dict[str, Any]:
     """Read a checkpoint, with or without a checksum; see `read_checkpoint` and `parse_checkpoint`."""
-    data = _read(path)
-    if data[-_TRAILER_SIZE:].startswith(MAGIC):
-        read_checkpoint(path)
-    return parse_checkpoint(data, path, device)
+    return parse_checkpoint(_read(path), path, device)
 
 
 def recorded_learner(content: dict[str, Any]) -> str:

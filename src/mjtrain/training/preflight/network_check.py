@@ -20,6 +20,7 @@ Shape = tuple[int, ...]
 _LIBRARY_MODELS = ("MLPModel", "CNNModel", "RNNModel")
 _LIBRARY_DISTRIBUTIONS = ("GaussianDistribution", "HeteroscedasticGaussianDistribution", "BetaDistribution")
 _LIBRARY_ALGORITHMS = ("PPO", "Distillation")
+_LIBRARY_PPO = ("PPO", "rsl_rl.algorithms:PPO")
 _PER_LAYER = ("kernel_size", "stride", "dilation", "max_pool")
 
 
@@ -66,6 +67,11 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         )
     if isinstance(algorithm, DaggerConfig) and algorithm.random_shift:
         yield from _find_shift_problems(agent, algorithm.random_shift, shapes)
+    if isinstance(algorithm, PpoConfig) and algorithm.critic_iterations and algorithm.class_name in _LIBRARY_PPO:
+        yield (
+            f"--agent.algorithm.critic-iterations {algorithm.critic_iterations}: RSL-RL's own PPO trains both networks "
+            "from the start; leave out --agent.algorithm.class-name"
+        )
     if isinstance(algorithm, PpoConfig | DaggerConfig):
         if algorithm.auxiliary_cfg.group:
             yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
@@ -171,7 +177,7 @@ def _find_auxiliary_problems(
         yield f"{flag}: has images {shapes[group]}; give a flat group"
     elif actor.class_name in ("MLPModel", "RNNModel"):
         yield f"{flag}: is predicted from images; --agent.actor.class-name is {actor.class_name}, give CNNModel"
-    elif algorithm.class_name in ("PPO", "rsl_rl.algorithms:PPO"):
+    elif algorithm.class_name in _LIBRARY_PPO:
         yield f"{flag}: RSL-RL's own PPO has no such loss; leave out --agent.algorithm.class-name"
 
 
