@@ -5,6 +5,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import make_start
 
 
 class Kinematics:
@@ -22,7 +23,7 @@ class Kinematics:
         """Column of each touch sensor in sensordata; they read contact forces in N."""
         self.joint_of_column = _name_columns(self.model)
         """Name of the joint that each column of qpos belongs to."""
-        self._data = mujoco.MjData(self.model)
+        self._data = make_start(self.model)
         free = mujoco.mjtJoint.mjJNT_FREE
         self.moves_freely = bool(self.model.njnt) and self.model.jnt_type[0] == free
         """Whether the first joint is a free joint, so that a camera has to follow the robot."""
@@ -54,9 +55,6 @@ class Kinematics:
         return float((np.linalg.norm(self.model.geom_pos[own], axis=1) + self.model.geom_rbound[own]).max(initial=0.0))
 
     def _measure(self) -> float:
-        home = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_KEY, "home")
-        if home >= 0:
-            mujoco.mj_resetDataKeyframe(self.model, self._data, home)
         mujoco.mj_kinematics(self.model, self._data)
         moving = self.model.body_weldid[self.model.geom_bodyid] != 0
         if not moving.any():

@@ -8,12 +8,10 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.measured import find_sensor_body
-from mjtrain.sim.robots.read_layout import make_start
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, make_start
 
 _SMALLEST = 0.1
 """Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""
-
-_WITH_ONE_AXIS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
         sets_position = (
             actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
         )
-        if not sets_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
+        if not sets_position or model.jnt_type[joint] not in SCALAR_JOINTS:
             raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
         if joint in joints:
             raise RequestError(

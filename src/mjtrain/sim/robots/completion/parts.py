@@ -82,21 +82,20 @@ def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
 
 def exclude_self_collision(spec: Any) -> None:
     """Exclude contacts between bodies that hang on the same body of the world."""
-    taken = {body.name for body in spec.bodies}
     for index, body in enumerate(spec.bodies):
         if not body.name:  # an exclusion needs names
-            body.name = next(name for name in _numbered(f"body_{index}") if name not in taken)
-            taken.add(body.name)
+            body.name = free_name(f"body_{index}", spec.bodies)
     for root in spec.worldbody.bodies:
         tree = [root.name, *(body.name for body in root.find_all("body"))]
         for first, second in itertools.combinations(dict.fromkeys(tree), 2):
             spec.add_exclude(bodyname1=first, bodyname2=second)
 
 
-def _numbered(name: str) -> Any:
-    yield name
-    for number in itertools.count(2):
-        yield f"{name}_{number}"
+def free_name(name: str, parts: Any) -> str:
+    """Return a name, with a number from 2 on if parts have it already."""
+    taken = {part.name for part in parts}
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain((name,), numbered) if free not in taken)
 
 
 def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
