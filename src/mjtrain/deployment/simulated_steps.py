@@ -41,8 +41,6 @@ class SteppedRobot:
         """Begin an episode.
 
         Args:
-            qpos: Shape (nq,).
-            qvel: Shape (nv,).
             fields: New values of fields of the model. From those of the gains, only each actuator's factors are taken,
                 because the controller sends the gains.
         """
@@ -67,8 +65,7 @@ class SteppedRobot:
     def act(self, commands: Named, encoder_bias: np.ndarray) -> np.ndarray:
         """Ask the policy, and drive the motors by its action, which is returned. Shape (num_actions,).
 
-        Args:
-            encoder_bias: What encoders add to the positions. Shape (nq,).
+        Encoders add a bias of shape (nq,) to the positions.
         """
         measured = self._readings.measure()[0]
         for name, position in measured["positions"].items():

@@ -18,7 +18,6 @@ class Skeleton:
     """Kinematics of a robot with a free joint, in double precision on the CPU."""
 
     def __init__(self, model: mujoco.MjModel, robot: RobotConfig) -> None:
-        """Read a compiled model."""
         self.model = model
         """The robot, compiled."""
         self.robot = robot

@@ -12,7 +12,6 @@ class Kinematics:
     """Computes poses of bodies from positions of joints, for the compiled model."""
 
     def __init__(self, config: EnvConfig) -> None:
-        """Compile the model."""
         self.model, _ = load_model(config)
         """The model, with the ground."""
         self.touch_sensors = {
@@ -31,13 +30,9 @@ class Kinematics:
         """Approximate size of the moving parts, in m."""
 
     def body_poses(self, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions (m) and rotation matrices of all bodies in the world's frame.
+        """Return positions (m) and rotation matrices of all bodies in the world's frame, for finite qpos.
 
-        Args:
-            qpos: Finite. Shape (num_worlds, nq).
-
-        Returns:
-            Shapes (num_worlds, nbody, 3) and (num_worlds, nbody, 3, 3).
+        Shape (num_worlds, nq) to (num_worlds, nbody, 3) and (num_worlds, nbody, 3, 3).
         """
         positions = np.empty((len(qpos), self.model.nbody, 3))
         rotations = np.empty((len(qpos), self.model.nbody, 3, 3))

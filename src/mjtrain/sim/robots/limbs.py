@@ -32,9 +32,6 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
     Args:
         sensors: framepos sensors of the feet.
         actuators: Position actuators of hinges and slides.
-
-    Raises:
-        RequestError: An actuator or a sensor is of another kind.
     """
     joints, gears = find_joints(model, actuators)
     data = make_start(model)
@@ -53,11 +50,7 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
 
 
 def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[int], np.ndarray]:
-    """Return the joint that each position actuator moves, and its gear: the control is the gear times the position.
-
-    Raises:
-        RequestError: An actuator does not set the position of a hinge or a slide, or two set the same.
-    """
+    """Return the joint that each position actuator moves, and its gear: the control is the gear times the position."""
     joints = []
     for name in actuators:
         actuator = model.actuator(name)
@@ -90,15 +83,7 @@ class Tool:
 
 
 def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: str) -> Tool:
-    """Read from a model where a tool is in the frame of its body.
-
-    Args:
-        position_sensor: A framepos sensor.
-        orientation_sensor: A framequat sensor on the same body.
-
-    Raises:
-        RequestError: A sensor is of another kind, or relative to a part of the robot, or they are on two bodies.
-    """
+    """Read from a model where a tool is in the frame of its body, by a framepos and a framequat sensor on it."""
     body = find_end(model, position_sensor)
     for sensor in (position_sensor, orientation_sensor):
         if model.sensor(sensor).reftype[0] != mujoco.mjtObj.mjOBJ_UNKNOWN:
@@ -115,11 +100,7 @@ def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: s
 
 
 def find_end(model: mujoco.MjModel, sensor: str) -> int:
-    """Return the body whose framepos sensor this is.
-
-    Raises:
-        RequestError: It is another sensor, or not of a part of the robot.
-    """
+    """Return the body whose framepos sensor this is."""
     body = find_sensor_body(model, sensor)
     if not body or model.sensor(sensor).type[0] != mujoco.mjtSensor.mjSENS_FRAMEPOS:
         raise RequestError(f"sensor {sensor}: is not a framepos sensor of a part of the robot")

@@ -110,13 +110,14 @@ def find_sensor_body(model: mujoco.MjModel, sensor: str) -> int | None:
 
 def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
     """Whether one of two bodies hangs on the other, directly or by others."""
-    lines = []
-    for end in (body, other):
-        line = [end]
-        while line[-1]:
-            line.append(int(model.body_parentid[line[-1]]))
-        lines.append(line)
-    return body in lines[1] or other in lines[0]
+    return hangs_on(model, body, other) or hangs_on(model, other, body)
+
+
+def hangs_on(model: mujoco.MjModel, body: int, ancestor: int) -> bool:
+    """Whether a body is another one, or hangs on it, directly or by others."""
+    while body not in (0, ancestor):
+        body = int(model.body_parentid[body])
+    return body == ancestor
 
 
 def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:

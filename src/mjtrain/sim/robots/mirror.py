@@ -159,10 +159,7 @@ class _Finder:
                         "robot has none of that name"
                     )
                 other = names.index(wanted)
-                if {partners[index], partners[other]} != {index, other} and (partners[index], partners[other]) != (
-                    other,
-                    index,
-                ):
+                if {partners[index], partners[other]} != {index, other}:
                     raise RequestError(f"--env.robot.mirror.names {pattern}: {word} {name} has two images")
                 partners[index], partners[other] = other, index
         return partners
@@ -362,10 +359,8 @@ def _columns(addresses: np.ndarray, widths: np.ndarray, index: int) -> slice:
 
 
 def _quaternion_map(reference: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """Return the matrix by which the quaternion of R becomes that of reference^T R local. Shape (4, 4).
-
-    Both are reflections, so the negatives are rotations, whose product is the same.
-    """
+    """Return the matrix by which the quaternion of R becomes that of reference^T R local. Shape (4, 4)."""
+    # Both are reflections, so the negatives are rotations, whose product is the same.
     left, right = np.empty(4), np.empty(4)
     mujoco.mju_mat2Quat(left, np.ascontiguousarray(-reference.T).ravel())
     mujoco.mju_mat2Quat(right, np.ascontiguousarray(-local).ravel())

@@ -284,10 +284,10 @@ class Plausibility:
                 yield f"--env.robot: actuator {row['actuator']} has a gear of 0, and moves nothing"
             elif model.actuator_forcelimited[index] and not model.actuator_forcerange[index].any():
                 yield f"--env.robot: the force range of actuator {row['actuator']} is 0, and it moves nothing"
-        for name, term in self._config.actions.items():
-            yield from self._find_doubtful_scale(name, term.relative)
+        for name in self._config.actions:
+            yield from self._find_doubtful_scale(name)
 
-    def _find_doubtful_scale(self, name: str, is_relative: bool) -> Iterator[str]:
+    def _find_doubtful_scale(self, name: str) -> Iterator[str]:
         """Compare what the actions of a term ask for with the control ranges of its actuators."""
         model, term = self._model, self._config.actions[name]
         columns = place_controls(model)
@@ -300,10 +300,10 @@ class Plausibility:
             ends = [row["offset"] + scale * bound for bound in term.clip]
             asked = f"actions ask {row['actuator']} for {min(ends):.4g} to {max(ends):.4g}"
             allowed = f"its control range is {low:.4g} to {high:.4g}"
-            if not is_relative and (min(ends) >= high or max(ends) <= low):
+            if not term.relative and (min(ends) >= high or max(ends) <= low):
                 yield f"--env.actions.{name}: {asked}; {allowed}, so that no action changes anything"
                 return
-            if not is_relative and max(ends) - min(ends) < 0.002 * (high - low):
+            if not term.relative and max(ends) - min(ends) < 0.002 * (high - low):
                 yield f"--env.actions.{name}.scale {scale:g}: {asked}; {allowed}, so that they move nearly nothing"
                 return
             if abs(scale) > 10 * (high - low):

@@ -23,11 +23,7 @@ _UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 
 
 def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
-    """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones.
-
-    Raises:
-        RequestError: An expression matches no joint, two groups want the same joint, or a gain is missing.
-    """
+    """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones."""
     added: dict[str, str] = {}
     for label, config in actuators.items():
         flag = f"actuators.{label}"

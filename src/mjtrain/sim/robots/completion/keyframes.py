@@ -102,12 +102,7 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
 
 
 def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]) -> dict[str, float]:
-    """Return the value of each part.
-
-    Raises:
-        RequestError: An expression matches nothing, or two that give different values match the same part; or a value
-            is not finite.
-    """
+    """Return the value of each part."""
     values: dict[str, float] = {}
     patterns: dict[str, str] = {}
     for pattern, value in by_pattern.items():
@@ -159,10 +154,7 @@ def activation_columns(model: Any, actuator: int) -> slice:
 
 
 def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the controls and activations with which position actuators of joints hold a pose.
-
-    Other actuators have those of a model that was just reset, and activations of zero.
-    """
+    """Return the controls and activations with which position actuators of joints hold a pose; others are reset."""
     ctrl, act = neutral_controls(model), np.zeros(model.na)
     for index in range(model.nactuator):
         joint = model.actuator_trnid[index, 0]

@@ -14,11 +14,7 @@ from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_colu
 def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     """Weld hinges and slides where the default pose has them; their actuators, and the sensors of both, are removed.
 
-    Args:
-        spec: The robot, with all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
-
-    Raises:
-        RequestError: An expression matches no joint, or a body with a locked joint is in a <frame>.
+    The robot must have all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
     """
     there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
     names = set(match("locked-joints", patterns, "hinge or slide", there))

@@ -27,11 +27,7 @@ _TARGETS = {
 
 
 def rename_parts(spec: Any, config: NamesConfig) -> None:
-    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one.
-
-    Raises:
-        RequestError: An expression matches nothing, or two parts would have the same name.
-    """
+    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one."""
     if config.free_joint:
         _name_free_joint(spec, config.free_joint)
     for plural, kind, parts in (

@@ -13,11 +13,7 @@ from mjtrain.runtime.errors import RequestError, suggest
 
 
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
-    """Return a name if it is there.
-
-    Raises:
-        RequestError: It is not there; the message has similar names and all that there are.
-    """
+    """Return a name if it is there; the error has similar names and all that there are."""
     names = [item for item in there if item]
     if name in names:
         return name
@@ -25,11 +21,7 @@ def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
 
 
 def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -> list[str]:
-    """Return the names that regular expressions match whole, in the order of `there`.
-
-    Raises:
-        RequestError: An expression matches nothing or is not valid, or a string stands for the tuple.
-    """
+    """Return the names that regular expressions match whole, in the order of `there`; each must match something."""
     if isinstance(patterns, str):
         raise RequestError(
             f"--env.robot.{flag} {patterns!r}: is a string; give a tuple of expressions, ({patterns!r},)"
@@ -40,7 +32,7 @@ def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -
 
 
 def match_one(flag: str, pattern: str, kind: str, names: Sequence[str]) -> list[str]:
-    """Return the names that one regular expression matches whole; raises as `match` does."""
+    """Return the names that one regular expression matches whole."""
     try:
         hits = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:
@@ -114,11 +106,7 @@ def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
 
 
 def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
-    """Add cameras.
-
-    Raises:
-        RequestError: The body or the mode does not exist, the name is taken, or a number makes no picture.
-    """
+    """Add cameras."""
     for name, config in cameras.items():
         _check_view(f"--env.robot.cameras.{name}", config)
         _check_free(f"cameras.{name}", name, "camera", spec.cameras)

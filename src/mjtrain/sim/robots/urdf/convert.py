@@ -39,11 +39,7 @@ class ImportedRobot:
 
 
 def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
-    """Write a robot as MJCF, with its meshes beside it.
-
-    Raises:
-        RequestError: The file or a setting cannot be used, or there is a file where the robot would be written.
-    """
+    """Write a robot as MJCF, with its meshes beside it; nothing is overwritten."""
     spec, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
     out = Path(config.out or name) / f"{name}.xml"
