@@ -48,6 +48,7 @@ def make_layout(
     if "" in actuators:
         raise RequestError(_describe_nameless(model, actuators[""]))
     home = find_home(model)
+    ctrl_range = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-np.inf, np.inf])
 
     def default(key: object, otherwise: object) -> torch.Tensor:
         return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
@@ -69,7 +70,7 @@ def make_layout(
         default_qpos=default(model.key_qpos, model.qpos0),
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
         default_ctrl=default(model.key_ctrl, neutral_controls(model)),
-        ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
+        ctrl_range=torch.tensor(ctrl_range, dtype=dtype, device=device),
         joint_range=joint_range,
         gain_kinds={name: torch.from_numpy(kinds).to(device) for name, kinds in _find_gains(model).items()},
         velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
@@ -189,10 +190,6 @@ def neutral_controls(model: mujoco.MjModel) -> np.ndarray:
     )
     ctrl[model.actuator_ctrladr[is_quaternion]] = 1.0
     return ctrl
-
-
-def _control_range(model: mujoco.MjModel) -> np.ndarray:
-    return np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-np.inf, np.inf])
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -83,14 +83,15 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
     for joint, value in _values(f"{flag}.joints", config.joints, "hinge or slide", there).items():
         qpos[columns[joint]] = value
     for field, value in (("height", config.height), ("quat", config.quat)):
-        if value is not None and not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
+        if value is None:
+            continue
+        if not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
             raise RequestError(f"--env.robot.{flag}.{field}: the robot has no free joint; set its joints instead")
-        if value is not None:
-            begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
-            if field == "height":
-                qpos[begin + 2] = value
-            else:
-                qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
+        begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
+        if field == "height":
+            qpos[begin + 2] = value
+        else:
+            qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
     ctrl, act = _hold(model, qpos)
     actuators = place_controls(model)
     for actuator, value in _values(f"{flag}.ctrl", config.ctrl, "actuator", list(actuators)).items():
