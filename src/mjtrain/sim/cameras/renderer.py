@@ -123,7 +123,7 @@ class CameraRenderer:
         for worlds, part in zip(self._worlds, self._parts, strict=True):
             worlds.qpos.copy_(qpos[part])
         with wp.ScopedDevice(self._wp_device):
-            if groups not in self._graphs:  # what renders groups, for each part of the worlds, one after the other
+            if groups not in self._graphs:  # one part of the worlds after the other, in this thread
                 self._graphs[groups] = [capture_graph(partial(worlds.render, groups)) for worlds in self._worlds]
             graphs = self._graphs[groups]
             if self._pool is None:

@@ -140,7 +140,7 @@ def _list_launches(
             start = int(starts[stream][number])
             values = images[name][stream]
             num_envs, _, height, width = values.shape
-            count = 1 if values.is_cuda else width  # columns per thread: on a CPU, threads run one after another
+            count = 1 if values.is_cuda else width  # columns of a thread; on a CPU, threads run one after another
             size, image = (num_envs, height, width // count), wp.from_torch(values)
             if stream == "rgb":
                 found.append((unpack_rgb, size, [context.rgb_data, start, count], image))
