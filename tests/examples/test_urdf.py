@@ -108,8 +108,8 @@ def test_a_urdf_is_imported_checked_trained_and_played(
 def import_leg(folder: Path, text: str = LEG, **options: object) -> tuple[mujoco.MjModel, str]:
     (folder / "hopper.urdf").write_text(text)
     (folder / "base.dae").write_text("")
-    robot = import_urdf(folder / "hopper.urdf", ImportConfig(out=str(folder / "out"), **options))  # pyright: ignore[reportArgumentType]
-    return mujoco.MjModel.from_xml_path(str(robot.file)), "\n".join(robot.notes)
+    robot, notes = import_urdf(folder / "hopper.urdf", ImportConfig(out=str(folder / "out"), **options))  # pyright: ignore[reportArgumentType]
+    return mujoco.MjModel.from_xml_path(str(robot)), "\n".join(notes)
 
 
 def test_what_a_urdf_lacks_is_added_and_said(tmp_path: Path) -> None:

@@ -147,11 +147,10 @@ def _main(argv: list[str]) -> None:
 
 
 def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
-    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases
+    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases, TickLog
     from mjtrain.deployment.limits import Limits
     from mjtrain.deployment.observation import make_observer
     from mjtrain.deployment.run_policy import report
-    from mjtrain.deployment.tick_log import TickLog
     from mjtrain.deployment.unitree import UnitreeRobot
 
     phases = Phases(damped_s=options.damped_s, standing_s=options.standing_s, policy_s=options.seconds)
@@ -194,13 +193,14 @@ def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
 
 
 def _connect(options: Options, policy: Any, process: Any) -> Any:
-    from mjtrain.deployment import udp, unitree
+    from mjtrain.deployment.packets import UdpRobot
+    from mjtrain.deployment.unitree import UnitreeRobot
 
     if process is not None:
-        return udp.UdpRobot("127.0.0.1", process.port)
+        return UdpRobot("127.0.0.1", process.port)
     if options.robot == "udp":
-        return udp.UdpRobot(*_split_address(options.address))
-    return unitree.UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
+        return UdpRobot(*_split_address(options.address))
+    return UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:

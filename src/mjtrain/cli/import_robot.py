@@ -31,9 +31,9 @@ def _main(argv: list[str]) -> None:
     from mjtrain.sim.robots.urdf.convert import import_urdf
     from mjtrain.tools.check_robot import check_robot
 
-    robot = import_urdf(Path(file), config)
-    print(robot.file)
-    for line in [*robot.notes, *check_robot(robot.file)]:
+    robot, notes = import_urdf(Path(file), config)
+    print(robot)
+    for line in [*notes, *check_robot(robot)]:
         print(f"  {line}")
 
 

@@ -11,12 +11,7 @@ class Actuation:
     """Turns actions into drives by the table `actions` of the metadata."""
 
     def __init__(self, metadata: dict[str, Any], max_torque_fraction: float = 1.0) -> None:
-        """Read the table.
-
-        Args:
-            metadata: Of the policy.
-            max_torque_fraction: Bound of each torque, as a fraction of the actuator's or the joint's own bound.
-        """
+        """Read the table; each torque is bounded by a fraction of the actuator's or the joint's own bound."""
         self._rows = metadata["actions"]
         self._fraction = max_torque_fraction
         self._scale = np.array([row["scale"] for row in self._rows], dtype=float)
@@ -26,12 +21,12 @@ class Actuation:
         bounds = [row["control_range"] or (-np.inf, np.inf) for row in self._rows]
         self._bounds = np.array(bounds, dtype=float).T
         self._home = metadata["default_pose"]
-        self.controls = self._offset.copy()
-        """What was last asked of each output's actuator, in its unit. Shape (num_actions,)."""
+        self.reset()
 
     def reset(self) -> None:
         """Begin at the offsets."""
         self.controls = self._offset.copy()
+        """What was last asked of each output's actuator, in its unit. Shape (num_actions,)."""
 
     @property
     def displacements(self) -> np.ndarray:
@@ -77,11 +72,7 @@ class Actuation:
     def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
         """Return drives on the straight way from where the joints were to the home pose.
 
-        Actuators without a stiffness brake: they have no position to go to.
-
-        Args:
-            begin: Readings when standing up began.
-            progress: From 0 to 1.
+        Actuators without a stiffness brake: they have no position to go to. Progress is from 0 to 1.
         """
         self.reset()
         drives = self.drives()

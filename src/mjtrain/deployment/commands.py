@@ -17,12 +17,8 @@ class Commands:
         """Take the values of all commands that the observations read, one after the other.
 
         Args:
-            metadata: Of the policy.
             values: As the metadata describes; none for zero where that means to stand or to stay.
             operator: Who steers the command from then on; None for nobody.
-
-        Raises:
-            RequestError: There are more or fewer values than the commands have, or an operator cannot steer them.
         """
         names = [term["params"]["command"] for term in metadata["observations"] if "command" in term.get("params", {})]
         described, at = metadata.get("commands", {}), 0

@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from mjtrain.deployment.observation import Observer, make_observer
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.terms import ERRORS, Scene
-from mjtrain.deployment.tick_log import TickLog
 from mjtrain.runtime.errors import RequestError
 
 FIRST_READINGS_S = 10.0
@@ -41,17 +42,41 @@ class Phases:
     policy_s: float = 60.0
 
 
+class TickLog:
+    """Rows of a deployment, in memory, and as JSON lines in a file when it ends.
+
+    They are written at the end: a slow disk must not make a tick late.
+    """
+
+    def __init__(self, file: str | None) -> None:
+        """Check that the file can be written."""
+        self._file = None if file is None else Path(file)
+        self.rows: list[dict[str, Any]] = []
+        if self._file is not None:
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._file.write_text("")
+            except OSError as error:
+                raise RequestError(f"--log {file}: cannot be written ({error.strerror or error})") from error
+
+    def add(self, **row: Any) -> None:
+        """Remember a control period."""
+        self.rows.append(row)
+
+    def write(self) -> None:
+        """Write the file, if one was named."""
+        if self._file is not None:
+            with self._file.open("w") as out:
+                out.writelines(json.dumps(_plain(row)) + "\n" for row in self.rows)
+
+
 class Controller:
     """Drives a robot through its states: damped, standing up, policy, stop."""
 
     def __init__(
         self, policy: DeployedPolicy, robot: Robot, commands: Commands, phases: Phases, limits: Limits, log: TickLog
     ) -> None:
-        """Prepare; nothing is sent yet.
-
-        Raises:
-            RequestError: The policy needs what no robot can be asked for.
-        """
+        """Prepare; nothing is sent yet."""
         self._policy, self._robot, self._commands, self._phases, self._log = policy, robot, commands, phases, log
         self._metadata = policy.metadata
         self._period_s: float = self._metadata["control_period_s"]
@@ -221,3 +246,9 @@ class Controller:
                     with lenient:
                         found[f"{command}/{name}"] = ERRORS[term["func"]](scene, term["params"])
         return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return np.asarray(value).round(6).tolist() if isinstance(value, np.ndarray) else value

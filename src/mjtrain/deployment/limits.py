@@ -35,21 +35,17 @@ class Guard:
 
     def __init__(self, metadata: dict[str, Any], limits: Limits) -> None:
         self._limits = limits
-        joints = metadata.get("joints", {})
-        self._ranges = {name: entry["range"] for name, entry in joints.items() if entry.get("range") is not None}
+        driven = {row["joint"] for row in metadata["actions"]}
+        self._ranges = {
+            name: entry["range"]
+            for name, entry in metadata.get("joints", {}).items()
+            if name in driven and entry.get("range") is not None
+        }
         self._up = _find_up(metadata)
         self._base = None if self._up else find_base(metadata)
-        driven = {row["joint"] for row in metadata["actions"]}
-        self._ranges = {name: bounds for name, bounds in self._ranges.items() if name in driven}
 
     def find_exceeded(self, readings: Readings, age_s: float, missed: int) -> str | None:
-        """Name the limit that is exceeded, with the value; None if all is well.
-
-        Args:
-            readings: The newest.
-            age_s: Time since they arrived, in seconds.
-            missed: Control periods missed in a row.
-        """
+        """Name the limit that the newest readings, their age or the missed periods exceed; None if all is well."""
         limits = self._limits
         if readings.damped_by:
             return f"the robot damped itself: {readings.damped_by}"

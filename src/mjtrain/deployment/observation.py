@@ -13,15 +13,7 @@ class Observer:
     """Builds the flat input of a policy: reads the terms, scales, clips and remembers them."""
 
     def __init__(self, metadata: dict[str, Any], *, values: frozenset[str] = frozenset()) -> None:
-        """Check the terms.
-
-        Args:
-            metadata: Of the policy.
-            values: Terms that the robot reports by itself, in `Readings.values`.
-
-        Raises:
-            RequestError: A term can be computed from neither joints nor sensors, and the robot does not report it.
-        """
+        """Check that all terms are known, or among the values that the robot reports itself (`Readings.values`)."""
         self.metadata = metadata
         self._values = values
         unknown = [
@@ -38,11 +30,7 @@ class Observer:
         self._past.clear()
 
     def observe(self, scene: Scene) -> np.ndarray:
-        """Return the observation of this control period. float32, shape (size,).
-
-        Raises:
-            RequestError: The robot does not report what a term needs, or it has another size.
-        """
+        """Return the observation of this control period. float32, shape (size,)."""
         parts = [self._observe(term, scene) for term in self.metadata["observations"]]
         return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, dtype=np.float32)
 
@@ -68,11 +56,7 @@ class Observer:
 
 
 def make_observer(metadata: dict[str, Any], readings: Readings, commands: Named) -> Observer:
-    """Make the observer for a robot with such readings, before the policy acts.
-
-    Raises:
-        RequestError: The readings do not have all that the policy reads.
-    """
+    """Make the observer for a robot, and check that its readings have all that the policy reads."""
     observer = Observer(metadata, values=frozenset(readings.values))
     outputs = np.zeros(len(metadata["actions"]))
     scene = Scene(

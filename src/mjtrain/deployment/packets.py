@@ -1,12 +1,15 @@
-"""The packets of a robot over UDP: one JSON object in each datagram. docs/deploy-a-policy.md describes them."""
+"""A robot over UDP: one JSON object in each datagram. docs/deploy-a-policy.md describes the packets."""
 
+import contextlib
 import json
 import math
+import socket
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from mjtrain.deployment.robot import Drive, Named, Readings, Targets
+from mjtrain.runtime.errors import RequestError
 
 VERSION = 1
 MAX_BYTES = 65_507
@@ -25,11 +28,7 @@ def encode_targets(targets: Targets, sequence: int) -> bytes:
 
 
 def decode_targets(data: bytes) -> tuple[Targets, int]:
-    """Read what the controller sent, and its sequence number.
-
-    Raises:
-        PacketError: The packet is not valid.
-    """
+    """Read what the controller sent, and its sequence number; raises a PacketError if it is not valid."""
     packet = _decode(data)
     state, drives = packet.get("state"), packet.get("drives")
     if state not in STATES or not isinstance(drives, dict):
@@ -46,11 +45,7 @@ def encode_readings(readings: Readings) -> bytes:
 
 
 def decode_readings(data: bytes) -> Readings:
-    """Read what the robot sent.
-
-    Raises:
-        PacketError: The packet is not valid.
-    """
+    """Read what the robot sent; raises a PacketError if it is not valid."""
     packet = _decode(data)
     clock, damped_by, truth = packet.get("time"), packet.get("damped_by", ""), packet.get("truth")
     if not _is_number(clock) or not isinstance(damped_by, str):
@@ -128,3 +123,54 @@ def _names(packet: dict[str, Any]) -> dict[str, Any]:
                 raise PacketError(f"{key} of {name} are not finite numbers")
         found[key] = {name: np.array(row, dtype=float) for name, row in named.items()}
     return found
+
+
+class UdpRobot:
+    """Sends targets to one address and takes readings from it only. Nothing authenticates them."""
+
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._socket.connect((host, port))
+        except OSError as error:
+            raise RequestError(f"--address {host}:{port}: {error.strerror or error}") from error
+        self._socket.setblocking(False)
+        self._sent = 0
+        self._newest: Readings | None = None
+        self.received = 0
+        """Readings that arrived."""
+        self.lost = 0
+        """Readings that did not arrive, or too late, by the gaps in their numbers."""
+        self.invalid = 0
+        """Datagrams that are not valid packets."""
+
+    def read(self) -> Readings | None:
+        """Return the newest readings that have arrived."""
+        while True:
+            try:
+                data = self._socket.recv(MAX_BYTES)
+            except (BlockingIOError, ConnectionRefusedError):  # nothing more, or the robot has no socket yet
+                return self._newest
+            try:
+                readings = decode_readings(data)
+            except PacketError:
+                self.invalid += 1
+                continue
+            self.received += 1
+            if self._newest is None:
+                self._newest = readings
+            elif readings.sequence > self._newest.sequence:
+                self.lost += readings.sequence - self._newest.sequence - 1
+                self._newest = readings
+            else:
+                self.lost = max(0, self.lost - 1)  # it was counted when a newer one overtook it
+
+    def write(self, targets: Targets) -> None:
+        """Send targets."""
+        self._sent += 1
+        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # as if it was lost
+            self._socket.send(encode_targets(targets, self._sent))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

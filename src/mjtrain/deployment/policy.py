@@ -19,11 +19,7 @@ class DeployedPolicy:
     """The network of an ONNX file, on one CPU thread, and what its numbers mean."""
 
     def __init__(self, file: Path) -> None:
-        """Load the file.
-
-        Raises:
-            RequestError: It is missing, is not an exported policy, or is one that needs more than flat observations.
-        """
+        """Load the file, which must need no more than flat observations."""
         require("deploy", "deploy", "onnxruntime")
         import onnxruntime
 
@@ -67,11 +63,7 @@ def check(metadata: dict[str, Any], name: str) -> None:
 
 
 def find_policy(place: str) -> Path:
-    """Return the ONNX file that is meant: a file, the folder of an export, or a run that was exported.
-
-    Raises:
-        RequestError: There is none.
-    """
+    """Return the ONNX file that is meant: a file, the folder of an export, or a run that was exported."""
     path = Path(place)
     if path.is_file():
         return path

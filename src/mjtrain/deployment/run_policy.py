@@ -4,35 +4,30 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mjtrain.deployment.control_loop import Controller
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Robot
-from mjtrain.deployment.tick_log import spread
 from mjtrain.runtime.errors import RequestError
-
-MODULE = "mjtrain.deployment.simulated_robot"
 
 
 class SimulatedProcess:
     """The process of the simulated robot."""
 
     def __init__(self, simulation: dict[str, Any], policy: DeployedPolicy) -> None:
-        """Start it and wait for its port.
-
-        Raises:
-            RequestError: The model is missing.
-            RuntimeError: It ended.
-        """
+        """Start it and wait for its port; raises a RuntimeError if it ends before."""
         if not Path(simulation["model"]).is_file():
             raise RequestError(
                 f"--model {simulation['model']}: does not exist; export writes model.mjb beside the policy"
             )
         # The operator's Ctrl-C is for the controller, which damps the robot: a separate session does not hear it.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
+            [sys.executable, "-m", "mjtrain.deployment.simulated_robot"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -67,7 +62,7 @@ def report(controller: Controller, robot: Robot, policy: DeployedPolicy, cause: 
     acted = [row for row in rows if row["state"] == "policy"]
     period_s = policy.metadata["control_period_s"]
     names = dict.fromkeys(name for row in acted for name in row["errors"])
-    errors = {name: spread([row["errors"][name] for row in acted if name in row["errors"]]) for name in names}
+    errors = {name: _spread([row["errors"][name] for row in acted if name in row["errors"]]) for name in names}
     tilts = [row["tilt"] for row in acted if row["tilt"] is not None]
     return {
         "task": policy.metadata["task"],
@@ -78,10 +73,22 @@ def report(controller: Controller, robot: Robot, policy: DeployedPolicy, cause: 
         "rate_hz": round(1 / period_s, 3),
         "ticks": len(rows),
         "missed_ticks": sum(row["missed"] for row in rows),
-        "late_ms": spread([row["late_ms"] for row in rows]),
-        "work_ms": spread([row["work_ms"] for row in acted]),
-        "network_ms": spread([row["network_ms"] for row in acted]),
-        "age_ms": spread([row["age_ms"] for row in rows]),
+        "late_ms": _spread([row["late_ms"] for row in rows]),
+        "work_ms": _spread([row["work_ms"] for row in acted]),
+        "network_ms": _spread([row["network_ms"] for row in acted]),
+        "age_ms": _spread([row["age_ms"] for row in rows]),
         "at_torque_limit": round(sum(bool(row["at_torque_limit"]) for row in acted) / len(acted), 4) if acted else 0.0,
         "readings": {name: getattr(robot, name) for name in ("received", "lost", "invalid") if hasattr(robot, name)},
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Return mean, 99th percentile and maximum; None of nothing."""
+    if not len(values):
+        return None
+    array = np.asarray(values, dtype=float)
+    return {
+        "mean": round(float(array.mean()), 4),
+        "p99": round(float(np.percentile(array, 99)), 4),
+        "max": round(float(array.max()), 4),
     }

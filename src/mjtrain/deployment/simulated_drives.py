@@ -40,9 +40,7 @@ class SimulatedDrives:
     def weaken(self, gainprm: np.ndarray, biasprm: np.ndarray) -> None:
         """Let motors give another torque than their targets ask for: each by the factors of its gain and its damping.
 
-        Args:
-            gainprm: As in `mujoco.MjModel`, of the other motors. Shape (num_actuators, mjNGAIN).
-            biasprm: The same. Shape (num_actuators, mjNBIAS).
+        The parameters are as in `mujoco.MjModel`, of the other motors. Shapes (num_actuators, mjNGAIN or mjNBIAS).
         """
         self._strength = _divide(gainprm[:, 0], self._gain[:, 0], np.ones(len(gainprm)))
         self._damping = _divide(biasprm[:, 2], self.bias[:, 2], self._strength)
@@ -65,11 +63,7 @@ class SimulatedDrives:
                 self._model.actuator_biasprm[index, :2] = 0.0
 
     def obey(self, drives: dict[str, Drive]) -> None:
-        """Set targets.
-
-        Raises:
-            KeyError: The model has no such actuator.
-        """
+        """Set targets; raises a KeyError if the model has no such actuator."""
         for name, drive in drives.items():
             index, row = self._model.actuator(name).id, self._rows[name]
             if drive.controls is None:

@@ -23,15 +23,7 @@ class SimulatedReadings:
         noise: float,
         rng: np.random.Generator,
     ) -> None:
-        """Find what is read.
-
-        Args:
-            model: The robot and its ground.
-            data: Its state.
-            metadata: Of the policy.
-            noise: Multiple of the noise in the training.
-            rng: Draws the noise.
-        """
+        """Find what is read; noise is a multiple of that in the training."""
         self._data, self._rng = data, rng
         self._joints = {name: data.joint(name) for name in metadata["default_pose"]}
         names = [model.sensor(index).name for index in range(model.nsensor) if model.sensor(index).name]

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -19,7 +20,38 @@ from mjtrain.deployment.packets import MAX_BYTES, PacketError, decode_targets, e
 from mjtrain.deployment.robot import Readings, Targets
 from mjtrain.deployment.simulated_drives import SimulatedDrives
 from mjtrain.deployment.simulated_readings import SimulatedReadings
-from mjtrain.deployment.simulation import Simulation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """What differs from the model of the training, and the way to the robot."""
+
+    model: str
+    """A compiled model (.mjb) or an MJCF file."""
+
+    delay_s: float = 0.0
+    """How much later readings arrive, in seconds."""
+
+    noise: float = 0.0
+    """Noise of joints and sensors, as a multiple of that in the training."""
+
+    loss: float = 0.0
+    """Fraction of packets that are lost, in each direction."""
+
+    mass: float = 1.0
+    """Factor of all masses and inertias."""
+
+    friction: float = 1.0
+    """Factor of the sliding friction of all geoms."""
+
+    held: bool = True
+    """Joints without a motor stay where they are until the policy acts, as on a gantry."""
+
+    watchdog_s: float = 0.08
+    """Time without targets after which the robot damps itself, in seconds."""
+
+    seed: int = 0
+    """Seed of noise and losses."""
 
 
 class SimulatedRobot:
@@ -136,9 +168,8 @@ def load_model(simulation: Simulation) -> mujoco.MjModel:
 
 def _start(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
     """Put the robot into its home pose."""
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
-    if home >= 0:  # activations, and controls that the policy does not give
-        mujoco.mj_resetDataKeyframe(model, data, home)
+    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
+    mujoco.mj_resetDataKeyframe(model, data, home)  # activations, and controls that the policy does not give
     for joint, position in metadata["default_pose"].items():
         data.joint(joint).qpos[:] = position
     mujoco.mj_forward(model, data)

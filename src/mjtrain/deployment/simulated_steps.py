@@ -25,12 +25,7 @@ class SteppedRobot:
 
         Args:
             model: The robot and its ground; copied.
-            policy: The network and its metadata.
             noise: Multiple of the noise of joints and sensors in the training.
-            rng: Draws the noise.
-
-        Raises:
-            RequestError: The policy observes what neither joints nor sensors give.
         """
         self._model, self._policy = copy.copy(model), policy
         self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a bad state would be hidden
@@ -46,8 +41,6 @@ class SteppedRobot:
         """Begin an episode.
 
         Args:
-            qpos: Shape (nq,).
-            qvel: Shape (nv,).
             fields: New values of fields of the model. From those of the gains, only each actuator's factors are taken,
                 because the controller sends the gains.
         """
@@ -60,11 +53,8 @@ class SteppedRobot:
                 getattr(self._model.opt if name == "gravity" else self._model, name)[:] = values
         if fields:
             mujoco.mj_setConst(self._model, self.data)
-        home = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")
-        if home >= 0:
-            mujoco.mj_resetDataKeyframe(self._model, self.data, home)
-        else:
-            mujoco.mj_resetData(self._model, self.data)
+        home = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
+        mujoco.mj_resetDataKeyframe(self._model, self.data, home)
         self.data.qpos[:], self.data.qvel[:], self.data.time = qpos, qvel, 0.0
         mujoco.mj_forward(self._model, self.data)
         self._observer.reset()
@@ -75,8 +65,7 @@ class SteppedRobot:
     def act(self, commands: Named, encoder_bias: np.ndarray) -> np.ndarray:
         """Ask the policy, and drive the motors by its action, which is returned. Shape (num_actions,).
 
-        Args:
-            encoder_bias: What encoders add to the positions. Shape (nq,).
+        Encoders add a bias of shape (nq,) to the positions.
         """
         measured = self._readings.measure()[0]
         for name, position in measured["positions"].items():

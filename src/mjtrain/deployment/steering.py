@@ -31,11 +31,7 @@ class Steering:
     """Values of the controls of a command, as an operator sets them."""
 
     def __init__(self, bounds: Mapping[str, Sequence[float]]) -> None:
-        """Begin at rest.
-
-        Args:
-            bounds: Least and largest value by control, such as ahead, left, turn.
-        """
+        """Begin at rest; bounds are the least and the largest value by control, such as ahead, left, turn."""
         self._bounds = [(low, high) for low, high in bounds.values()]
         self.values = self._rest()
         """One for each control."""
@@ -95,11 +91,6 @@ class Gamepad:
     """A gamepad by Linux's joystick interface. Any of its buttons stops the robot, and so does its loss."""
 
     def __init__(self, path: str) -> None:
-        """Open it.
-
-        Raises:
-            RequestError: It cannot be opened.
-        """
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -131,21 +122,10 @@ class Gamepad:
 
 @contextlib.contextmanager
 def open_operator(drive: str, gamepad: str) -> Iterator[Operator | None]:
-    """Open what an operator steers by, and give it back in the end.
-
-    Args:
-        drive: keyboard, gamepad or none.
-        gamepad: Device of the gamepad.
-
-    Raises:
-        RequestError: Standard input is not a terminal, or the device cannot be opened.
-    """
+    """Open what an operator steers by, the keyboard, the device of a gamepad or none, and give it back in the end."""
     if drive == "gamepad":
-        pad = Gamepad(gamepad)
-        try:
+        with contextlib.closing(Gamepad(gamepad)) as pad:
             yield pad
-        finally:
-            pad.close()
     elif drive == "keyboard":
         with _reading_keys():
             yield Keyboard()

@@ -39,11 +39,7 @@ class UnitreeRobot:
         Args:
             robot: A key of `unitree_motors.MOTORS`.
             address: Network interface, with the DDS domain after a colon where it is not 0.
-            metadata: Of the policy.
             watchdog_s: Time without targets after which all motors only brake.
-
-        Raises:
-            RequestError: The SDK is missing, the robot does not answer, or it has no motor for a joint of the policy.
         """
         self._motors = Motors(robot, metadata)
         require(f"--robot {robot}", "unitree", "unitree_sdk2py")

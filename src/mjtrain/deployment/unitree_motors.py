@@ -31,11 +31,7 @@ class Motors:
     """What a robot's motors must do, and what they and its IMU measured."""
 
     def __init__(self, robot: str, metadata: dict[str, Any]) -> None:
-        """Find the motors of all joints.
-
-        Raises:
-            RequestError: A joint that the policy drives has no motor, or an actuator has no gains.
-        """
+        """Find the motors of all joints that the policy drives; each must have one, and gains."""
         self._names, self._metadata, self._base = MOTORS[robot], metadata, find_base(metadata)
         self._joints = {
             joint: self._names.index(joint.removesuffix("_joint"))
@@ -57,13 +53,9 @@ class Motors:
             self._sides[self._joints[joint]] = _find_sides(row)
 
     def command(self, targets: Targets, state: Any) -> list[Drive]:
-        """Return what each motor must do.
+        """Return what each motor must do, with the newest LowState of the SDK.
 
-        The torque is limited for the given state: a motor has no limit that could be sent.
-
-        Args:
-            targets: Of the controller.
-            state: The newest LowState of the SDK.
+        The torque is limited for this state: a motor has no limit that could be sent.
         """
         drives = []
         for index, damping in enumerate(self._damping):

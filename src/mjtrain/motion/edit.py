@@ -49,11 +49,7 @@ def from_rotation_vector(vector: torch.Tensor) -> torch.Tensor:
 
 
 def cut(motion: Motion, start_s: float = 0.0, end_s: float | None = None) -> Motion:
-    """Return the frames from start_s to end_s, both included.
-
-    Raises:
-        RequestError: The motion does not reach so far, or fewer than two frames remain.
-    """
+    """Return the frames from start_s to end_s, both included; two must remain."""
     end_s = motion.length_s if end_s is None else end_s
     if not 0 <= start_s < end_s <= motion.length_s + 0.5 / motion.fps:
         raise RequestError(
@@ -62,10 +58,7 @@ def cut(motion: Motion, start_s: float = 0.0, end_s: float | None = None) -> Mot
     first, last = round(start_s * motion.fps), min(round(end_s * motion.fps), motion.num_frames - 1)
     if last <= first:
         raise RequestError(f"from {start_s:g} s to {end_s:g} s: has fewer than two frames")
-    return _take(motion, slice(first, last + 1))
-
-
-def _take(motion: Motion, frames: slice) -> Motion:
+    frames = slice(first, last + 1)
     return motion.replace(
         root_pos=motion.root_pos[frames],
         root_quat=motion.root_quat[frames],
@@ -119,10 +112,7 @@ def loop(motion: Motion, cycles: int) -> Motion:
 def blend_seam(motion: Motion, blend_s: float) -> Motion:
     """Let the end of a cyclic motion approach its beginning: joints, height and tilt of the last frame are the first's.
 
-    Place and heading are left as they are.
-
-    Args:
-        blend_s: How long the last part is that changes, in s.
+    Place and heading are left as they are. The last blend_s seconds change.
     """
     if not 0 < blend_s <= motion.length_s:
         raise RequestError(f"a seam of {blend_s:g} s: must be more than 0 and at most {motion.length_s:.2f} s")

@@ -47,21 +47,17 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
 
 
 def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = None, *, mjlab: bool = False) -> None:
-    """Write a motion as NPZ: ours, or mjlab's.
-
-    Raises:
-        RequestError: The file cannot be written, or mjlab's format is asked for without a robot.
-    """
+    """Write a motion as NPZ: ours, or mjlab's, which needs the robot."""
     path = Path(path)
     if path.suffix != ".npz":
         raise RequestError(f"{path}: motions are written as NPZ; give a name that ends in .npz")
-    if mjlab and skeleton is None:
-        raise RequestError(f"{path}: mjlab's format has the poses of all bodies; name the robot")
     content = io.BytesIO()
-    if mjlab and skeleton is not None:
+    if not mjlab:
+        write_npz(content, motion)
+    elif skeleton is not None:
         write_mjlab(content, motion, skeleton)
     else:
-        write_npz(content, motion)
+        raise RequestError(f"{path}: mjlab's format has the poses of all bodies; name the robot")
     try:
         write_whole(path, content.getvalue())
     except OSError as error:

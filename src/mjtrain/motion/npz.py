@@ -27,15 +27,7 @@ _NEAR_M = 0.02
 
 
 def read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
-    """Read a motion.
-
-    Args:
-        skeleton: The robot; mjlab's format cannot be read without it.
-
-    Raises:
-        RequestError: It is not a motion, too large, or one of another robot.
-        OSError: The file cannot be read.
-    """
+    """Read a motion; mjlab's format needs the robot. An OSError of the file passes through."""
     arrays = _load(path)
     if "root_pos" not in arrays and "body_pos_w" in arrays:
         if skeleton is None:

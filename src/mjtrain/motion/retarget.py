@@ -22,9 +22,6 @@ def retarget(motion: Motion, skeleton: Skeleton) -> Motion:
     The path is scaled: by the steps that the robot's legs make with these angles, or, if the root stays near its place,
     by its height. Then the motion is raised or lowered until the lowest point is on the ground in the fifth of the
     frames in which it is lowest. Joints that the motion lacks stay in the default pose.
-
-    Raises:
-        RequestError: The motion has joints that the robot lacks, or its path cannot be scaled.
     """
     foreign = [name for name in motion.joints if name not in skeleton.joints]
     if foreign:

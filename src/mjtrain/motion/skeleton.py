@@ -4,13 +4,13 @@ import mujoco
 import numpy as np
 import torch
 
-from mjtrain.config import EnvConfig, RobotConfig
+from mjtrain.config import RobotConfig
 from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
 from mjtrain.sim.robots.mirror import find_mirror
-from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.model import load_model, robot_only
 from mjtrain.sim.robots.read_layout import make_layout
 
 
@@ -18,7 +18,6 @@ class Skeleton:
     """Kinematics of a robot with a free joint, in double precision on the CPU."""
 
     def __init__(self, model: mujoco.MjModel, robot: RobotConfig) -> None:
-        """Read a compiled model."""
         self.model = model
         """The robot, compiled."""
         self.robot = robot
@@ -105,13 +104,6 @@ def load_skeleton(robot: RobotConfig) -> Skeleton:
         return Skeleton(model, robot)
     except RequestError as error:
         raise RequestError(f"{robot.label}: {error}") from error
-
-
-def robot_only(robot: RobotConfig) -> EnvConfig:
-    """Return an environment that is nothing but a robot on its own ground, for what compiles and shows models."""
-    return EnvConfig(
-        robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}
-    )
 
 
 def _differentiate(values: torch.Tensor) -> torch.Tensor:

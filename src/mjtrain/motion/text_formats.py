@@ -32,12 +32,7 @@ _HUMANOID = (
 
 
 def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion:
-    """Read Unitree's convention: x, y, z, qx, qy, qz, qw and the joints, a row per frame, without a header.
-
-    Raises:
-        RequestError: It is not a motion of the robot, or no frame rate is given.
-        OSError: The file cannot be read.
-    """
+    """Read Unitree's convention: x, y, z, qx, qy, qz, qw and the joints, a row per frame, without a header."""
     if skeleton is None:
         raise RequestError("a CSV file has no names of joints; name the robot")
     if fps is None:
@@ -66,10 +61,6 @@ def read_json(path: Path, skeleton: Skeleton | None) -> Motion:
 
     The humanoid's ball joints become three angles each, named as those of the Unitree G1: hips and shoulders pitch,
     roll and yaw; waist yaw, roll and pitch. Positions stay those of the original body.
-
-    Raises:
-        RequestError: It is not such a file.
-        OSError: The file cannot be read.
     """
     try:
         content = json.loads(_text(path))
@@ -123,8 +114,8 @@ def _rate(durations: np.ndarray) -> float:
 def _read_robot(table: np.ndarray, fps: float, skeleton: Skeleton | None) -> Motion:
     if skeleton is None:
         raise RequestError("has no names of joints; name the robot")
-    if table.shape[1] != 7 + len(skeleton.joints):
-        wanted = 7 + len(skeleton.joints)
+    wanted = 7 + len(skeleton.joints)
+    if table.shape[1] != wanted:
         raise RequestError(f"has {table.shape[1]} numbers per frame; for this robot it must be {wanted}")
     return make_motion(fps, table[:, :3], table[:, [6, 3, 4, 5]], table[:, 7:], skeleton.joints)
 

@@ -54,8 +54,8 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
 def check_urdf(file: Path) -> list[str]:
     """Check a URDF as `import-robot` would write it; returns and raises as `check_robot` and `import_urdf`."""
     with tempfile.TemporaryDirectory() as folder:
-        robot = import_urdf(file, ImportConfig(out=folder))
-        return [*robot.notes, *check_robot(robot.file)]
+        robot, notes = import_urdf(file, ImportConfig(out=folder))
+        return [*notes, *check_robot(robot)]
 
 
 def _hold(config: EnvConfig, facts: RobotFacts) -> str:

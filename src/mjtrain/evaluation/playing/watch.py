@@ -76,8 +76,7 @@ def show_motion(path: Path, motion: "Motion", skeleton: "Skeleton", config: Play
     """
     from mjtrain.evaluation.playing.replay import Dump, ReplaySession
     from mjtrain.motion.report import report_motion
-    from mjtrain.motion.skeleton import robot_only
-    from mjtrain.sim.robots.model import list_grounds
+    from mjtrain.sim.robots.model import list_grounds, robot_only
 
     qpos = skeleton.qpos(motion).numpy()
     empty = np.zeros((len(qpos), 0))

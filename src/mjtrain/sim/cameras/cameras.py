@@ -69,8 +69,7 @@ def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> Resolved
         known = ", ".join(model.camera(i).name for i in range(model.ncam) if model.camera(i).name) or "none"
         raise RequestError(f"{flag}.camera {wanted}: the robot has no such camera; it has {known}")
     _check_that_it_sees(model, flag, camera)
-    classes = _classes_of_geoms(model, flag, camera) if "segmentation" in camera.streams else _background(model)
-    return ResolvedCamera(config=camera, index=index, class_of_geom=classes)
+    return ResolvedCamera(config=camera, index=index, class_of_geom=_classes_of_geoms(model, flag, camera))
 
 
 def _check_values(flag: str, camera: CameraConfig) -> None:
@@ -110,13 +109,11 @@ def _check_that_it_sees(model: mujoco.MjModel, flag: str, camera: CameraConfig) 
     raise RequestError(f"{flag}.geom-groups {given}: has no geom of the robot, whose groups are {groups}")
 
 
-def _background(model: mujoco.MjModel) -> np.ndarray:
-    return np.zeros(model.ngeom, dtype=np.uint8)
-
-
 def _classes_of_geoms(model: mujoco.MjModel, flag: str, camera: CameraConfig) -> np.ndarray:
-    """Give each geom the first class that matches it or its body."""
-    found = _background(model)
+    """Give each geom the first class that matches it or its body, if classes are shown."""
+    found = np.zeros(model.ngeom, dtype=np.uint8)
+    if "segmentation" not in camera.streams:
+        return found
     visible = np.isin(model.geom_group, camera.geom_groups)
     for number, (label, patterns) in enumerate(camera.classes.items(), start=1):
         option = f"{flag}.classes.{label}"

@@ -115,15 +115,17 @@ class CameraRenderer:
         """Write `images` of cameras, and of all that are rendered together with them.
 
         Args:
-            qpos: Generalised positions on the device. Shape (num_envs, nq).
-            cameras: Names of cameras. Default: all.
+            qpos: On the device. Shape (num_envs, nq).
+            cameras: Names. Default: all.
         """
         wanted = self._group_of if cameras is None else cameras
         groups = tuple(sorted({self._group_of[name] for name in wanted}))
         for worlds, part in zip(self._worlds, self._parts, strict=True):
             worlds.qpos.copy_(qpos[part])
         with wp.ScopedDevice(self._wp_device):
-            graphs = self._graphs.get(groups) or self._capture(groups)
+            if groups not in self._graphs:  # one part of the worlds after the other, in this thread
+                self._graphs[groups] = [capture_graph(partial(worlds.render, groups)) for worlds in self._worlds]
+            graphs = self._graphs[groups]
             if self._pool is None:
                 for graph in graphs:
                     launch_graph(graph)
@@ -131,13 +133,9 @@ class CameraRenderer:
                 list(self._pool.map(launch_graph, graphs))
 
     def expand(self, field: str) -> torch.Tensor:
-        """Let every world have its own values of what is seen of the model.
+        """Let every world have its own values of one of SEEN_FIELDS, which are returned: write into them in place.
 
-        Args:
-            field: One of SEEN_FIELDS.
-
-        Returns:
-            The values, live: write into them in place. Shape (num_envs, ...), as in `mujoco.MjModel` behind it.
+        Shape (num_envs, ...), as in `mujoco.MjModel` behind it.
         """
         if field not in self._expanded:
             values = self.nominal[field].expand(self.num_envs, *self.nominal[field].shape).contiguous()
@@ -158,11 +156,7 @@ class CameraRenderer:
         return {field: values.clone() for field, values in self._expanded.items()}
 
     def check_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Check that fields are those of a renderer of the same model and num_envs.
-
-        Raises:
-            ValueError: They are not.
-        """
+        """Raise a ValueError unless fields are those of a renderer of the same model and num_envs."""
         for field, values in state.items():
             expected = (self.num_envs, *self.nominal[field].shape) if field in self.nominal else None
             if expected != tuple(values.shape):
@@ -182,19 +176,9 @@ class CameraRenderer:
         self._worlds = []
         self._parts = []
 
-    def _capture(self, groups: tuple[int, ...]) -> list[wp.Graph]:
-        """Record what renders groups, for each part of the worlds; one part after the other, in this thread."""
-        graphs = [capture_graph(partial(worlds.render, groups)) for worlds in self._worlds]
-        self._graphs[groups] = graphs
-        return graphs
-
 
 def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCamera]) -> mujoco.MjModel:
-    """Copy a model without options of physics that MuJoCo Warp may lack, and with sight as far as `far_m`.
-
-    A camera with a sensor shows all of it, stretched to the image, as in `mujoco.Renderer`; MuJoCo Warp cuts off what
-    is beyond the image's ratio of width to height, so the sensor gets that ratio, and pixels that are not square.
-    """
+    """Copy a model without options of physics that MuJoCo Warp may lack, and with sight as far as `far_m`."""
     seen = copy.copy(model)
     seen.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
     seen.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -203,6 +187,8 @@ def _keep_what_is_seen(model: mujoco.MjModel, cameras: Mapping[str, ResolvedCame
     seen.opt.disableflags = seen.opt.enableflags = seen.opt.noslip_iterations = 0
     farthest_m = max((camera.config.far_m for camera in cameras.values()), default=0.0)
     seen.vis.map.zfar = max(seen.vis.map.zfar, farthest_m / seen.stat.extent)
+    # A camera with a sensor shows all of it, stretched to the image, as in `mujoco.Renderer`; MuJoCo Warp cuts off what
+    # is beyond the image's ratio of width to height, so the sensor gets that ratio, and pixels that are not square.
     for index, ratio in {camera.index: camera.ratio for camera in cameras.values()}.items():
         width, height = seen.cam_sensorsize[index]
         if height:
@@ -221,11 +207,11 @@ def _put_model(model: mujoco.MjModel) -> mjw.Model:
 
 
 def _allocate(num_envs: int, camera: CameraConfig, device: torch.device) -> dict[str, torch.Tensor]:
-    sizes = {stream: _CHANNELS[stream] for stream in camera.streams}
-    return {
-        stream: torch.zeros(num_envs, channels, camera.height, camera.width, dtype=dtype, device=device)
-        for stream, (channels, dtype) in sizes.items()
-    }
+    images = {}
+    for stream in camera.streams:
+        channels, dtype = _CHANNELS[stream]
+        images[stream] = torch.zeros(num_envs, channels, camera.height, camera.width, dtype=dtype, device=device)
+    return images
 
 
 def _group(cameras: Mapping[str, ResolvedCamera]) -> list[dict[str, ResolvedCamera]]:

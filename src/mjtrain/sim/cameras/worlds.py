@@ -30,11 +30,7 @@ class RenderedWorlds:
         images: Mapping[str, Mapping[str, torch.Tensor]],
         height_fields: mjw.RenderContext | None,
     ) -> None:
-        """Allocate the worlds on warp's current device.
-
-        Args:
-            images: The memory to render into, by camera and stream; only of these worlds.
-        """
+        """Allocate the worlds on warp's current device; they render into images, by camera and stream."""
         self._num_envs = num_envs
         self._model = copy.copy(wp_model)
         self._data = mjw.make_data(model, nworld=num_envs, nconmax=0, njmax=0)
@@ -87,8 +83,7 @@ class RenderedWorlds:
 def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
     """Build the acceleration structures of all height fields, which takes seconds, for all contexts of a model.
 
-    Returns:
-        A context without cameras, which has them; None if there are no height fields.
+    A context without cameras has them; None if there are no height fields.
     """
     if not model.nhfield:
         return None
@@ -133,10 +128,7 @@ def _list_launches(
     cameras: Mapping[str, ResolvedCamera],
     images: Mapping[str, Mapping[str, torch.Tensor]],
 ) -> list[tuple[wp.Kernel, tuple[int, int, int], list, wp.array]]:
-    """Return kernel, size, inputs and output for each stream of each camera.
-
-    On a GPU each pixel has a thread; on a CPU, where threads of a kernel run one after another, each row has one.
-    """
+    """Return kernel, size, inputs and output for each stream of each camera."""
     starts = {
         "rgb": context.rgb_adr.numpy(),
         "depth": context.depth_adr.numpy(),
@@ -148,7 +140,7 @@ def _list_launches(
             start = int(starts[stream][number])
             values = images[name][stream]
             num_envs, _, height, width = values.shape
-            count = 1 if values.is_cuda else width
+            count = 1 if values.is_cuda else width  # columns of a thread; on a CPU, threads run one after another
             size, image = (num_envs, height, width // count), wp.from_torch(values)
             if stream == "rgb":
                 found.append((unpack_rgb, size, [context.rgb_data, start, count], image))

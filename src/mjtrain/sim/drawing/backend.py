@@ -12,14 +12,7 @@ LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 
 
 def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], bool]) -> str:
-    """Choose between egl, osmesa, and what the user asked for; pure.
-
-    Args:
-        environ: MUJOCO_GL wins if it is set.
-
-    Raises:
-        RequestError: No backend works here; the message names the Debian packages that would help.
-    """
+    """Choose between egl, osmesa, and what the user asked for by MUJOCO_GL; pure."""
     chosen = environ.get("MUJOCO_GL", "").lower()
     candidates = [chosen] if chosen else list(LIBRARIES)
     for name in candidates:
@@ -64,22 +57,13 @@ def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -
 
 
 def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a process that renders for a rank on a device.
-
-    Args:
-        device: Torch device of the rank; "cpu" to check whether this machine can render.
-    """
-    check_encoder()
+    """Return the environment variables of a process that renders for a rank on a device; "cpu" checks that one can."""
+    require("--video:", "video", "av", "PIL")
     chosen = {"MUJOCO_GL": resolve_backend(environ, has_library), "LP_NUM_THREADS": "1"}
     index = resolve_egl_device(device, environ.get("CUDA_VISIBLE_DEVICES"), list_gpu_uuids())
     if index is not None and "MUJOCO_EGL_DEVICE_ID" not in environ:
         chosen["MUJOCO_EGL_DEVICE_ID"] = str(index)
     return chosen
-
-
-def check_encoder() -> None:
-    """Raise a RequestError unless videos can be encoded."""
-    require("--video:", "video", "av", "PIL")
 
 
 def has_library(name: str) -> bool:

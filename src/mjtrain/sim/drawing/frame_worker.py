@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.runtime.processes import die_with_parent
+from mjtrain.sim.drawing.scene import draw_pose
 
 
 def main() -> None:
@@ -26,11 +27,7 @@ def main() -> None:
     data = mujoco.MjData(model)
     with mujoco.Renderer(model, height, width) as renderer:
         while len(row := sys.stdin.buffer.read(8 * model.nq)) == 8 * model.nq:
-            data.qpos[:] = np.frombuffer(row)
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_comPos(model, data)
-            mujoco.mj_camlight(model, data)
-            renderer.update_scene(data, 0 if model.ncam else -1)
+            draw_pose(renderer, data, np.frombuffer(row))
             pictures.write(renderer.render().tobytes())
             pictures.flush()
 

@@ -22,7 +22,6 @@ class FrameRenderer:
     """Draws worlds with MuJoCo's renderer in a separate process, from the robot's first camera if it has one."""
 
     def __init__(self, config: EnvConfig) -> None:
-        """Start the process."""
         backend = resolve_backend(os.environ, has_library)
         handle, self._model_file = tempfile.mkstemp(suffix=".mjb")
         os.close(handle)
@@ -38,11 +37,7 @@ class FrameRenderer:
         )
 
     def render(self, qpos: torch.Tensor) -> tuple[np.ndarray, ...]:
-        """Return a picture of each world, uint8 of shape (height, width, 3).
-
-        Args:
-            qpos: Positions. Shape (num_envs, nq).
-        """
+        """Return a picture of each world. Shape (num_envs, nq) to uint8 of shape (height, width, 3)."""
         width, height = SIZE
         return tuple(
             np.frombuffer(self._draw(row.tobytes(), 3 * width * height), np.uint8).reshape(height, width, 3).copy()

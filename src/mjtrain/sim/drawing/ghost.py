@@ -26,7 +26,6 @@ class GhostGeoms:
     """Adds a ghost to scenes of a model. Nothing but these scenes changes."""
 
     def __init__(self, model: mujoco.MjModel) -> None:
-        """Copy the model."""
         self._model = copy.copy(model)
         self._model.geom_matid[:] = -1
         self._model.geom_rgba[:] = 0.0  # what is not visible at all is not added
@@ -38,11 +37,7 @@ class GhostGeoms:
         self._option.sitegroup[:] = 0
 
     def add(self, scene: mujoco.MjvScene, qpos: np.ndarray) -> None:
-        """Add a ghost in a pose to what a scene already shows.
-
-        Args:
-            qpos: Shape (nq,).
-        """
+        """Add a ghost in a pose, qpos of shape (nq,), to what a scene already shows."""
         self._data.qpos[:] = qpos
         mujoco.mj_kinematics(self._model, self._data)
         dynamic = int(mujoco.mjtCatBit.mjCAT_DYNAMIC)

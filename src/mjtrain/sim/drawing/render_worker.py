@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.ghost import GhostGeoms
-from mjtrain.sim.drawing.scene import crop_ground
+from mjtrain.sim.drawing.scene import crop_ground, draw_pose
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
 
 GIF_STRIDE = 2
@@ -76,13 +76,8 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         stream.width, stream.height, stream.pix_fmt = job["width"] + tiles.width, job["height"], "yuv420p"
         stream.codec_context.thread_count = 1
         data = mujoco.MjData(model)
-        camera = 0 if model.ncam else -1
         for index, qpos in enumerate(positions):
-            data.qpos[:] = qpos
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_comPos(model, data)
-            mujoco.mj_camlight(model, data)
-            renderer.update_scene(data, camera)
+            draw_pose(renderer, data, qpos)
             if ghost is not None and ghosts is not None:
                 ghost.add(renderer.scene, ghosts[index])
             picture = tiles.add(renderer.render(), index)
@@ -99,11 +94,9 @@ class Tiles:
     """What the policy saw, on the right of the world."""
 
     def __init__(self, main: tuple[int, int], streams: list[CameraStream], images: list[np.ndarray]) -> None:
-        """Lay the tiles out.
+        """Lay the tiles out beside a main picture of some width and height.
 
-        Args:
-            main: Width and height of the picture of the world.
-            images: One array per stream. Shape (frames, channels, height, width).
+        There is an array of images per stream. Shape (frames, channels, height, width).
         """
         self._streams, self._images = streams, images
         self.width = 0

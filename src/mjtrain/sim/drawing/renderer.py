@@ -36,17 +36,10 @@ class VideoRenderer:
         self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._last_output = ""
         self._model_file = model_file
-        command = [
-            sys.executable,
-            "-m",
-            "mjtrain.sim.drawing.render_worker",
-            str(model_file),
-            str(os.getpid()),
-            str(int(hurry)),
-        ]
+        words = [str(model_file), str(os.getpid()), str(int(hurry))]
         # A separate session: Ctrl-C goes to the training only, which then decides about its videos.
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "mjtrain.sim.drawing.render_worker", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -54,11 +54,7 @@ class Scene:
 
 
 def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
-    """Collect what is visible.
-
-    Args:
-        qpos: A pose in which parts of the world are placed. Shape (nq,).
-    """
+    """Collect what is visible; parts of the world are placed as in a pose, qpos of shape (nq,)."""
     data = _posed(model, qpos)
     shown = [geom for geom in list_visible(model) if _shape(model, geom) != "hfield"]
     moving = [geom for geom in shown if model.body_weldid[model.geom_bodyid[geom]] != 0]
@@ -103,10 +99,9 @@ def make_grounds(model: mujoco.MjModel, positions: np.ndarray) -> list[dict[str,
 
 
 def body_poses(model: mujoco.MjModel, qpos: np.ndarray, bodies: np.ndarray) -> np.ndarray:
-    """Return the poses of bodies: position in m and quaternion (w, x, y, z). Shape (frames, len(bodies), 7).
+    """Return the poses of bodies for finite qpos: position in m and quaternion (w, x, y, z).
 
-    Args:
-        qpos: Finite. Shape (frames, nq).
+    Shape (frames, nq) to (frames, len(bodies), 7).
     """
     data = mujoco.MjData(model)
     poses = np.empty((len(qpos), len(bodies), 7))
@@ -120,9 +115,9 @@ def body_poses(model: mujoco.MjModel, qpos: np.ndarray, bodies: np.ndarray) -> n
 def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
     """Crop a generated ground to the surroundings of the robot: all of it takes seconds per frame without a GPU.
 
+    Models other than one height field, fixed to the world, and a robot on a free joint are returned unchanged.
+
     Args:
-        model: Ground of one height field, fixed to the world, and a robot on a free joint; other models are returned
-            unchanged.
         positions: qpos over a clip. Shape (frames, nq).
     """
     grounds = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)
@@ -145,6 +140,15 @@ def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
     model.geom_pos[ground, :2] += (low + high) * cell / 2 - half_size
     model.geom_sameframe[ground] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
     return model
+
+
+def draw_pose(renderer: mujoco.Renderer, data: mujoco.MjData, qpos: np.ndarray) -> None:
+    """Put a pose into the scene of a renderer, as the first camera of the model sees it if there is one."""
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(data.model, data)
+    mujoco.mj_comPos(data.model, data)
+    mujoco.mj_camlight(data.model, data)
+    renderer.update_scene(data, 0 if data.model.ncam else -1)
 
 
 def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
@@ -251,12 +255,9 @@ def _simplified(meshes: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.nd
 
 
 def merge_vertices(vertices: np.ndarray, faces: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Simplify a mesh: vertices in the same cell of a grid become their mean, and triangles without an area go.
+    """Simplify a mesh to at most limit triangles: vertices in the same cell of a grid become their mean.
 
-    Args:
-        vertices: Shape (n, 3).
-        faces: Shape (m, 3).
-        limit: Largest number of triangles.
+    Triangles without an area go. Shapes (n, 3) and (m, 3).
     """
     if len(faces) <= limit:
         return vertices, faces

@@ -65,11 +65,7 @@ def list_streams(cameras: Mapping[str, CameraConfig]) -> list[CameraStream]:
 def to_picture(stream: CameraStream, image: np.ndarray) -> np.ndarray:
     """Show an image in colours: rgb as it is, depth from white (near) to black (far), a colour for each class.
 
-    Args:
-        image: As `Cameras.images` has it, of one world. Shape (channels, height, width).
-
-    Returns:
-        uint8, shape (height, width, 3).
+    Shape (channels, height, width), as `Cameras.images` has it, to uint8 of shape (height, width, 3).
     """
     if stream.stream == "rgb":
         return np.moveaxis(image, 0, 2)
@@ -111,9 +107,7 @@ class Layout:
 def arrange(main: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> Layout:
     """Choose the number of columns in which the tiles become largest; the least one of several.
 
-    Args:
-        main: Width and height of the main picture, in pixels.
-        sizes: Width and height of each image, at least one.
+    Sizes, of the main picture and of at least one image, are width and height in pixels.
     """
     widest, highest = (max(size[side] for size in sizes) for side in (0, 1))
 

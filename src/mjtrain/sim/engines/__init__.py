@@ -13,12 +13,7 @@ defer_import("glfw")  # for windows; `import mujoco` imports it, which starts a 
 
 
 def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]:
-    """Decide which engine runs on a device.
-
-    Returns:
-        Both engines serve both kinds of devices: the native engine steps on the CPU, and copies where the device is
-        another.
-    """
+    """Decide which engine runs on a device; both can, and the native engine copies where that is not the CPU."""
     if name == "auto":
         return "native" if device == "cpu" else "warp"
     return name

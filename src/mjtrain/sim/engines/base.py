@@ -111,12 +111,7 @@ class Engine(Protocol):
     an engine without such warnings. Boolean, shape (num_envs,)."""
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
-        """Advance every world.
-
-        Args:
-            ctrl: Controls, held constant. Shape (num_envs, nu).
-            num_substeps: Number of physics steps.
-        """
+        """Advance every world by some physics steps, with constant controls. Shape (num_envs, nu)."""
         ...
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
@@ -134,12 +129,7 @@ class Engine(Protocol):
         ...
 
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
-        """Overwrite the velocities of the masked worlds; their sensors follow with the next step.
-
-        Args:
-            mask: Which worlds. Boolean, shape (num_envs,).
-            qvel: New velocities; rows outside the mask are not read. Shape (num_envs, nv).
-        """
+        """Overwrite the velocities of the masked worlds, as `reset` takes them; sensors follow with the next step."""
         ...
 
     def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
@@ -189,11 +179,7 @@ class Engine(Protocol):
         ...
 
     def refresh_model(self, mask: torch.Tensor) -> None:
-        """Recompute what follows from the model's fields in the masked worlds, as `mujoco.mj_setConst` does.
-
-        Args:
-            mask: Which worlds at least. Boolean, shape (num_envs,).
-        """
+        """Recompute what follows from the model's fields, as `mujoco.mj_setConst`, at least in the masked worlds."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,13 +202,10 @@ class Engine(Protocol):
 def check_engine_state(
     state: Mapping[str, Any], kind: str, tensors: Mapping[str, Any], layout: Layout, num_envs: int
 ) -> None:
-    """Compare a state with the engine that is to take it; changes nothing.
+    """Raise a ValueError unless a state fits the engine that is to take it; changes nothing.
 
     Args:
         tensors: Its own state by name, anything with a shape.
-
-    Raises:
-        ValueError: The state is of another kind of engine, of another model or of another number of worlds.
     """
     if state.get("engine") != kind:
         raise ValueError(f"the state is of engine {state.get('engine')}, not of {kind}")

@@ -88,9 +88,8 @@ class NativeEngine:
         begin = make_start(model)
         self._inputs = {name: np.array(getattr(begin, name), dtype=float) for name in _INPUTS}
         self._expanded: dict[str, torch.Tensor] = {}
-        self._bound = {
-            field: self._batch.bind(field) for field in FOLLOWED
-        }  # a step fills only what is bound before it
+        # A step fills only what is bound before it.
+        self._bound = {field: self._batch.bind(field) for field in FOLLOWED}
         self._followed: dict[str, torch.Tensor] = {}
         self._history: torch.Tensor | None = None
         self._pin_memory = pin_memory

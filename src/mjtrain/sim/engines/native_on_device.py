@@ -130,13 +130,10 @@ class NativeOnDevice:
         self._worlds.close()
 
     def _fetch(self, **arguments: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return copies of arguments for the worlds, and give these what was written into their fields.
-
-        Waits for the device, so that no copy of the state is under way when the worlds change it.
-        """
+        """Return copies of arguments for the worlds, and give these what was written into their fields."""
         for name, value in arguments.items():
             self._arguments[name].copy_(value, non_blocking=True)
-        if self.device.type == "cuda":
+        if self.device.type == "cuda":  # no copy of the state may be under way when the worlds change it
             torch.cuda.current_stream(self.device).synchronize()
         for field in self._expanded.values():
             field.fetch()

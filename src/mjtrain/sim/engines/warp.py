@@ -143,9 +143,8 @@ class WarpEngine:
         state.time.masked_fill_(mask, 0.0)
         shown = (state.sensordata, *self._followed.values())
         others = [tensor.clone() for tensor in shown]
-        self._calls.run(
-            "forward", lambda: mjw.forward(self._model, self._data)
-        )  # sensors of all worlds, of which only the masked ones are wanted
+        # It computes the sensors of all worlds, of which only the masked ones are wanted.
+        self._calls.run("forward", lambda: mjw.forward(self._model, self._data))
         for tensor, other in zip(shown, others, strict=True):
             tensor.copy_(torch.where(column, tensor, other))
         if self._history is not None:

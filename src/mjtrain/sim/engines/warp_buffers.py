@@ -55,13 +55,7 @@ def _note_readings(readings: wp.array2d[float], step: int, history: wp.array3d[f
 
 
 def note_readings(readings: wp.array, step: int, history: wp.array) -> None:
-    """Keep the sensors of one of several physics steps: launches one kernel.
-
-    Args:
-        readings: Shape (num_envs, nsensordata).
-        step: Which physics step.
-        history: To be written. Shape (num_envs, num_substeps, nsensordata).
-    """
+    """Write the sensors, of shape (num_envs, nsensordata), into the column of a physics step: launches one kernel."""
     wp.launch(_note_readings, dim=readings.shape, inputs=[readings, step], outputs=[history])
 
 

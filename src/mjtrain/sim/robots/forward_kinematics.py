@@ -75,11 +75,7 @@ class ForwardKinematics:
     """Computes the states of all bodies, level by level of the tree."""
 
     def __init__(self, model: mujoco.MjModel, device: torch.device | str, dtype: torch.dtype) -> None:
-        """Read a compiled model.
-
-        Args:
-            model: Offsets of its bodies and joints must be the same in all worlds.
-        """
+        """Read a compiled model, whose offsets of bodies and joints must be the same in all worlds."""
         self._device, self._dtype = torch.device(device), dtype
         self._num_dofs = int(model.nv)
         depth = [0] * model.nbody
@@ -91,12 +87,7 @@ class ForwardKinematics:
         self._order = torch.tensor([order.index(body) for body in range(model.nbody)], device=self._device)
 
     def compute(self, qpos: torch.Tensor, qvel: torch.Tensor) -> BodyStates:
-        """Return the states of all bodies.
-
-        Args:
-            qpos: Shape (num, nq).
-            qvel: Shape (num, nv).
-        """
+        """Return the states of all bodies. Shapes (num, nq) and (num, nv) to (num, nbody, …)."""
         num = len(qpos)
         zeros = qpos.new_zeros(num, 1, 3)
         identity = torch.cat([torch.ones_like(zeros[..., :1]), zeros], dim=-1)
@@ -109,15 +100,9 @@ class ForwardKinematics:
         )
 
     def find_jacobian(self, qpos: torch.Tensor, body: int, dofs: list[int]) -> torch.Tensor:
-        """Return how the origin of a body moves and turns per unit of velocity, in the world's frame.
+        """Return how the origin of a body moves and turns per unit of velocity of each dof, in the world's frame.
 
-        Args:
-            qpos: Shape (num, nq).
-            body: Which body.
-            dofs: Columns of the velocities.
-
-        Returns:
-            Linear velocity above angular velocity. Shape (num, 6, len(dofs)).
+        Linear velocity is above angular velocity. Shape (num, nq) to (num, 6, len(dofs)).
         """
         alone = torch.zeros(len(dofs), self._num_dofs, dtype=self._dtype, device=self._device)
         alone[range(len(dofs)), dofs] = 1
@@ -160,9 +145,6 @@ class ForwardKinematics:
         return torch.as_tensor(values, dtype=self._dtype, device=self._device)
 
 
-State = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-
-
 def _advance(
     level: _Level,
     parent_positions: torch.Tensor,
@@ -171,7 +153,7 @@ def _advance(
     parent_angular: torch.Tensor,
     qpos: torch.Tensor,
     qvel: torch.Tensor,
-) -> State:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return positions, quaternions and velocities of the bodies of a level from those of the level above."""
     turned = parent_quaternions.index_select(1, level.parents)
     parent_at = parent_positions.index_select(1, level.parents)
@@ -191,8 +173,8 @@ def _advance(
         if joints.kind in (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_BALL):
             is_free = joints.kind == mujoco.mjtJoint.mjJNT_FREE
             if is_free:
-                linear = linear.index_add(1, joints.members, _three(qvel, joints.dofs))
-            local = _three(qvel, joints.dofs + 3 * is_free)
+                linear = linear.index_add(1, joints.members, _gather(qvel, joints.dofs, 3))
+            local = _gather(qvel, joints.dofs + 3 * is_free, 3)
             turning = rotations.rotate(quaternions.index_select(1, joints.members), local)
         else:
             turning = axis * rates[..., None]
@@ -212,7 +194,7 @@ def _move(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     at, turned = positions.index_select(1, joints.members), quaternions.index_select(1, joints.members)
     if joints.kind == mujoco.mjtJoint.mjJNT_FREE:
-        new_at = _three(qpos, joints.columns)
+        new_at = _gather(qpos, joints.columns, 3)
         new_turned = torch.nn.functional.normalize(_gather(qpos, joints.columns + 3, 4), dim=-1)
         axes.append((joints, new_at, new_at))
     elif joints.kind == mujoco.mjtJoint.mjJNT_SLIDE:
@@ -241,7 +223,3 @@ def _gather(values: torch.Tensor, starts: torch.Tensor, width: int) -> torch.Ten
     """Return width adjacent columns from each start. Shape (num, num_starts, width)."""
     columns = starts[:, None] + torch.arange(width, device=values.device)
     return values.index_select(1, columns.flatten()).unflatten(1, (-1, width))
-
-
-def _three(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    return _gather(values, starts, 3)

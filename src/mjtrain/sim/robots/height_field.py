@@ -10,8 +10,9 @@ from mjtrain.runtime.errors import RequestError
 _PLATFORM_M = 1.5
 _BORDER_M = 3.0
 _RIM_M = 0.5
-_MAX_POINTS = 1e8
 """Width of the flat rim of slopes and stairs. All patches have the same height there: no cliffs between them."""
+
+_MAX_POINTS = 1e8
 
 
 @dataclass(frozen=True, kw_only=True)

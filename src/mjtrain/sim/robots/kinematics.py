@@ -5,13 +5,13 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import make_start
 
 
 class Kinematics:
     """Computes poses of bodies from positions of joints, for the compiled model."""
 
     def __init__(self, config: EnvConfig) -> None:
-        """Compile the model."""
         self.model, _ = load_model(config)
         """The model, with the ground."""
         self.touch_sensors = {
@@ -22,7 +22,7 @@ class Kinematics:
         """Column of each touch sensor in sensordata; they read contact forces in N."""
         self.joint_of_column = _name_columns(self.model)
         """Name of the joint that each column of qpos belongs to."""
-        self._data = mujoco.MjData(self.model)
+        self._data = make_start(self.model)
         free = mujoco.mjtJoint.mjJNT_FREE
         self.moves_freely = bool(self.model.njnt) and self.model.jnt_type[0] == free
         """Whether the first joint is a free joint, so that a camera has to follow the robot."""
@@ -30,13 +30,9 @@ class Kinematics:
         """Approximate size of the moving parts, in m."""
 
     def body_poses(self, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions (m) and rotation matrices of all bodies in the world's frame.
+        """Return positions (m) and rotation matrices of all bodies in the world's frame, for finite qpos.
 
-        Args:
-            qpos: Finite. Shape (num_worlds, nq).
-
-        Returns:
-            Shapes (num_worlds, nbody, 3) and (num_worlds, nbody, 3, 3).
+        Shape (num_worlds, nq) to (num_worlds, nbody, 3) and (num_worlds, nbody, 3, 3).
         """
         positions = np.empty((len(qpos), self.model.nbody, 3))
         rotations = np.empty((len(qpos), self.model.nbody, 3, 3))
@@ -54,9 +50,6 @@ class Kinematics:
         return float((np.linalg.norm(self.model.geom_pos[own], axis=1) + self.model.geom_rbound[own]).max(initial=0.0))
 
     def _measure(self) -> float:
-        home = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_KEY, "home")
-        if home >= 0:
-            mujoco.mj_resetDataKeyframe(self.model, self._data, home)
         mujoco.mj_kinematics(self.model, self._data)
         moving = self.model.body_weldid[self.model.geom_bodyid] != 0
         if not moving.any():

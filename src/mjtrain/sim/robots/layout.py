@@ -14,8 +14,7 @@ from mjtrain.sim.robots.height_field import HeightField
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
     """Find names by regular expressions, matched whole.
 
-    Returns:
-        Matches in the order of the patterns, and for each pattern in the order of names; none twice.
+    They are in the order of the patterns, and for each pattern in the order of names; none twice.
     """
     names = list(names)
     matched: dict[str, None] = {}
@@ -235,14 +234,11 @@ class Layout:
         return self.found_rows[key]
 
     def joints_of_sensors(self, sensors: Sequence[str], joints: Sequence[str]) -> torch.Tensor:
-        """Return the columns in qvel of the joints whose actuator forces sensors measure.
+        """Return the columns in qvel of the joints whose actuator forces sensors measure, in the order of the sensors.
 
         Args:
             sensors: Regular expressions over sensors of type jointactuatorfrc or actuatorfrc.
             joints: Regular expressions over the hinges and slides that they must measure.
-
-        Returns:
-            Indices, in the order of the sensors. Shape (num_joints,).
         """
         key = (tuple(sensors), tuple(joints))
         if key not in self.found_pairs:
@@ -260,13 +256,9 @@ class Layout:
         return self.found_pairs[key]
 
     def joint_limits(self, patterns: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the lower and upper ends of the ranges of slides and hinges, in m or rad.
+        """Return the lower and upper ends of the ranges of slides and hinges, in m or rad, in the order of `select`.
 
-        Args:
-            patterns: Regular expressions over joints, matched whole.
-
-        Returns:
-            Shape (num_joints,) each, in the order of `Columns.select`.
+        Patterns are regular expressions over joints, matched whole. Shape (num_joints,) each.
         """
         key = tuple(patterns)
         if key not in self.found_limits:

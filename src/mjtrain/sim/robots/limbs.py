@@ -8,12 +8,10 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.measured import find_sensor_body
-from mjtrain.sim.robots.read_layout import make_start
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, make_start
 
 _SMALLEST = 0.1
 """Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""
-
-_WITH_ONE_AXIS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +32,6 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
     Args:
         sensors: framepos sensors of the feet.
         actuators: Position actuators of hinges and slides.
-
-    Raises:
-        RequestError: An actuator or a sensor is of another kind.
     """
     joints, gears = find_joints(model, actuators)
     data = make_start(model)
@@ -55,11 +50,7 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
 
 
 def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[int], np.ndarray]:
-    """Return the joint that each position actuator moves, and its gear: the control is the gear times the position.
-
-    Raises:
-        RequestError: An actuator does not set the position of a hinge or a slide, or two set the same.
-    """
+    """Return the joint that each position actuator moves, and its gear: the control is the gear times the position."""
     joints = []
     for name in actuators:
         actuator = model.actuator(name)
@@ -67,7 +58,7 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
         sets_position = (
             actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
         )
-        if not sets_position or mujoco.mjtJoint(model.jnt_type[joint]) not in _WITH_ONE_AXIS:
+        if not sets_position or model.jnt_type[joint] not in SCALAR_JOINTS:
             raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
         if joint in joints:
             raise RequestError(
@@ -92,15 +83,7 @@ class Tool:
 
 
 def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: str) -> Tool:
-    """Read from a model where a tool is in the frame of its body.
-
-    Args:
-        position_sensor: A framepos sensor.
-        orientation_sensor: A framequat sensor on the same body.
-
-    Raises:
-        RequestError: A sensor is of another kind, or relative to a part of the robot, or they are on two bodies.
-    """
+    """Read from a model where a tool is in the frame of its body, by a framepos and a framequat sensor on it."""
     body = find_end(model, position_sensor)
     for sensor in (position_sensor, orientation_sensor):
         if model.sensor(sensor).reftype[0] != mujoco.mjtObj.mjOBJ_UNKNOWN:
@@ -117,11 +100,7 @@ def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: s
 
 
 def find_end(model: mujoco.MjModel, sensor: str) -> int:
-    """Return the body whose framepos sensor this is.
-
-    Raises:
-        RequestError: It is another sensor, or not of a part of the robot.
-    """
+    """Return the body whose framepos sensor this is."""
     body = find_sensor_body(model, sensor)
     if not body or model.sensor(sensor).type[0] != mujoco.mjtSensor.mjSENS_FRAMEPOS:
         raise RequestError(f"sensor {sensor}: is not a framepos sensor of a part of the robot")

@@ -6,6 +6,7 @@ import mujoco
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.read_layout import BODIES, name_sensor_type
 
 _OWN_FRAME = "the frame of the object"
 _REFERENCE = "the frame of the reference"
@@ -75,12 +76,11 @@ def describe_sensors(config: EnvConfig) -> dict[str, dict[str, Any]]:
 
 
 def _describe_sensor(model: mujoco.MjModel, index: int) -> dict[str, Any]:
-    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
-    kind = kind.replace("actfrc", "actuatorfrc")
+    kind = name_sensor_type(model, index)
     unit, frame, measured_by = _SENSORS.get(kind, ("as the model says", None, "unknown"))
     part, part_type = int(model.sensor_objid[index]), int(model.sensor_objtype[index])
     other, other_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
-    is_world = other < 0 or not other_type or (other == 0 and other_type in _BODIES)
+    is_world = other < 0 or not other_type or (other == 0 and other_type in BODIES)
     if frame == _REFERENCE and is_world:
         frame = "the world's frame"
     on_base = _is_on_base(model, part, part_type) or (not is_world and _is_on_base(model, other, other_type))
@@ -97,11 +97,8 @@ def _describe_sensor(model: mujoco.MjModel, index: int) -> dict[str, Any]:
     }
 
 
-_BODIES = (int(mujoco.mjtObj.mjOBJ_BODY), int(mujoco.mjtObj.mjOBJ_XBODY))
-
-
 def _name(model: mujoco.MjModel, part: int, kind: int) -> str | None:
-    kind = int(mujoco.mjtObj.mjOBJ_BODY) if kind in _BODIES else kind
+    kind = int(mujoco.mjtObj.mjOBJ_BODY) if kind in BODIES else kind
     return None if part < 0 else mujoco.mj_id2name(model, kind, part)
 
 
@@ -113,13 +110,14 @@ def find_sensor_body(model: mujoco.MjModel, sensor: str) -> int | None:
 
 def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
     """Whether one of two bodies hangs on the other, directly or by others."""
-    lines = []
-    for end in (body, other):
-        line = [end]
-        while line[-1]:
-            line.append(int(model.body_parentid[line[-1]]))
-        lines.append(line)
-    return body in lines[1] or other in lines[0]
+    return hangs_on(model, body, other) or hangs_on(model, other, body)
+
+
+def hangs_on(model: mujoco.MjModel, body: int, ancestor: int) -> bool:
+    """Whether a body is another one, or hangs on it, directly or by others."""
+    while body not in (0, ancestor):
+        body = int(model.body_parentid[body])
+    return body == ancestor
 
 
 def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
@@ -127,7 +125,7 @@ def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
         return int(model.site_bodyid[part])
     if kind == int(mujoco.mjtObj.mjOBJ_GEOM):
         return int(model.geom_bodyid[part])
-    return part if kind in _BODIES else None
+    return part if kind in BODIES else None
 
 
 def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from mjtrain.config import MirrorConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
 
 _SAME_M = 2e-3
 """How far from its mirror image a part of the robot may be, in m. Robots as they are measured are not quite even."""
@@ -109,8 +110,8 @@ class _Finder:
         signs, ctrl = np.zeros((model.nactuator, model.nactuator)), np.zeros((model.nu, model.nu))
         for actuator, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_ACTUATOR]):
             signs[partner, actuator] = sign = self._actuator_sign(actuator, partner, qvel)
-            columns = self._controls(actuator)
-            ctrl[self._controls(partner), columns] = sign * np.eye(columns.stop - columns.start)
+            columns = control_columns(model, actuator)
+            ctrl[control_columns(model, partner), columns] = sign * np.eye(columns.stop - columns.start)
         self._check_home(qpos, ctrl)
         sensordata, unknown = np.zeros((model.nsensordata, model.nsensordata)), {}
         for sensor, partner in enumerate(self._partners[mujoco.mjtObj.mjOBJ_SENSOR]):
@@ -158,10 +159,7 @@ class _Finder:
                         "robot has none of that name"
                     )
                 other = names.index(wanted)
-                if {partners[index], partners[other]} != {index, other} and (partners[index], partners[other]) != (
-                    other,
-                    index,
-                ):
+                if {partners[index], partners[other]} != {index, other}:
                     raise RequestError(f"--env.robot.mirror.names {pattern}: {word} {name} has two images")
                 partners[index], partners[other] = other, index
         return partners
@@ -185,7 +183,7 @@ class _Finder:
         to_v, from_v = (int(model.jnt_dofadr[index]) for index in (partner, joint))
         bodies = (int(model.jnt_bodyid[joint]), int(model.jnt_bodyid[partner]))
         local = self._local(*(data.xmat[body] for body in bodies))
-        if kind in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
+        if model.jnt_type[joint] in SCALAR_JOINTS:
             axis = reflection @ data.xaxis[joint] * (-1 if kind == mujoco.mjtJoint.mjJNT_HINGE else 1)
             sign = float(np.sign(axis @ data.xaxis[partner]))
             if np.abs(axis - sign * data.xaxis[partner]).max() > _SAME:
@@ -213,28 +211,22 @@ class _Finder:
     def _actuator_sign(self, actuator: int, partner: int, qvel: np.ndarray) -> float:
         model = self._model
         name, image = (self._name(mujoco.mjtObj.mjOBJ_ACTUATOR, index) for index in (actuator, partner))
-        if mujoco.mjtTrn(model.actuator_trntype[actuator]) not in (
-            mujoco.mjtTrn.mjTRN_JOINT,
-            mujoco.mjtTrn.mjTRN_JOINTINPARENT,
-        ):
+        if model.actuator_trntype[actuator] not in ON_JOINT:
             raise self._uneven(f"actuator {name} drives no joint; a mirror is known for those that do")
         joint, other = (int(model.actuator_trnid[index, 0]) for index in (actuator, partner))
         if self._partners[mujoco.mjtObj.mjOBJ_JOINT][joint] != other:
             raise self._uneven(f"actuators {name} and {image} do not drive joints that are images of each other")
-        if mujoco.mjtJoint(model.jnt_type[joint]) not in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
+        if model.jnt_type[joint] not in SCALAR_JOINTS:
             raise self._uneven(f"actuator {name} drives no hinge and no slide")
         if model.actuator_ctrlnum[actuator] != model.actuator_ctrlnum[partner]:
             raise self._uneven(f"actuators {name} and {image} have different numbers of controls")
         gears = np.prod(model.actuator_gear[model.actuator_outadr[[partner, actuator]], 0])
         sign = float(qvel[model.jnt_dofadr[other], model.jnt_dofadr[joint]] * np.sign(gears))
         ranges = (model.actuator_ctrlrange, model.actuator_ctrllimited)
-        columns, images = (range(model.nu)[self._controls(index)] for index in (actuator, partner))
+        columns, images = (range(model.nu)[control_columns(model, index)] for index in (actuator, partner))
         for column, other in zip(columns, images, strict=True):
             self._check_range(f"ctrlrange of actuator {image}", *ranges, column, other, sign)
         return sign
-
-    def _controls(self, actuator: int) -> slice:
-        return _columns(self._model.actuator_ctrladr, self._model.actuator_ctrlnum, actuator)
 
     def _check_range(
         self, what: str, ranges: np.ndarray, limited: np.ndarray, index: int, partner: int, sign: float
@@ -321,19 +313,13 @@ class _Finder:
     def _check_motion(self, mirror: RobotMirror) -> None:
         """Compare accelerations in a few random states, without contacts, with those of their mirror images."""
         model = self._model
-        flags, model.opt.disableflags = (
-            model.opt.disableflags,
-            int(model.opt.disableflags | mujoco.mjtDisableBit.mjDSBL_CONTACT),
-        )
+        flags = model.opt.disableflags
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
         try:
             for state in self._draw_states(4):
+                qpos, qvel, ctrl = state
                 one = self._accelerate(*state)
-                other = self._accelerate(
-                    *(
-                        matrix @ part
-                        for matrix, part in zip((mirror.qpos, mirror.qvel, mirror.ctrl), state, strict=True)
-                    )
-                )
+                other = self._accelerate(mirror.qpos @ qpos, mirror.qvel @ qvel, mirror.ctrl @ ctrl)
                 difference = np.abs(mirror.qvel @ one - other)
                 worst = int(difference.argmax())
                 if difference[worst] > self._config.tolerance * np.abs(one).max():
@@ -373,10 +359,8 @@ def _columns(addresses: np.ndarray, widths: np.ndarray, index: int) -> slice:
 
 
 def _quaternion_map(reference: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """Return the matrix by which the quaternion of R becomes that of reference^T R local. Shape (4, 4).
-
-    Both are reflections, so the negatives are rotations, whose product is the same.
-    """
+    """Return the matrix by which the quaternion of R becomes that of reference^T R local. Shape (4, 4)."""
+    # Both are reflections, so the negatives are rotations, whose product is the same.
     left, right = np.empty(4), np.empty(4)
     mujoco.mju_mat2Quat(left, np.ascontiguousarray(-reference.T).ravel())
     mujoco.mju_mat2Quat(right, np.ascontiguousarray(-local).ravel())

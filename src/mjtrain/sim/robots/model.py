@@ -1,6 +1,5 @@
 """From a robot's config and the ground to a compiled model."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion import complete_robot
+from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.height_field import HeightField, make_height_field
 from mjtrain.sim.robots.robot_bundle import check_loops
 
@@ -37,6 +37,13 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
         raise
     except ValueError as error:
         raise RequestError(f"--env.robot {config.robot.label}: {' '.join(str(error).split())}") from error
+
+
+def robot_only(robot: RobotConfig) -> EnvConfig:
+    """Return an environment that is nothing but a robot on its own ground, for what compiles and shows models."""
+    return EnvConfig(
+        robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}
+    )
 
 
 _REMEMBERS = {"sleep": mujoco.mjtEnableBit.mjENBL_SLEEP, "ipc": mujoco.mjtEnableBit.mjENBL_IPC}
@@ -92,7 +99,7 @@ def open_robot(robot: RobotConfig) -> Any:
 def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: HeightField | None) -> None:
     """Put a geom into the world, named ground unless the robot has a geom of this name."""
     texture = spec.add_texture(
-        name=_free_name(spec.textures),
+        name=free_name("ground", spec.textures),
         type=mujoco.mjtTexture.mjTEXTURE_2D,
         builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
         rgb1=[0.32, 0.36, 0.4],
@@ -100,10 +107,10 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         width=256,
         height=256,
     )
-    material = spec.add_material(name=_free_name(spec.materials), texrepeat=[1, 1], texuniform=True)
+    material = spec.add_material(name=free_name("ground", spec.materials), texrepeat=[1, 1], texuniform=True)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
     ground = spec.worldbody.add_geom(
-        name=_free_name(spec.geoms), material=material.name, friction=[config.friction, 0.005, 0.0001]
+        name=free_name("ground", spec.geoms), material=material.name, friction=[config.friction, 0.005, 0.0001]
     )
     ground.contype = ground.conaffinity = 1  # whatever the robot's own defaults are
     ground.rgba = [1, 1, 1, 1]
@@ -113,7 +120,7 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         return
     rows, columns = height_field.heights.shape
     highest = max(float(height_field.heights.max()), 1e-3)
-    ground.hfieldname = _free_name(spec.hfields)
+    ground.hfieldname = free_name("ground", spec.hfields)
     spec.add_hfield(
         name=ground.hfieldname,
         nrow=rows,
@@ -122,12 +129,6 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         userdata=(height_field.heights / highest).astype(np.float32).ravel(),
     )
     ground.type = mujoco.mjtGeom.mjGEOM_HFIELD
-
-
-def _free_name(parts: Any) -> str:
-    taken = {part.name for part in parts}
-    names = itertools.chain(("ground",), (f"ground_{number}" for number in itertools.count(2)))
-    return next(name for name in names if name not in taken)
 
 
 def list_grounds(model: mujoco.MjModel) -> list[str]:

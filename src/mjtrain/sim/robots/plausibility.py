@@ -10,7 +10,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.layout import match_names
-from mjtrain.sim.robots.read_layout import place_controls
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, find_home, place_controls
 
 NUM_STARTS = 8
 """Starts of every world that are looked at before all of them are said to be wrong; starts are random."""
@@ -24,9 +24,6 @@ _HIGH_M, _VERY_HIGH_M = 0.2, 0.5
 _MOST_GRAVITY = 100.0
 """Gravity that no planet has, in m/s^2."""
 
-# Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers.
-_ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
-_ONE_COLUMN = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
 _TIES = (mujoco.mjtEq.mjEQ_CONNECT.value, mujoco.mjtEq.mjEQ_WELD.value)
 
 
@@ -104,7 +101,7 @@ class Plausibility:
 
     def _has_home(self) -> bool:
         """Whether somebody has written down a pose; the reference pose of a file is often none to begin in."""
-        return mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0
+        return find_home(self._model) >= 0
 
     def _name_pose(self) -> str:
         robot = self._config.robot
@@ -126,7 +123,7 @@ class Plausibility:
         model, starts = self._model, np.vstack([self._starts.last, self._starts.default])
         outside: list[tuple[int, float]] = []
         for joint in range(model.njnt):
-            if model.jnt_type[joint] not in _ONE_COLUMN or not model.jnt_limited[joint]:
+            if model.jnt_type[joint] not in SCALAR_JOINTS or not model.jnt_limited[joint]:
                 continue
             positions = starts[:, model.jnt_qposadr[joint]]
             low, high = model.jnt_range[joint].tolist()
@@ -168,7 +165,7 @@ class Plausibility:
             return False
         if model.opt.density or model.opt.viscosity or model.body_gravcomp[body] or self._is_tied(body):
             return False
-        on_joint = np.isin(model.actuator_trntype, _ON_JOINT)
+        on_joint = np.isin(model.actuator_trntype, ON_JOINT)
         joints = model.actuator_trnid[on_joint, 0]
         return bool(on_joint.all() and (self._root[model.jnt_bodyid[joints]] == body).any())
 
@@ -287,10 +284,10 @@ class Plausibility:
                 yield f"--env.robot: actuator {row['actuator']} has a gear of 0, and moves nothing"
             elif model.actuator_forcelimited[index] and not model.actuator_forcerange[index].any():
                 yield f"--env.robot: the force range of actuator {row['actuator']} is 0, and it moves nothing"
-        for name, term in self._config.actions.items():
-            yield from self._find_doubtful_scale(name, term.relative)
+        for name in self._config.actions:
+            yield from self._find_doubtful_scale(name)
 
-    def _find_doubtful_scale(self, name: str, is_relative: bool) -> Iterator[str]:
+    def _find_doubtful_scale(self, name: str) -> Iterator[str]:
         """Compare what the actions of a term ask for with the control ranges of its actuators."""
         model, term = self._model, self._config.actions[name]
         columns = place_controls(model)
@@ -303,10 +300,10 @@ class Plausibility:
             ends = [row["offset"] + scale * bound for bound in term.clip]
             asked = f"actions ask {row['actuator']} for {min(ends):.4g} to {max(ends):.4g}"
             allowed = f"its control range is {low:.4g} to {high:.4g}"
-            if not is_relative and (min(ends) >= high or max(ends) <= low):
+            if not term.relative and (min(ends) >= high or max(ends) <= low):
                 yield f"--env.actions.{name}: {asked}; {allowed}, so that no action changes anything"
                 return
-            if not is_relative and max(ends) - min(ends) < 0.002 * (high - low):
+            if not term.relative and max(ends) - min(ends) < 0.002 * (high - low):
                 yield f"--env.actions.{name}.scale {scale:g}: {asked}; {allowed}, so that they move nearly nothing"
                 return
             if abs(scale) > 10 * (high - low):
@@ -348,7 +345,7 @@ class Plausibility:
         driven = {row["actuator"] for row in self._action_table}
         for index in range(model.nactuator):
             joint = int(model.actuator_trnid[index, 0])
-            on_joint = model.actuator_trntype[index] in _ON_JOINT and model.jnt_type[joint] in _ONE_COLUMN
+            on_joint = model.actuator_trntype[index] in ON_JOINT and model.jnt_type[joint] in SCALAR_JOINTS
             gear = model.actuator_gear[model.actuator_outadr[index], 0] ** 2
             kp, kv = -model.actuator_biasprm[index, 1] * gear, -model.actuator_biasprm[index, 2] * gear
             if not on_joint or kp <= 0 or model.actuator(index).name not in driven:

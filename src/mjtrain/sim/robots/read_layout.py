@@ -9,7 +9,12 @@ from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import CONTACT_WIDTHS, Columns, Layout, SensorKind
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
-_BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
+# Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers in a tuple.
+SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
+ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
+BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
+_WIDTHS = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
+"""Columns in qpos and in qvel of joints that have more than one."""
 
 
 def make_layout(
@@ -19,30 +24,20 @@ def make_layout(
     height_field: HeightField | None = None,
 ) -> Layout:
     """Read the layout of a compiled model. Parts without a name are left out."""
-    qpos_width = {
-        mujoco.mjtJoint.mjJNT_FREE: (7, 6),
-        mujoco.mjtJoint.mjJNT_BALL: (4, 3),
-        mujoco.mjtJoint.mjJNT_SLIDE: (1, 1),
-        mujoco.mjtJoint.mjJNT_HINGE: (1, 1),
-    }
-    qpos, qvel, joint_range = {}, {}, {}
+    qpos, qvel, joint_range, quaternions = {}, {}, {}, []
     for index in range(model.njnt):
-        joint = model.joint(index)
-        if not joint.name:
+        name, position, velocity = model.joint(index).name, model.jnt_qposadr[index], model.jnt_dofadr[index]
+        position_width, velocity_width = _WIDTHS.get(mujoco.mjtJoint(model.jnt_type[index]), (1, 1))
+        if position_width > 1:  # the quaternion is last
+            quaternions.append(slice(int(position) + position_width - 4, int(position) + position_width))
+        if not name:
             continue
-        position_width, velocity_width = qpos_width[mujoco.mjtJoint(model.jnt_type[index])]
-        qpos[joint.name] = slice(model.jnt_qposadr[index], model.jnt_qposadr[index] + position_width)
-        qvel[joint.name] = slice(model.jnt_dofadr[index], model.jnt_dofadr[index] + velocity_width)
+        qpos[name] = slice(position, position + position_width)
+        qvel[name] = slice(velocity, velocity + velocity_width)
         if position_width == 1 and model.jnt_limited[index]:
             low, high = model.jnt_range[index]
-            joint_range[joint.name] = (float(low), float(high))
+            joint_range[name] = (float(low), float(high))
     scalar = frozenset(name for name, place in qpos.items() if place.stop - place.start == 1)
-    quaternions = {mujoco.mjtJoint.mjJNT_FREE: 3, mujoco.mjtJoint.mjJNT_BALL: 0}
-    starts = [
-        int(model.jnt_qposadr[index]) + quaternions[mujoco.mjtJoint(model.jnt_type[index])]
-        for index in range(model.njnt)
-        if mujoco.mjtJoint(model.jnt_type[index]) in quaternions
-    ]
     sensors = {
         model.sensor(index).name: slice(model.sensor_adr[index], model.sensor_adr[index] + model.sensor_dim[index])
         for index in range(model.nsensor)
@@ -52,7 +47,8 @@ def make_layout(
     actuators = {model.actuator(index).name: index for index in range(model.nactuator)}
     if "" in actuators:
         raise RequestError(_describe_nameless(model, actuators[""]))
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+    home = find_home(model)
+    ctrl_range = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-np.inf, np.inf])
 
     def default(key: object, otherwise: object) -> torch.Tensor:
         return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
@@ -74,11 +70,11 @@ def make_layout(
         default_qpos=default(model.key_qpos, model.qpos0),
         default_qvel=default(model.key_qvel, [0.0] * model.nv),
         default_ctrl=default(model.key_ctrl, neutral_controls(model)),
-        ctrl_range=torch.tensor(_control_range(model), dtype=dtype, device=device),
+        ctrl_range=torch.tensor(ctrl_range, dtype=dtype, device=device),
         joint_range=joint_range,
         gain_kinds={name: torch.from_numpy(kinds).to(device) for name, kinds in _find_gains(model).items()},
         velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
-        quaternions=tuple(slice(start, start + 4) for start in starts),
+        quaternions=tuple(quaternions),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )
@@ -87,10 +83,13 @@ def make_layout(
 def make_start(model: mujoco.MjModel) -> mujoco.MjData:
     """Return the state in which episodes begin: keyframe "home" if the model has it, else the reference pose."""
     data = mujoco.MjData(model)
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
-    if home >= 0:
-        mujoco.mj_resetDataKeyframe(model, data, home)
+    mujoco.mj_resetDataKeyframe(model, data, find_home(model))
     return data
+
+
+def find_home(model: mujoco.MjModel) -> int:
+    """Return the index of keyframe "home"; -1 without it, for which MuJoCo resets to the reference pose."""
+    return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
 
 
 def _find_gains(model: mujoco.MjModel) -> dict[str, np.ndarray]:
@@ -115,8 +114,7 @@ def _describe_velocity(model: mujoco.MjModel, column: int) -> tuple[str, str]:
 
 
 def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
-    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
-    kind = kind.replace("actfrc", "actuatorfrc")  # jointactuatorfrc and tendonactuatorfrc in MJCF
+    kind = name_sensor_type(model, index)
     part = int(model.sensor_objid[index])
     if kind == "jointactuatorfrc":
         return SensorKind(type=kind, joint=model.joint(part).name)
@@ -130,8 +128,14 @@ def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
             num=int(num),
         )
     reference, reference_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
-    is_world = reference < 0 or (reference == 0 and reference_type in _BODIES)
+    is_world = reference < 0 or (reference == 0 and reference_type in BODIES)
     return SensorKind(type=kind, is_relative=bool(reference_type) and not is_world)
+
+
+def name_sensor_type(model: mujoco.MjModel, index: int) -> str:
+    """Return the MJCF element of a sensor."""
+    kind = mujoco.mjtSensor(model.sensor_type[index]).name.removeprefix("mjSENS_").lower()
+    return kind.replace("actfrc", "actuatorfrc")  # jointactuatorfrc and tendonactuatorfrc in MJCF
 
 
 def _describe_nameless(model: mujoco.MjModel, index: int) -> str:
@@ -148,13 +152,18 @@ def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
     """Return `Layout.controls`; the name of an actuator counts more than that of another one's control."""
     blocks, single = {}, {}
     for index in range(model.nactuator):
-        name, begin = model.actuator(index).name, int(model.actuator_ctrladr[index])
-        words = name_inputs(model, index)
+        name, words, columns = model.actuator(index).name, name_inputs(model, index), control_columns(model, index)
         if words:
-            blocks[name] = slice(begin, begin + len(words))
+            blocks[name] = columns
         if len(words) > 1:
-            single |= {f"{name}:{word}": slice(begin + k, begin + k + 1) for k, word in enumerate(words)}
+            single |= {f"{name}:{word}": slice(column, column + 1) for column, word in enumerate(words, columns.start)}
     return {**single, **blocks} if single else blocks
+
+
+def control_columns(model: mujoco.MjModel, actuator: int) -> slice:
+    """Return the columns of an actuator in ctrl."""
+    begin = int(model.actuator_ctrladr[actuator])
+    return slice(begin, begin + int(model.actuator_ctrlnum[actuator]))
 
 
 def name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
@@ -181,11 +190,6 @@ def neutral_controls(model: mujoco.MjModel) -> np.ndarray:
     )
     ctrl[model.actuator_ctrladr[is_quaternion]] = 1.0
     return ctrl
-
-
-def _control_range(model: mujoco.MjModel) -> np.ndarray:
-    unlimited = np.tile([-np.inf, np.inf], (model.nu, 1))
-    return np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, unlimited)
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

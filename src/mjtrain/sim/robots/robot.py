@@ -7,8 +7,8 @@ from typing import Any
 import mujoco
 
 from mjtrain.config import EnvConfig, RobotConfig
-from mjtrain.sim.robots.model import list_grounds, load_model
-from mjtrain.sim.robots.read_layout import name_inputs
+from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, find_home, name_inputs
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -21,8 +21,6 @@ _DYNAMICS = {
 }
 _FIXED, _AFFINE, _PID = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtGain.mjGAIN_AFFINE, mujoco.mjtGain.mjGAIN_PID
 _DCMOTOR = mujoco.mjtGain.mjGAIN_DCMOTOR
-_ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
-_SCALAR = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
@@ -62,8 +60,7 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
 
 def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
     """Return what all controls of an actuator share; see `describe_actuators`."""
-    on_joint = mujoco.mjtTrn(model.actuator_trntype[index]) in _ON_JOINT
-    joint = int(model.actuator_trnid[index, 0]) if on_joint else None
+    joint = int(model.actuator_trnid[index, 0]) if model.actuator_trntype[index] in ON_JOINT else None
     why = _why_not_linear(model, index)
     gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
     bias, kp, kd = _coefficients(model, index)
@@ -117,15 +114,14 @@ def _is_dc_servo(model: mujoco.MjModel, index: int) -> bool:
 
 def _why_not_linear(model: mujoco.MjModel, index: int) -> str | None:
     """Say why no linear formula gives the torque of an actuator on one joint; None if one does."""
-    kind = mujoco.mjtTrn(model.actuator_trntype[index])
     gain = mujoco.mjtGain(model.actuator_gaintype[index])
     bias = mujoco.mjtBias(model.actuator_biastype[index])
-    if kind not in _ON_JOINT:
-        return f"it drives a {kind.name.removeprefix('mjTRN_').lower()}, not a joint"
+    if model.actuator_trntype[index] not in ON_JOINT:
+        kind = mujoco.mjtTrn(model.actuator_trntype[index]).name.removeprefix("mjTRN_").lower()
+        return f"it drives a {kind}, not a joint"
     joint = int(model.actuator_trnid[index, 0])
-    joint_type = mujoco.mjtJoint(model.jnt_type[joint])
-    if joint_type not in _SCALAR:
-        return f"it drives a {joint_type.name.removeprefix('mjJNT_').lower()} joint"
+    if model.jnt_type[joint] not in SCALAR_JOINTS:
+        return f"it drives a {mujoco.mjtJoint(model.jnt_type[joint]).name.removeprefix('mjJNT_').lower()} joint"
     if model.actuator_plugin[index] >= 0:
         return "it is a plugin"
     if _is_dc_servo(model, index):
@@ -204,11 +200,7 @@ class RobotFacts:
 
 def find_facts(robot: RobotConfig) -> RobotFacts:
     """Compile a robot without a ground of its task."""
-    model, _ = load_model(
-        EnvConfig(
-            robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}
-        )
-    )
+    model, _ = load_model(robot_only(robot))
     is_free = bool(model.njnt) and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value
     counts = (
         (model.nbody - 1, "bodies"),
@@ -222,6 +214,6 @@ def find_facts(robot: RobotConfig) -> RobotFacts:
         free_joint=model.joint(0).name or "joint 0" if is_free else None,
         num_controls=int(model.nu),
         has_ground=bool(list_grounds(model)),
-        has_home=mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0,
+        has_home=find_home(model) >= 0,
         timestep_s=float(model.opt.timestep),
     )

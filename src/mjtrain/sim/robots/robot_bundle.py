@@ -6,6 +6,7 @@ Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `differing_f
 import hashlib
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import unescape
@@ -15,7 +16,7 @@ ASSETS_DIR = "assets"
 
 _MESH_DIR, _TEXTURE_DIR = "meshdir", "texturedir"
 _IMAGE_ATTRIBUTES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
-FILE_ATTRIBUTES = {
+_FILE_ATTRIBUTES = {
     "mesh": (_MESH_DIR, ("file",)),
     "hfield": (_MESH_DIR, ("file",)),
     "skin": (_MESH_DIR, ("file",)),
@@ -31,10 +32,7 @@ class RobotBundleError(ValueError):
 
 
 def bundle_robot(robot: Path) -> dict[str, bytes]:
-    """Collect a robot's files.
-
-    Args:
-        robot: Its MJCF file.
+    """Collect the files of a robot in MJCF.
 
     Returns:
         Content by relative path. The first one is the MJCF file itself under its own name, with all includes merged and
@@ -50,18 +48,14 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
 
 
 def differing_fields(first: Path, second: Path) -> list[str]:
-    """Compile two MJCF files and compare the models, field by field.
-
-    Returns:
-        Names of the fields of `MjModel` that differ, where files lie aside; empty if the models are the same.
+    """Compile two MJCF files and return the fields in which they differ, see `list_differences`.
 
     Raises:
         ValueError: One of them is not a valid model.
     """
     import mujoco
 
-    models = [mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)]
-    return list_differences(models[0], models[1])
+    return list_differences(*(mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)))
 
 
 def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[str]:
@@ -72,21 +66,17 @@ def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[st
     """
     import numpy as np
 
-    models = (first, second)
     found = []
-    for prefix, owners in (
-        ("", models),
-        ("opt.", [model.opt for model in models]),
-        ("stat.", [model.stat for model in models]),
-    ):
-        for name in dir(owners[0]):
-            values = [getattr(owner, name) for owner in owners]
+    parts = (("", first, second), ("opt.", first.opt, second.opt), ("stat.", first.stat, second.stat))
+    for prefix, one, other in parts:
+        for name in dir(one):
+            value, others = getattr(one, name), getattr(other, name)
             if name.startswith("_") or "path" in name or name == "nbuffer":  # where files lie, and how long that is
                 continue
-            is_number = isinstance(values[0], np.ndarray | int | float | bytes)
-            if is_number and not _is_equal(np.asarray(values[0]), np.asarray(values[1]), tolerance):
+            is_number = isinstance(value, np.ndarray | int | float | bytes)
+            if is_number and not _is_equal(np.asarray(value), np.asarray(others), tolerance):
                 found.append(prefix + name)
-    if not tolerance and str(models[0].vis) != str(models[1].vis):  # a structure of structures of numbers
+    if not tolerance and str(first.vis) != str(second.vis):  # a structure of structures of numbers
         found.append("vis")
     return found
 
@@ -138,35 +128,33 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, c
     folders, strips_path = _read_compiler(root, path.parent)
     strips_path = strips_path and not is_attached  # MuJoCo ignores the setting there
     prefix = "../" if is_attached else f"{ASSETS_DIR}/"
-    for element in root.iter():
-        kind, attributes = FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
-        for attribute in attributes:
-            name = element.get(attribute)
-            if name:
-                file = folders[kind] / (Path(name).name if strips_path else name)
-                element.set(attribute, prefix + _add_asset(file, str(element.tag), assets, chain))
+    for element, attribute, kind in find_file_attributes(root):
+        name = element.attrib[attribute]
+        file = folders[kind] / (Path(name).name if strips_path else name)
+        element.set(attribute, prefix + _add_asset(file, element.tag, assets, chain))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode").encode("utf-8", "surrogateescape") + b"\n"
 
 
-def _add_asset(path: Path, kind: str, assets: dict[str, bytes], chain: tuple[Path, ...]) -> str:
-    """Add a file, and return its name in the folder of the assets.
+def find_file_attributes(root: ET.Element) -> Iterator[tuple[ET.Element, str, str]]:
+    """Yield element, attribute and compiler setting (see `_FILE_ATTRIBUTES`) wherever an MJCF file names a file."""
+    for element in root.iter():
+        kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
+        for attribute in attributes:
+            if element.get(attribute):
+                yield element, attribute, kind
 
-    The file keeps its own name, as MuJoCo names a mesh or a texture after it.
-    """
+
+def _add_asset(path: Path, kind: str, assets: dict[str, bytes], chain: tuple[Path, ...]) -> str:
+    """Add a file, and return its name in the folder of the assets."""
     content = _merge(path, assets, is_attached=True, chain=chain) if kind == "model" else _read(path)
-    name = f"{hashlib.sha256(content).hexdigest()[:12]}/{path.name}"
+    name = f"{hashlib.sha256(content).hexdigest()[:12]}/{path.name}"  # MuJoCo names a mesh or a texture after it
     assets[f"{ASSETS_DIR}/{name}"] = content
     return name
 
 
 def _merge_includes(parent: ET.Element, main_folder: Path, folder: Path, chain: tuple[Path, ...]) -> None:
-    """Put the content of included files where they are included.
-
-    Args:
-        main_folder: Folder of the MJCF file that everything belongs to. MuJoCo looks there first.
-        folder: Folder of the file that the element comes from. MuJoCo looks there next.
-    """
+    """Put the content of included files where they are included; MuJoCo looks in the main file's folder first."""
     merged: list[ET.Element] = []
     for child in parent:
         if child.tag == "include":
@@ -207,14 +195,7 @@ _OTHER_ENCODING = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["'](?!utf-?8["'])""
 
 
 def list_references(data: bytes, label: str) -> list[str]:
-    """Return what an MJCF file of a bundle names as files.
-
-    Args:
-        data: Its content.
-        label: Where it comes from, for messages.
-
-    Returns:
-        Paths, which MuJoCo looks for in the folder of the file.
+    """Return what the content of an MJCF file names as files, which MuJoCo looks for in the folder of the file.
 
     Raises:
         RobotBundleError: It is not XML, or has MuJoCo look in other folders, as files of a bundle do not.

@@ -7,7 +7,7 @@ from typing import Any
 
 from mjtrain.config import RobotConfig
 from mjtrain.sim.robots.model import open_robot
-from mjtrain.sim.robots.robot_bundle import FILE_ATTRIBUTES, RobotBundleError, bundle_robot, list_differences
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, find_file_attributes, list_differences
 
 _TOLERANCE = 1e-4
 """Written numbers have about six digits."""
@@ -18,7 +18,6 @@ def bundle_built_robot(robot: RobotConfig) -> dict[str, bytes]:
 
     Raises:
         RobotBundleError: A file that the robot needs cannot be found.
-        RequestError: The function fails.
     """
     spec = open_robot(robot)
     try:
@@ -31,17 +30,12 @@ def bundle_built_robot(robot: RobotConfig) -> dict[str, bytes]:
         for setting in ("meshdir", "texturedir", "assetdir"):
             compiler.attrib.pop(setting, None)
     with tempfile.TemporaryDirectory() as folder:
-        number = 0
-        for element in root.iter():
-            kind, attributes = FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
-            for attribute in attributes:
-                name = element.get(attribute)
-                if name:
-                    path = Path(folder, str(number), Path(name).name)
-                    path.parent.mkdir()
-                    path.write_bytes(_read_asset(spec, folders[kind], name, robot))
-                    element.set(attribute, str(path))
-                    number += 1
+        for number, (element, attribute, kind) in enumerate(find_file_attributes(root)):
+            name = element.attrib[attribute]
+            path = Path(folder, str(number), Path(name).name)
+            path.parent.mkdir()
+            path.write_bytes(_read_asset(spec, folders[kind], name, robot))
+            element.set(attribute, str(path))
         main = Path(folder, robot.file_name)
         main.write_bytes(ET.tostring(root, encoding="utf-8"))
         return bundle_robot(main)
@@ -64,5 +58,5 @@ def list_copy_differences(robot: RobotConfig, copy: Path) -> list[str]:
     Raises:
         ValueError: One of them is not a valid model.
     """
-    models = [open_robot(source).compile() for source in (robot, RobotConfig(file=str(copy)))]
-    return list_differences(models[0], models[1], tolerance=_TOLERANCE)
+    models = (open_robot(source).compile() for source in (robot, RobotConfig(file=str(copy))))
+    return list_differences(*models, tolerance=_TOLERANCE)

@@ -8,9 +8,9 @@ import numpy as np
 from mjtrain.config import ActuatorConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS
 
 _TYPES = ("position", "velocity", "motor")
-_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _INPUTS = {
     "position": mujoco.mjtCtrlInput.mjINPUT_POS,
     "velocity": mujoco.mjtCtrlInput.mjINPUT_VEL,
@@ -23,16 +23,12 @@ _UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 
 
 def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
-    """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones.
-
-    Raises:
-        RequestError: An expression matches no joint, two groups want the same joint, or a gain is missing.
-    """
+    """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones."""
     added: dict[str, str] = {}
     for label, config in actuators.items():
         flag = f"actuators.{label}"
         _check(flag, config)
-        there = [joint.name for joint in spec.joints if joint.type in _JOINTS]
+        there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
         for name in match(f"{flag}.joints", config.joints, "hinge or slide", there):
             if name in added:
                 raise RequestError(
@@ -84,10 +80,9 @@ def _check_free(spec: Any, flag: str, name: str) -> None:
 
 def _remove(spec: Any, joints: set[str]) -> dict[str, str]:
     """Remove the actuators of joints, and return the joint of each by its name."""
-    on_joint = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
     removed = {}
     for actuator in list(spec.actuators):
-        if actuator.trntype in on_joint and actuator.target in joints:
+        if actuator.trntype in ON_JOINT and actuator.target in joints:
             removed[actuator.name] = actuator.target
             spec.delete(actuator)
     return removed

@@ -9,12 +9,10 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match_one
-from mjtrain.sim.robots.read_layout import neutral_controls, place_controls
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns, neutral_controls, place_controls
 
 HOME = "home"
 """Name of the keyframe that is the default pose of a model."""
-
-_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 _SLEW = {mujoco.mjtDyn.mjDYN_PID.value: 1, mujoco.mjtDyn.mjDYN_DCMOTOR.value: 7}
 """Column of actuator_dynprm with the fastest change of a controller's target, which is then a state, by dynamics."""
@@ -35,8 +33,8 @@ def forget_controls(spec: Any) -> Controls:
     before = {
         model.key(index).name: {
             model.actuator(actuator).name: (
-                model.key_ctrl[index, _controls(model, actuator)].copy(),
-                model.key_act[index, _activations(model, actuator)].copy(),
+                model.key_ctrl[index, control_columns(model, actuator)].copy(),
+                model.key_act[index, activation_columns(model, actuator)].copy(),
             )
             for actuator in range(model.nactuator)
         }
@@ -57,7 +55,7 @@ def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
                 pose = np.array(model.key_qpos[model.key(key.name).id])
                 ctrl, act = _hold(model, pose)
                 for index in range(model.nactuator):
-                    places = _controls(model, index), _activations(model, index)
+                    places = control_columns(model, index), activation_columns(model, index)
                     kept = controls[key.name].get(model.actuator(index).name, (ctrl[places[0]], act[places[1]]))
                     ctrl[places[0]], act[places[1]] = kept
                 key.ctrl, key.act = ctrl.tolist(), act.tolist()
@@ -79,20 +77,21 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
     columns = {
         model.joint(index).name: int(model.jnt_qposadr[index])
         for index in range(model.njnt)
-        if mujoco.mjtJoint(model.jnt_type[index]) in _JOINTS
+        if model.jnt_type[index] in SCALAR_JOINTS
     }
     there = [joint for joint in columns if joint]
     for joint, value in _values(f"{flag}.joints", config.joints, "hinge or slide", there).items():
         qpos[columns[joint]] = value
     for field, value in (("height", config.height), ("quat", config.quat)):
-        if value is not None and not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
+        if value is None:
+            continue
+        if not (model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).any():
             raise RequestError(f"--env.robot.{flag}.{field}: the robot has no free joint; set its joints instead")
-        if value is not None:
-            begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
-            if field == "height":
-                qpos[begin + 2] = value
-            else:
-                qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
+        begin = int(model.jnt_qposadr[_find_free_joint(model, config, flag, main)])
+        if field == "height":
+            qpos[begin + 2] = value
+        else:
+            qpos[begin + 3 : begin + 7] = np.array(value) / np.linalg.norm(value)
     ctrl, act = _hold(model, qpos)
     actuators = place_controls(model)
     for actuator, value in _values(f"{flag}.ctrl", config.ctrl, "actuator", list(actuators)).items():
@@ -104,12 +103,7 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
 
 
 def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]) -> dict[str, float]:
-    """Return the value of each part.
-
-    Raises:
-        RequestError: An expression matches nothing, or two that give different values match the same part; or a value
-            is not finite.
-    """
+    """Return the value of each part."""
     values: dict[str, float] = {}
     patterns: dict[str, str] = {}
     for pattern, value in by_pattern.items():
@@ -147,37 +141,30 @@ def _driven_trees(model: Any) -> set[int]:
     """Return the bodies on the world below which actuators drive joints or sites."""
     trees = set()
     for kind, part in zip(model.actuator_trntype, model.actuator_trnid[:, 0], strict=True):
-        if mujoco.mjtTrn(kind) in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT):
+        if kind in ON_JOINT:
             trees.add(int(model.body_rootid[model.jnt_bodyid[part]]))
         elif kind == mujoco.mjtTrn.mjTRN_SITE:
             trees.add(int(model.body_rootid[model.site_bodyid[part]]))
     return trees
 
 
-def _controls(model: Any, actuator: int) -> slice:
-    begin = int(model.actuator_ctrladr[actuator])
-    return slice(begin, begin + int(model.actuator_ctrlnum[actuator]))
-
-
-def _activations(model: Any, actuator: int) -> slice:
+def activation_columns(model: Any, actuator: int) -> slice:
+    """Return the columns of an actuator in act."""
     begin = int(model.actuator_actadr[actuator])
     return slice(begin, begin + int(model.actuator_actnum[actuator])) if begin >= 0 else slice(0, 0)
 
 
 def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the controls and activations with which position actuators of joints hold a pose.
-
-    Other actuators have those of a model that was just reset, and activations of zero.
-    """
+    """Return the controls and activations with which position actuators of joints hold a pose; others are reset."""
     ctrl, act = neutral_controls(model), np.zeros(model.na)
     for index in range(model.nactuator):
         joint = model.actuator_trnid[index, 0]
         on_joint = model.actuator_trntype[index] == mujoco.mjtTrn.mjTRN_JOINT
-        if not on_joint or mujoco.mjtJoint(model.jnt_type[joint]) not in _JOINTS:
+        if not on_joint or model.jnt_type[joint] not in SCALAR_JOINTS:
             continue
         gain, bias = model.actuator_gainprm[index, 0], model.actuator_biasprm[index, 1]
         target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
-        controls, state = _controls(model, index), _activations(model, index)
+        controls, state = control_columns(model, index), activation_columns(model, index)
         dynamics = int(model.actuator_dyntype[index])
         if int(model.actuator_gaintype[index]) in _WITH_INPUTS:
             if not int(model.actuator_ctrlspec[index]) & mujoco.mjtCtrlInput.mjINPUT_POS:

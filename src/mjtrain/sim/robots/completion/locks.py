@@ -6,28 +6,22 @@ import mujoco
 import numpy as np
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.keyframes import HOME
+from mjtrain.sim.robots.completion.keyframes import HOME, activation_columns
 from mjtrain.sim.robots.completion.parts import match
-
-_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
-_ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
 
 
 def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     """Weld hinges and slides where the default pose has them; their actuators, and the sensors of both, are removed.
 
-    Args:
-        spec: The robot, with all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
-
-    Raises:
-        RequestError: An expression matches no joint, or a body with a locked joint is in a <frame>.
+    The robot must have all its actuators, sensors and keyframes. Keyframes lose the columns of the joints.
     """
-    there = [joint.name for joint in spec.joints if joint.type in _JOINTS]
+    there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
     names = set(match("locked-joints", patterns, "hinge or slide", there))
     model = spec.compile()
     joints = [joint for joint in spec.joints if joint.name in names]
     _place_bodies(model, joints)
-    removed = [part for part in spec.actuators if part.trntype in _ON_JOINT and part.target in names]
+    removed = [part for part in spec.actuators if part.trntype in ON_JOINT and part.target in names]
     keyframes = _shorten_keyframes(model, names, {part.name for part in removed})
     for key in spec.keys:  # MuJoCo checks their sizes whenever something is deleted
         key.qpos = key.qvel = key.ctrl = key.act = []
@@ -74,11 +68,7 @@ def _shorten_keyframes(model: Any, joints: set[str], actuators: set[str]) -> dic
         qpos[model.joint(name).qposadr[0]] = qvel[model.joint(name).dofadr[0]] = False
     for name in actuators:
         index = model.actuator(name).id
-        begin = model.actuator_ctrladr[index]
-        ctrl[begin : begin + model.actuator_ctrlnum[index]] = False
-        if model.actuator_actnum[index]:
-            begin = model.actuator_actadr[index]
-            act[begin : begin + model.actuator_actnum[index]] = False
+        ctrl[control_columns(model, index)] = act[activation_columns(model, index)] = False
     return {
         model.key(index).name: (
             model.key_qpos[index][qpos],

@@ -7,7 +7,7 @@ import mujoco
 
 from mjtrain.config import NamesConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import match_one
+from mjtrain.sim.robots.completion.parts import free_name, match_one
 
 _OBJECTS = {
     "body": (mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_XBODY),
@@ -27,11 +27,7 @@ _TARGETS = {
 
 
 def rename_parts(spec: Any, config: NamesConfig) -> None:
-    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one.
-
-    Raises:
-        RequestError: An expression matches nothing, or two parts would have the same name.
-    """
+    """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one."""
     if config.free_joint:
         _name_free_joint(spec, config.free_joint)
     for plural, kind, parts in (
@@ -82,48 +78,44 @@ def _name_free_joint(spec: Any, name: str) -> None:
 
 def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:
     """Replace names in everything that refers to parts of a kind by name."""
+
+    def replace(part: Any, *fields: str) -> None:
+        for field in fields:
+            name = getattr(part, field)
+            setattr(part, field, names.get(name, name))
+
     for sensor in spec.sensors:
         if sensor.objtype in _OBJECTS[kind]:
-            sensor.objname = names.get(sensor.objname, sensor.objname)
+            replace(sensor, "objname")
         if sensor.reftype in _OBJECTS[kind]:
-            sensor.refname = names.get(sensor.refname, sensor.refname)
+            replace(sensor, "refname")
     for actuator in spec.actuators:
         if _TARGETS.get(actuator.trntype) == kind:
-            actuator.target = names.get(actuator.target, actuator.target)
+            replace(actuator, "target")
         if kind == "site":
-            actuator.refsite = names.get(actuator.refsite, actuator.refsite)
-            actuator.slidersite = names.get(actuator.slidersite, actuator.slidersite)
+            replace(actuator, "refsite", "slidersite")
     for equality in spec.equalities:
         joined = equality.type == mujoco.mjtEq.mjEQ_JOINT
         if kind == ("joint" if joined else {v[0]: k for k, v in _OBJECTS.items() if v}.get(equality.objtype, "body")):
-            equality.name1 = names.get(equality.name1, equality.name1)
-            equality.name2 = names.get(equality.name2, equality.name2)
+            replace(equality, "name1", "name2")
     if kind == "body":
         for exclude in spec.excludes:
-            exclude.bodyname1 = names.get(exclude.bodyname1, exclude.bodyname1)
-            exclude.bodyname2 = names.get(exclude.bodyname2, exclude.bodyname2)
+            replace(exclude, "bodyname1", "bodyname2")
         for part in (*spec.cameras, *spec.lights):
-            part.targetbody = names.get(part.targetbody, part.targetbody)
+            replace(part, "targetbody")
     if kind == "geom":
         for pair in spec.pairs:
-            pair.geomname1 = names.get(pair.geomname1, pair.geomname1)
-            pair.geomname2 = names.get(pair.geomname2, pair.geomname2)
+            replace(pair, "geomname1", "geomname2")
 
 
 def _name_actuators(spec: Any) -> None:
     """Name actuators that have no name after what they drive; a second one on it gets the type or a number too."""
-    taken = {actuator.name for actuator in spec.actuators}
     for actuator in spec.actuators:
         if actuator.name or not actuator.target:
             continue
-        name = actuator.target
-        if name in taken:
-            name = f"{actuator.target}_{actuator_type(actuator)}"
-        number = 2
-        while name in taken:
-            name, number = f"{actuator.target}_{actuator_type(actuator)}_{number}", number + 1
-        actuator.name = name
-        taken.add(name)
+        is_taken = any(other.name == actuator.target for other in spec.actuators)
+        name = f"{actuator.target}_{actuator_type(actuator)}" if is_taken else actuator.target
+        actuator.name = free_name(name, spec.actuators)
 
 
 def actuator_type(actuator: Any) -> str:

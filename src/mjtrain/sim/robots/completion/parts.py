@@ -13,11 +13,7 @@ from mjtrain.runtime.errors import RequestError, suggest
 
 
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
-    """Return a name if it is there.
-
-    Raises:
-        RequestError: It is not there; the message has similar names and all that there are.
-    """
+    """Return a name if it is there; the error has similar names and all that there are."""
     names = [item for item in there if item]
     if name in names:
         return name
@@ -25,11 +21,7 @@ def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
 
 
 def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -> list[str]:
-    """Return the names that regular expressions match whole, in the order of `there`.
-
-    Raises:
-        RequestError: An expression matches nothing or is not valid, or a string stands for the tuple.
-    """
+    """Return the names that regular expressions match whole, in the order of `there`; each must match something."""
     if isinstance(patterns, str):
         raise RequestError(
             f"--env.robot.{flag} {patterns!r}: is a string; give a tuple of expressions, ({patterns!r},)"
@@ -40,7 +32,7 @@ def match(flag: str, patterns: Sequence[str], kind: str, there: Iterable[str]) -
 
 
 def match_one(flag: str, pattern: str, kind: str, names: Sequence[str]) -> list[str]:
-    """Return the names that one regular expression matches whole; raises as `match` does."""
+    """Return the names that one regular expression matches whole."""
     try:
         hits = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:
@@ -82,21 +74,20 @@ def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
 
 def exclude_self_collision(spec: Any) -> None:
     """Exclude contacts between bodies that hang on the same body of the world."""
-    taken = {body.name for body in spec.bodies}
     for index, body in enumerate(spec.bodies):
         if not body.name:  # an exclusion needs names
-            body.name = next(name for name in _numbered(f"body_{index}") if name not in taken)
-            taken.add(body.name)
+            body.name = free_name(f"body_{index}", spec.bodies)
     for root in spec.worldbody.bodies:
         tree = [root.name, *(body.name for body in root.find_all("body"))]
         for first, second in itertools.combinations(dict.fromkeys(tree), 2):
             spec.add_exclude(bodyname1=first, bodyname2=second)
 
 
-def _numbered(name: str) -> Any:
-    yield name
-    for number in itertools.count(2):
-        yield f"{name}_{number}"
+def free_name(name: str, parts: Any) -> str:
+    """Return a name, with a number from 2 on if parts have it already."""
+    taken = {part.name for part in parts}
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain((name,), numbered) if free not in taken)
 
 
 def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
@@ -115,11 +106,7 @@ def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
 
 
 def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
-    """Add cameras.
-
-    Raises:
-        RequestError: The body or the mode does not exist, the name is taken, or a number makes no picture.
-    """
+    """Add cameras."""
     for name, config in cameras.items():
         _check_view(f"--env.robot.cameras.{name}", config)
         _check_free(f"cameras.{name}", name, "camera", spec.cameras)

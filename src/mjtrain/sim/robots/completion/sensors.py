@@ -9,6 +9,7 @@ import mujoco
 from mjtrain.config import SensorConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, refuse
+from mjtrain.sim.robots.layout import CONTACT_WIDTHS
 
 _SITE, _FRAME, _SUBTREE = ("site",), ("site", "xbody", "geom", "camera", "body"), ("xbody",)
 _JOINT, _TENDON, _ACTUATOR = ("joint",), ("tendon",), ("actuator",)
@@ -52,16 +53,12 @@ _TYPES = {
 _AROUND_M = 0.002
 """A site in place of a geom is larger than geom and margin by this much, as contacts lie on the surface, in m."""
 
-_DATA = ("found", "force", "torque", "dist", "pos", "normal", "tangent")
+_DATA = tuple(CONTACT_WIDTHS)
 _REDUCE = ("none", "mindist", "maxforce", "netforce")
 
 
 def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
-    """Add sensors, and the sites that they need.
-
-    Raises:
-        RequestError: The type or the object does not exist, or the object is of a kind that the type does not take.
-    """
+    """Add sensors, and the sites that they need."""
     compiled = functools.cache(spec.compile)  # once, where a geom becomes a site
     for name, config in sensors.items():
         flag = f"sensors.{name}"

@@ -8,6 +8,8 @@ import numpy as np
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import ActuatorConfig
+from mjtrain.sim.robots.measured import hangs_on
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
 
 TIMESTEP_S = 0.002
 """Physics step of an imported robot, in s."""
@@ -17,7 +19,7 @@ _HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.
 
 def scalar_joints(model: mujoco.MjModel) -> list[int]:
     """Return the hinges and slides."""
-    return [joint for joint in range(model.njnt) if model.jnt_type[joint] in (_HINGE, _SLIDE)]
+    return [joint for joint in range(model.njnt) if model.jnt_type[joint] in SCALAR_JOINTS]
 
 
 def followers(model: mujoco.MjModel) -> dict[int, tuple[int, np.ndarray]]:
@@ -81,7 +83,7 @@ def choose_actuators(
 def _guess_effort(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> float:
     """Guess an effort limit: twice what holds up what hangs on the joint, or a quarter of a robot that stands on it."""
     body = int(model.jnt_bodyid[joint])
-    below = [b for b in range(model.nbody) if _hangs_on(model, b, body)]
+    below = [b for b in range(model.nbody) if hangs_on(model, b, body)]
     mass = float(model.body_mass[below].sum())
     if model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value:
         mass = max(mass, float(model.body_mass.sum()) / 4)
@@ -90,9 +92,3 @@ def _guess_effort(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> flo
         return float(f"{max(weight, 1.0):.3g}")
     reach = max(float(np.linalg.norm(data.xipos[b] - data.xanchor[joint])) for b in below)
     return float(f"{max(weight * reach, 0.1):.3g}")
-
-
-def _hangs_on(model: mujoco.MjModel, body: int, ancestor: int) -> bool:
-    while body not in (0, ancestor):
-        body = int(model.body_parentid[body])
-    return body == ancestor

@@ -1,7 +1,6 @@
 """Turn a URDF into a robot that can be trained: base, actuators, home pose, sensors and collisions."""
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,11 @@ _FOOT_M = 0.01
 _FITTED = {"capsule": mujoco.mjtGeom.mjGEOM_CAPSULE, "box": mujoco.mjtGeom.mjGEOM_BOX}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportedRobot:
-    """An MJCF file that was made of a URDF."""
+def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
+    """Write a robot as MJCF, with its meshes beside it; nothing is overwritten.
 
-    file: Path
-    notes: list[str] = field(default_factory=list)
-    """Lines about what was assumed, found elsewhere or left out."""
-
-
-def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
-    """Write a robot as MJCF, with its meshes beside it.
-
-    Raises:
-        RequestError: The file or a setting cannot be used, or there is a file where the robot would be written.
+    Returns:
+        The MJCF file, and lines about what was assumed, found elsewhere or left out.
     """
     spec, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
@@ -61,7 +51,7 @@ def import_urdf(file: Path, config: ImportConfig) -> ImportedRobot:
     for path, content in files.items():
         (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(out.parent / path, content)
-    return ImportedRobot(file=out, notes=notes)
+    return out, notes
 
 
 def _named(function: Any, name: str) -> Any:

@@ -19,9 +19,6 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
 
     Returns:
         An `mujoco.MjSpec`, and a line for each thing that was found elsewhere or left out.
-
-    Raises:
-        RequestError: The file is not a URDF, or a mesh is missing or cannot be read.
     """
     root = _parse(file)
     notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
