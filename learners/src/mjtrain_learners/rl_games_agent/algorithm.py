@@ -28,7 +28,6 @@ class RlGamesAlgorithm:
     def __init__(self, agent: JobAgent, collectives: Collectives, inputs: Inputs) -> None:
         """Take an agent."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._agent = agent
         self._groups = {"obs": inputs.groups["actor"]}
         self._networks: dict[str, torch.nn.Module] = {"model": agent.model}

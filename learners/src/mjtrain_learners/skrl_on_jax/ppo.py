@@ -112,7 +112,6 @@ class SkrlJaxAlgorithm:
     def __init__(self, ppo: JobPpo, collectives: Collectives, inputs: Inputs) -> None:
         """Take an agent, before its `init`."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._ppo = ppo
         self._policy: Any = ppo.policy
         self._memory: Any = ppo.memory

@@ -135,7 +135,6 @@ class SkrlBase:
     def __init__(self, agent: Any, collectives: Collectives, inputs: Inputs) -> None:
         """Take an agent, before its `init`."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._agent = agent
         self._inputs = inputs
         self._seen: tuple[torch.Tensor, torch.Tensor] | None = None

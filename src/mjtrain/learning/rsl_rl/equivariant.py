@@ -40,7 +40,7 @@ class EquivariantModel(MLPModel):
         """
         super().__init__(obs, obs_groups, obs_set, output_dim, **options)
         self._mirror = mirror
-        image_of_input = torch.block_diag(*[mirror.matrix(group) for group in self.obs_groups])
+        image_of_input = torch.block_diag(*[mirror.matrices[group] for group in self.obs_groups])
         image_of_output = torch.eye(output_dim, dtype=image_of_input.dtype)
         if self.distribution is not None:
             if self.distribution.input_dim != output_dim:

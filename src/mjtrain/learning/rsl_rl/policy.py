@@ -50,19 +50,14 @@ class ActorPolicy:
         make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
         supervised = config.supervised_group
         self.estimated_group = supervised if supervised in observations else None
-        """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""
         if self.estimated_group is not None:
             options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
         seen = pack(observations)
         self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(seen.device)
-        """RSL-RL's model."""
         self.network.eval()
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
-        """Shape of one environment's observation in each group that the network reads, in order."""
         self.dtypes = {group: observations[group].dtype for group in groups}
-        """Type of each of these groups."""
         self.iteration = 0
-        """Iteration of the training at which the weights were saved."""
 
     def load(self, content: dict[str, Any], path: Path) -> None:
         """Take the weights of a checkpoint; nothing changes if they do not fit.
