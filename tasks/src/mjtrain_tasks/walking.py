@@ -37,13 +37,18 @@ class Gait(TypedDict):
 
 def make_observations(joints: tuple[str, ...], schedule: Gait) -> dict[str, ObservationTerm]:
     """What the actor sees."""
-    clock = {name: schedule[name] for name in ("frequency_hz", "command", "velocity_sensor")}
+    clock = observation(
+        gait.clock,
+        frequency_hz=schedule["frequency_hz"],
+        command=schedule["command"],
+        velocity_sensor=schedule["velocity_sensor"],
+    )
     return {
         "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
         "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
         "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
         "command": observation(observations.command, command="velocity").replace(scale=2.0),
-        "clock": observation(gait.clock, **clock),
+        "clock": clock,
         "joint_positions": observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
         "joint_velocities": observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
         "last_action": observation(observations.last_action).replace(scale=0.5),

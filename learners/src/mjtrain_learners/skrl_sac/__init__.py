@@ -49,10 +49,7 @@ _REPLAYED = 2**17
 def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
     """Return skrl's settings of SAC, the size of its memory, and below "policy" those of its Gaussian policy.
 
-    Args:
-        agent: Checked by `mlp_library.check_agent`.
-        settings: Content of --learner-config.
-        num_envs: Environments of this rank.
+    The agent was checked by `mlp_library.check_agent`, and num_envs are the environments of this rank.
     """
     algorithm = agent.algorithm
     assert isinstance(algorithm, PpoConfig)
@@ -79,16 +76,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
 
 
 def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> None:
-    """Refuse settings that would do harm or nothing.
-
-    Args:
-        agent: Checked by `mlp_library.check_agent`.
-        settings: Content of --learner-config, checked by `mlp_library.check_settings`.
-        num_envs: Environments of one rank.
-
-    Raises:
-        RequestError: One would.
-    """
+    """Refuse settings that would do harm or nothing, after the checks of `mlp_library`."""
     translated = translate(agent, settings, num_envs)
     for name in ("gradient_steps", "batch_size"):
         if translated[name] < 1:
