@@ -16,7 +16,7 @@ from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
-from mjtrain_learners.skrl_sac.translation import translate
+from mjtrain_learners.skrl_sac import translate
 from support.resuming import assert_same, without_times
 
 CPU = LaunchConfig(gpu_ids=None)

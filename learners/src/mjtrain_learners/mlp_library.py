@@ -55,10 +55,6 @@ def make_activation(activation: str) -> "nn.Module":
 def check_agent(agent: AgentConfig, library: str) -> tuple[str, ...]:
     """Refuse what has no counterpart in a library that has PPO with Adam, and MLPs with one Gaussian for all states.
 
-    Args:
-        agent: What was asked for.
-        library: Its name, for messages.
-
     Returns:
         A line for each setting that has none and does no harm.
 
@@ -117,9 +113,7 @@ def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], libr
     """Refuse settings of --learner-config that there are not, or of another kind.
 
     Args:
-        settings: What was given.
         allowed: Values of the right kinds by name: numbers, words, booleans, None for a number or none, and mappings.
-        library: Name of the library, for messages.
         prefix: Where the settings are, such as "policy.".
 
     Raises:

@@ -17,7 +17,6 @@ class MlpPolicy:
     """`learner.Policy` with layers of torch: the mean action, no exploration noise, the normaliser inside."""
 
     estimated_group: str | None = None
-    """It tells no group from images."""
 
     def __init__(
         self,
@@ -30,9 +29,7 @@ class MlpPolicy:
         """Build the network.
 
         Args:
-            agent: What it was trained with.
             observations: What the environment observes, by group; shape (num_envs, size) each.
-            num_actions: Size of an action.
             read: Finds the weights in a checkpoint; raises a KeyError if they are not there.
             output_activation: What the last layer's outputs go through.
 
@@ -46,11 +43,8 @@ class MlpPolicy:
                     f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
                 )
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
-        """Shape of one environment's observation in each group that the network reads, in order."""
         self.dtypes = {group: observations[group].dtype for group in groups}
-        """Type of each of these groups."""
         self.iteration = 0
-        """Iteration of the training at which the weights were saved."""
         size = sum(shape[0] for shape in self.inputs.values())
         layers = make_layers(size, agent.actor.hidden_dims, num_actions, agent.actor.activation)
         self._network = (

@@ -44,9 +44,7 @@ time-outs, what is written where."""
 def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return skrl's settings of PPO, with classes by their names, and below "policy" those of its Gaussian policy.
 
-    Args:
-        agent: Checked by `mlp_library.check_agent`.
-        settings: Content of --learner-config.
+    The agent was checked by `mlp_library.check_agent`.
     """
     algorithm = agent.algorithm
     assert isinstance(algorithm, PpoConfig)
@@ -79,16 +77,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) -> None:
-    """Refuse settings of skrl that would do harm or nothing.
-
-    Args:
-        agent: Checked by `mlp_library.check_agent`.
-        settings: Content of --learner-config, checked by `mlp_library.check_settings`.
-        world_size: Ranks of the job.
-
-    Raises:
-        RequestError: One would.
-    """
+    """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`."""
     if world_size > 1 and settings.get("kl_threshold", 0.0) > 0.0:
         raise RequestError(
             f"--learner-config kl_threshold {settings['kl_threshold']}: would end the epochs of {world_size} ranks at "

@@ -17,7 +17,7 @@ class Weights:
     """What an actor has learned."""
 
     layers: Mapping[str, torch.Tensor]
-    """Weights of `mlp.make_layers` by name."""
+    """Weights of `mlp_library.make_layers` by name."""
 
     mean: torch.Tensor | None = None
     """What is subtracted from observations; None without a normaliser. Shape (size,)."""
@@ -34,6 +34,11 @@ def read_skrl(content: Mapping[str, Any]) -> Weights:
     layers = {
         name.removeprefix("layers."): value for name, value in content["policy"].items() if name.startswith("layers.")
     }
+    return _with_scaler(layers, content)
+
+
+def _with_scaler(layers: Mapping[str, torch.Tensor], content: Mapping[str, Any]) -> Weights:
+    """Add skrl's normaliser of observations, if a checkpoint has one."""
     scaler = content.get("observation_preprocessor")
     if scaler is None:
         return Weights(layers=layers)
@@ -50,7 +55,7 @@ _PARTS = {"kernel": "weight", "bias": "bias"}
 
 
 def read_skrl_jax(content: Mapping[str, Any]) -> Weights:
-    """Return the weights of the policy as `mlp.make_layers` names them; raises a KeyError if there are none.
+    """Return the weights of the policy as `make_layers` names them; raises a KeyError if there are none.
 
     Flax numbers the linear layers, and torch the layers and the activations between them. A kernel of Flax is the
     transpose of a weight of torch.
@@ -61,16 +66,7 @@ def read_skrl_jax(content: Mapping[str, Any]) -> Weights:
         if layer:
             number = 2 * int(layer[0].removeprefix("Dense_"))
             layers[f"{number}.{_PARTS[part]}"] = value.T if part == "kernel" else value
-    scaler = content.get("observation_preprocessor")
-    if scaler is None:
-        return Weights(layers=layers)
-    options = content["observation_preprocessor_options"]
-    return Weights(
-        layers=layers,
-        mean=scaler["running_mean"],
-        scale=scaler["running_variance"].sqrt() + options["epsilon"],
-        clip=options["clip_threshold"],
-    )
+    return _with_scaler(layers, content)
 
 
 _LAYERS, _OUTPUT, _NORMALISER = "a2c_network.actor_mlp.", "a2c_network.mu.", "running_mean_std."
@@ -111,8 +107,6 @@ def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], p
 
     Args:
         modules: By their names in the checkpoint.
-        content: The checkpoint.
-        path: Where it comes from, for messages.
 
     Raises:
         RequestError: They do not fit; the message names the first tensor that differs.
@@ -128,9 +122,6 @@ def check_shapes(ours: Mapping[str, Any], content: Mapping[str, Any], part: str,
 
     Args:
         ours: Arrays or tensors by name.
-        content: The checkpoint.
-        part: Which part of it.
-        path: The checkpoint's path, for messages.
 
     Raises:
         RequestError: They differ; the message names the first array that does.

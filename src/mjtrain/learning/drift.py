@@ -64,13 +64,8 @@ def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor | float]]:
 
 
 def _checksums(tensors: list[torch.Tensor], device: str) -> torch.Tensor:
-    """Sum each tensor's bits as integers, weighted by an odd number per place, modulo 2 ** 64.
-
-    One changed element always changes its tensor's sum, because an odd weight has an inverse modulo 2 ** 64.
-
-    Returns:
-        Shape (num_tensors,), int64.
-    """
+    """Sum each tensor's bits as integers, weighted by an odd number per place, modulo 2 ** 64. Shape (num_tensors,)."""
+    # One changed element always changes its tensor's sum, because an odd weight has an inverse modulo 2 ** 64.
     longest = max(tensor.numel() for tensor in tensors)
     weights = torch.arange(1, 2 * longest + 1, 2, device=device)
     sums = [(_bits(tensor).to(device) * weights[: tensor.numel()]).sum() for tensor in tensors]

@@ -1,7 +1,6 @@
 """What a package registers to bring a learning library."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mjtrain.config import AgentConfig, TrainConfig
@@ -61,21 +60,3 @@ class Library(Protocol):
     ) -> "Policy":
         """Build what was learned; see `learners.make_policy`."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Elsewhere:
-    """A learner that mjtrain knows of and that may not be installed."""
-
-    name: str
-    """Name under which it is registered."""
-
-    install: str
-    """What brings it; follows `pip install`."""
-
-
-SEPARATELY_INSTALLED = tuple(
-    Elsewhere(name=name, install=f"mjtrain-learners[{extra}]")
-    for name, extra in (("skrl", "skrl"), ("skrl_sac", "skrl"), ("skrl_jax", "skrl-jax"), ("rl_games", "rl-games"))
-)
-"""Learners of the distribution mjtrain-learners."""

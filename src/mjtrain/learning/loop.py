@@ -22,13 +22,7 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
-from mjtrain.runs.checkpoint import (
-    FORMAT,
-    parse_checkpoint,
-    read_checkpoint,
-    recorded_learner,
-    save_checkpoint,
-)
+from mjtrain.runs.checkpoint import FORMAT, parse_checkpoint, read_checkpoint, recorded_learner, save_checkpoint
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -43,11 +37,7 @@ class TrainingLoop:
     """
 
     def __init__(self, context: RankContext, env: TaskEnv, algorithm: Algorithm, num_steps: int, learner: str) -> None:
-        """Begin with the parameters of rank 0.
-
-        Args:
-            context: This rank. With several ranks, the process group must be up.
-        """
+        """Begin with the parameters of rank 0; with several ranks, the process group must be up."""
         self.device = context.device
         self.iteration = 0
         """Iterations done."""
@@ -220,17 +210,9 @@ class TrainingLoop:
         return self._resume_rank(content["ranks"])
 
     def _resume_rank(self, ranks: list[dict[str, Any]]) -> str | None:
-        """Continue with the environments and random numbers that a checkpoint has of the rank with this number.
-
-        They belong to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
-        on which ranks the job before it has lost.
-
-        Args:
-            ranks: What only each rank of the job that saved it had, by rank.
-
-        Returns:
-            A line about what could not be restored, or None.
-        """
+        """Continue with what a checkpoint has of the rank with this number; return a line about what could not be."""
+        # It belongs to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
+        # on which ranks the job before it has lost.
         change = _describe_other_size(len(ranks), self._context.world_size)
         if ranks:
             self._env.load_shared(ranks[0]["env"])  # the same on all ranks, those that start again too
@@ -304,12 +286,10 @@ def _describe_other_size(before: int, now: int) -> str | None:
 
 @contextlib.contextmanager
 def _single_torch_thread() -> Iterator[None]:
-    """Leave the cores to the physics while collecting.
-
-    After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants their
-    cores: on two cores that costs the native engine a third of its speed, far more than one thread costs the
-    small networks.
-    """
+    """Leave the cores to the physics while collecting."""
+    # After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants their
+    # cores: on two cores that costs the native engine a third of its speed, far more than one thread costs the
+    # small networks.
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

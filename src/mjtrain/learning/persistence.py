@@ -1,7 +1,8 @@
-"""What a checkpoint holds beside what was learned: every rank's environments and random generators."""
+"""What a checkpoint holds beside what was learned: every rank's environments and random generators; whether it fits."""
 
 import io
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,15 @@ def gather_rank_states(
         return []
     # To the CPU: tensors name the GPU of their rank, which this process must not touch, and other nodes may have more.
     return [torch.load(io.BytesIO(state), map_location="cpu", weights_only=True) for state in gathered]
+
+
+def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> str | None:
+    """Say which is the first tensor that differs in shape or is missing in one of two state dictionaries, if any is."""
+    for name in [*ours, *theirs]:
+        here, there = (tuple(state[name].shape) if name in state else None for state in (ours, theirs))
+        if here != there:
+            return f"{name} has shape {there} in the checkpoint and {here} here"
+    return None
 
 
 def as_tensors(value: Any) -> Any:

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
-from mjtrain.learning.library import GROUP, SEPARATELY_INSTALLED, Library
+from mjtrain.learning.library import GROUP, Library
 from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.runtime.rank import RankContext
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from mjtrain.env.base import TaskEnv
     from mjtrain.learning.learner import Learner, Policy
+
+_SEPARATELY_INSTALLED = {"skrl": "skrl", "skrl_sac": "skrl", "skrl_jax": "skrl-jax", "rl_games": "rl-games"}
+"""Learners of the distribution mjtrain-learners, and its extras that bring their libraries."""
 
 
 def list_learners() -> list[EntryPoint]:
@@ -41,10 +44,9 @@ def find_library(name: str) -> Library:
 
 
 def _advise(name: str, registered: list[str]) -> str:
-    for known in SEPARATELY_INSTALLED:
-        if known.name == name:
-            return f'is not installed; pip install "{known.install}"'
-    hint = suggest(name, [*registered, *(known.name for known in SEPARATELY_INSTALLED)], "")
+    if name in _SEPARATELY_INSTALLED:
+        return f'is not installed; pip install "mjtrain-learners[{_SEPARATELY_INSTALLED[name]}]"'
+    hint = suggest(name, [*registered, *_SEPARATELY_INSTALLED], "")
     return f"unknown learner{hint} (installed: {', '.join(registered)})"
 
 

@@ -81,12 +81,7 @@ class Imitator:
 
 
 def make_env(imitator: Imitator, file: Path) -> EnvConfig:
-    """The MDP: 50 env steps per second, until the end of the clip or for 10 s.
-
-    Args:
-        imitator: The robot.
-        file: The motion.
-    """
+    """The MDP: 50 env steps per second, until the end of the motion's clip or for 10 s."""
     actor = _make_observations(imitator)
     privileged = {"bodies": observation(tracking.robot_body_pos_b, **_MOTION).replace(scale=3.0)}
     return EnvConfig(

@@ -1,16 +1,22 @@
-"""What the tasks share in which legs walk at a commanded velocity: schedule, observations and rough ground."""
+"""What the tasks share in which legs walk at a commanded velocity: schedule, command, observations, events, terrain."""
 
 from dataclasses import replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from mjtrain import EnvConfig, ObservationTerm, TerrainConfig
+from mjtrain import CommandTerm, EnvConfig, EventTerm, ObservationTerm, TerrainConfig
 from mjtrain.mdp import (
+    command,
     curriculum,
+    error,
     events,
     gait,
+    interval_event,
     observation,
     observations,
+    randomization,
+    refined,
     reset_event,
+    startup_event,
     terminations,
     truncation,
     velocity,
@@ -46,6 +52,65 @@ def make_observations(joints: tuple[str, ...], schedule: Gait) -> dict[str, Obse
         "joint_positions": observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
         "joint_velocities": observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
         "last_action": observation(observations.last_action).replace(scale=0.5),
+    }
+
+
+def make_command(*, left: float, speed: float, turn: float, **drawn: Any) -> CommandTerm:
+    """The velocity command: drawn every few seconds, and approached no faster than a body can accelerate.
+
+    Args:
+        left: Largest speed to the side with which it is steered.
+        speed: Largest speed, in m/s.
+        turn: Largest turning rate, in rad/s.
+        **drawn: Further parameters of `velocity.velocity_command`.
+    """
+    term = command(velocity.velocity_command, speed=speed, turn=turn, **drawn).replace(
+        resampling_s=(2.5, 5.0),
+        errors={
+            "planar": error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
+            "turn": error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
+        },
+        controls={"ahead": (-speed, speed), "left": (-left, left), "turn": (-turn, turn)},
+        steer=velocity.steer,
+    )
+    return refined(term, velocity.approach, joint=BASE, gain=1.0, turn=turn, acceleration=2.0, turn_acceleration=4.0)
+
+
+def make_events(
+    joints: tuple[str, ...],
+    *,
+    feet: str,
+    trunk: str,
+    center_m: float,
+    above_m: tuple[float, float],
+    pushed_every_s: tuple[float, float],
+) -> dict[str, EventTerm]:
+    """Randomisation, resets and pushes.
+
+    Args:
+        joints: Regular expressions over the joints that walk.
+        feet: Regular expression over the geoms that touch the ground.
+        trunk: Body that carries a load.
+        center_m: Largest offset of the trunk's center of mass along each axis.
+        above_m: Height above its standing height at which a robot starts, so that no foot starts inside the ground.
+        pushed_every_s: Time between pushes.
+    """
+    return {
+        "friction": startup_event(randomization.friction, geoms=(feet,), sliding=(0.5, 1.2)),
+        "payload": startup_event(randomization.mass, bodies=(trunk,), factor=(0.9, 1.2)),
+        "center_of_mass": startup_event(randomization.center_of_mass, bodies=(trunk,), offset_m=(-center_m, center_m)),
+        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
+        "pose": reset_event(
+            events.reset_root_state_uniform,
+            joint=BASE,
+            xy=(-0.5, 0.5),
+            z=above_m,
+            yaw=(-3.1416, 3.1416),
+            linear_velocity=(-0.3, 0.3),
+            angular_velocity=(-0.3, 0.3),
+        ),
+        "joints": reset_event(events.reset_joints_by_scale, joints=joints, factor=(0.85, 1.15)),
+        "push": interval_event(events.push_by_setting_velocity, pushed_every_s, joint=BASE, linear=0.5, angular=0.3),
     }
 
 

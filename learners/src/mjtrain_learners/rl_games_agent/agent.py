@@ -17,12 +17,7 @@ class JobMeanStd(RunningMeanStd):
     """rl_games' running mean and variance, updated with the moments of all ranks' samples; it keeps one per rank."""
 
     def __init__(self, size: tuple[int, ...], collectives: Collectives) -> None:
-        """Begin with mean 0 and variance 1.
-
-        Args:
-            size: Shape of a sample.
-            collectives: Adds up over ranks.
-        """
+        """Begin with mean 0 and variance 1 of samples of a size, which is a shape."""
         super().__init__(size)
         self._collectives = collectives
 
@@ -68,13 +63,7 @@ class JobAgent(A2CAgent):
     """
 
     def __init__(self, params: dict[str, Any], collectives: Collectives, world_size: int) -> None:
-        """Build networks, optimisers and the buffer of a rollout.
-
-        Args:
-            params: As rl_games takes them.
-            collectives: What the ranks sum while they learn.
-            world_size: Ranks of the job.
-        """
+        """Build networks, optimisers and the buffer of a rollout."""
         super().__init__("mjtrain", params)
         self.central_value_loss: float | None = None
         """Mean loss of the central value in the last update; None without one."""

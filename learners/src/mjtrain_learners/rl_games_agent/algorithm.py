@@ -16,6 +16,7 @@ from rl_games.common.ivecenv import IVecEnv
 from rl_games.common.tr_helpers import DefaultRewardsShaper
 
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
+from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 from mjtrain_learners.rl_games_agent.translation import translate
 from mjtrain_learners.weights import broadcast_modules, load_modules
@@ -24,32 +25,18 @@ from mjtrain_learners.weights import broadcast_modules, load_modules
 class RlGamesAlgorithm:
     """`learning.algorithm.Algorithm` with rl_games' PPO."""
 
-    def __init__(
-        self,
-        agent: JobAgent,
-        collectives: Collectives,
-        groups: Mapping[str, tuple[str, ...]],
-        widths: Mapping[str, int],
-    ) -> None:
-        """Take an agent.
-
-        Args:
-            agent: rl_games' agent.
-            collectives: What the ranks sum while they learn.
-            groups: Observation groups of actor and critic.
-            widths: Size of each flat group.
-        """
+    def __init__(self, agent: JobAgent, collectives: Collectives, inputs: Inputs) -> None:
+        """Take an agent."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._agent = agent
-        self._groups = {"obs": groups["actor"]}
+        self._groups = {"obs": inputs.groups["actor"]}
         self._networks: dict[str, torch.nn.Module] = {"model": agent.model}
         self._optimizers = {"optimizer": agent.optimizer}
         if agent.has_central_value:
-            self._groups["states"] = groups["critic"]
+            self._groups["states"] = inputs.groups["critic"]
             self._networks["central_value"] = agent.central_value_net.model
             self._optimizers["central_value_optimizer"] = agent.central_value_net.optimizer
-        self._widths = widths
+        self._widths = inputs.widths
         self._kl: torch.Tensor | None = None
 
     @property
@@ -159,27 +146,15 @@ class RlGamesAlgorithm:
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
-    """Build rl_games' PPO in the training loop.
-
-    Args:
-        context: This rank. With several ranks, the process group must be up.
-        agent: Networks, algorithm and rollout.
-        settings: Content of --learner-config.
-    """
+    """Build rl_games' PPO in the training loop. With several ranks, the process group must be up."""
     params = translate(agent, settings, env.num_envs)
-    groups = {name: agent.obs_groups[name] for name in ("actor", "critic")}
-    widths = {group: value.shape[-1] for group, value in env.observe().items()}
-    sizes = {name: sum(widths[group] for group in groups[name]) for name in groups}
+    inputs = Inputs(env, agent)
     config = params["config"]
     config |= {
         "name": "mjtrain",
         "env_name": "mjtrain",
         "num_actors": env.num_envs,
-        "env_info": {
-            "observation_space": _make_space(sizes["actor"]),
-            "state_space": _make_space(sizes["critic"]),
-            "action_space": _make_space(env.num_actions),
-        },
+        "env_info": inputs.make_spaces(Box(-torch.inf, torch.inf, (env.num_actions,))),
         "vec_env": IVecEnv(),  # which is told of each update, and never asked to step
         "device": context.device,
         "reward_shaper": DefaultRewardsShaper(**config["reward_shaper"]),
@@ -187,7 +162,7 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
     }
     collectives = Collectives(context.device)
     job_agent = _make_agent(params, collectives, context.world_size)
-    algorithm = RlGamesAlgorithm(job_agent, collectives, groups, widths)
+    algorithm = RlGamesAlgorithm(job_agent, collectives, inputs)
     return TrainingLoop(context, env, algorithm, agent.num_steps_per_env, "rl_games")
 
 
@@ -206,7 +181,3 @@ def _make_agent(params: dict[str, Any], collectives: Collectives, world_size: in
     if agent.has_central_value:
         agent.central_value_net.writter = None
     return agent
-
-
-def _make_space(size: int) -> Box:
-    return Box(-torch.inf, torch.inf, (size,))

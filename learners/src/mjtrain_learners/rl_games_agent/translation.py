@@ -79,10 +79,7 @@ def has_central_value(agent: AgentConfig, settings: Mapping[str, Any]) -> bool:
 def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
     """Return the parameters of rl_games, without what only a rank knows.
 
-    Args:
-        agent: Checked by `check_request`.
-        settings: Content of --learner-config.
-        num_envs: Environments of a rank.
+    The agent was checked by `check_request`, and num_envs are the environments of a rank.
     """
     algorithm = agent.algorithm
     assert isinstance(algorithm, PpoConfig)
@@ -164,10 +161,6 @@ _CHOICES = {
 
 def check_request(config: TrainConfig, device: str) -> None:
     """Refuse what rl_games cannot do; `check_agent` has refused what no library here can.
-
-    Args:
-        config: The training, with the environments of one rank.
-        device: Torch device of the first rank.
 
     Raises:
         RequestError: Something cannot be done. There is a note for each further problem.

@@ -87,7 +87,7 @@ ACTIVATIONS = {
     "mish": jax.nn.mish,
     "identity": lambda x: x,
 }
-"""Functions that do what the classes of `mlp.ACTIVATIONS` do in torch."""
+"""Functions that do what the classes of `mlp_library.ACTIVATIONS` do in torch."""
 
 
 class Actor(GaussianMixin, Model):
@@ -102,12 +102,9 @@ class Actor(GaussianMixin, Model):
         options: Mapping[str, Any] = MappingProxyType({}),
         **spaces: Any,
     ) -> None:
-        """Describe the layers; flax makes copies of a module from its fields, of which `config` is one.
+        """Describe the layers; options as of skrl's GaussianMixin, spaces as of its Model.
 
-        Args:
-            config: Layers and distribution.
-            options: See skrl's GaussianMixin.
-            **spaces: See skrl's Model.
+        Flax makes copies of a module from its fields, of which `config` is one.
         """
         self.config = config
         Model.__init__(self, **spaces)

@@ -27,6 +27,7 @@ from mjtrain.learning import (
     TrainingLoop,
     normalise,
 )
+from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic, JobScaler, from_named, to_jax, to_named, to_torch
 from mjtrain_learners.skrl_settings import translate
 from mjtrain_learners.weights import check_shapes
@@ -108,28 +109,13 @@ _OPTIMISERS = ("policy_optimizer", "value_optimizer")
 class SkrlJaxAlgorithm:
     """`learning.algorithm.Algorithm` with skrl's PPO on JAX."""
 
-    def __init__(
-        self,
-        ppo: JobPpo,
-        collectives: Collectives,
-        groups: Mapping[str, tuple[str, ...]],
-        widths: Mapping[str, int],
-    ) -> None:
-        """Take an agent.
-
-        Args:
-            ppo: skrl's agent, before its `init`.
-            collectives: What the ranks sum while they learn.
-            groups: Observation groups of actor and critic.
-            widths: Size of each flat group.
-        """
+    def __init__(self, ppo: JobPpo, collectives: Collectives, inputs: Inputs) -> None:
+        """Take an agent, before its `init`."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._ppo = ppo
         self._policy: Any = ppo.policy
         self._memory: Any = ppo.memory
-        self._groups = groups
-        self._widths = widths
+        self._inputs = inputs
         self._num_draws = 0
         self._action_std = 0.0
         self._seen: tuple[jax.Array, jax.Array] | None = None
@@ -174,9 +160,8 @@ class SkrlJaxAlgorithm:
         return to_torch(self._actions)
 
     def _split(self, observations: Observations) -> tuple[jax.Array, jax.Array]:
-        """Return what skrl calls observations and states: what actor and critic read."""
-        actor, critic = ([observations[group] for group in self._groups[name]] for name in ("actor", "critic"))
-        return to_jax(torch.cat(actor, dim=1)), to_jax(torch.cat(critic, dim=1))
+        observed, states = self._inputs.split(observations)
+        return to_jax(observed), to_jax(states)
 
     def process_env_step(
         self, observations: Observations, rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor
@@ -209,12 +194,7 @@ class SkrlJaxAlgorithm:
 
     def rollout_observations(self) -> Mapping[str, torch.Tensor]:
         """Return the observations of the rollout by group, shape (num_steps, num_envs, size)."""
-        found = {}
-        for name, stored in (("actor", "observations"), ("critic", "states")):
-            groups = self._groups[name]
-            rows = to_torch(self._memory.tensors[stored])
-            found |= zip(groups, rows.split([self._widths[group] for group in groups], dim=-1), strict=True)
-        return found
+        return self._inputs.by_group(lambda name: to_torch(self._memory.tensors[name]))
 
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the losses, without their weights in the sum."""
@@ -284,35 +264,22 @@ class SkrlJaxAlgorithm:
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
-    """Build skrl's PPO on JAX in the training loop.
-
-    Args:
-        context: This rank, which skrl has been told of.
-        agent: Networks, algorithm and rollout.
-        settings: Content of --learner-config.
-    """
+    """Build skrl's PPO on JAX in the training loop; skrl has been told of the rank."""
     options = translate(agent, settings)
     del options["mixed_precision"]
-    collectives = Collectives(context.device)
-    seen = env.observe()
-    groups = {name: agent.obs_groups[name] for name in ("actor", "critic")}
-    sizes = {name: sum(seen[group].shape[1] for group in groups[name]) for name in groups}
-    spaces = {
-        "observation_space": _make_space(sizes["actor"]),
-        "state_space": _make_space(sizes["critic"]),
-        "action_space": _make_space(env.num_actions),
-        "device": config.jax.device,
-    }
+    collectives, inputs = Collectives(context.device), Inputs(env, agent)
+    sizes, actions = inputs.sizes, Box(-np.inf, np.inf, (env.num_actions,))
+    spaces: dict[str, Any] = {**inputs.make_spaces(actions), "device": config.jax.device}
     models = {
         "policy": Actor(config=agent.actor, options=options.pop("policy"), **spaces),
         "value": Critic(config=agent.critic, **spaces),
     }
-    inputs = {
+    seen = {
         "observations": np.zeros((1, sizes["actor"]), np.float32),
         "states": np.zeros((1, sizes["critic"]), np.float32),
     }
     for (role, model), key in zip(models.items(), jax.random.split(config.jax.key), strict=True):
-        model.init_state_dict(inputs, role=role, key=key)
+        model.init_state_dict(seen, role=role, key=key)
     for name, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):
         if options[f"{name}_preprocessor"] is not None:
             options[f"{name}_preprocessor"] = JobScaler if context.is_distributed else RunningStandardScaler
@@ -330,9 +297,4 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         cfg=PPO_CFG(**options, experiment={"write_interval": 0, "checkpoint_interval": 0}),  # pyright: ignore
         **spaces,
     )
-    algorithm = SkrlJaxAlgorithm(ppo, collectives, groups, {name: value.shape[1] for name, value in seen.items()})
-    return TrainingLoop(context, env, algorithm, options["rollouts"], "skrl_jax")
-
-
-def _make_space(size: int) -> Box:
-    return Box(-np.inf, np.inf, (size,))
+    return TrainingLoop(context, env, SkrlJaxAlgorithm(ppo, collectives, inputs), options["rollouts"], "skrl_jax")

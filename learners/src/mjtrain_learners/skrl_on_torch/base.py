@@ -1,6 +1,6 @@
-"""What skrl's agents on PyTorch share: inputs, models, normalisers, and how the training loop calls them."""
+"""What skrl's agents on PyTorch share: models, normalisers, and how the training loop calls them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 from torch import nn
 
-from mjtrain.learning import AgentConfig, Collectives, ModelConfig, Observations, RankContext, TaskEnv
+from mjtrain.learning import Collectives, ModelConfig, Observations, RankContext
+from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.mlp_library import make_layers
 from mjtrain_learners.weights import broadcast_modules, load_modules
 
@@ -25,13 +26,7 @@ class JobScaler(RunningStandardScaler):
         self._collectives = collectives
 
     def _parallel_variance(self, input_mean: torch.Tensor, input_var: torch.Tensor, input_count: int) -> None:
-        """Take in this rank's samples; every rank must call it.
-
-        Args:
-            input_mean: Mean of the samples. Shape (size,).
-            input_var: Variance of the samples, divided by one less than their number. Shape (size,).
-            input_count: Number of samples.
-        """
+        """Take in the moments of this rank's samples, with the unbiased variance; every rank must call it."""
         deviation = input_mean.double() - self.running_mean  # from what all ranks share, so that no digits are lost
         squares = input_var.double() * (input_count - 1) + deviation.square() * input_count
         sums = torch.cat([deviation * input_count, squares, deviation.new_tensor([float(input_count)])])
@@ -65,14 +60,7 @@ class Actor(GaussianMixin, JobModel):
     def __init__(
         self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives, **options: Any
     ) -> None:
-        """Build the layers.
-
-        Args:
-            spaces: skrl's observation_space, state_space and action_space.
-            config: Layers and distribution.
-            collectives: Of the job.
-            **options: See skrl's GaussianMixin.
-        """
+        """Build the layers; spaces as of `Inputs.make_spaces`, options as of skrl's GaussianMixin."""
         JobModel.__init__(self, **spaces, device=device)
         GaussianMixin.__init__(self, **options)
         assert config.distribution_cfg is not None
@@ -98,12 +86,16 @@ class Actor(GaussianMixin, JobModel):
 class Critic(DeterministicMixin, JobModel):
     """The value function, which reads what skrl calls states."""
 
+    reads: tuple[str, ...] = ("state_space",)
+    """Which of the spaces the layers read, side by side."""
+
     def __init__(self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives) -> None:
         """Build the layers; arguments as of `Actor`."""
         JobModel.__init__(self, **spaces, device=device)
         DeterministicMixin.__init__(self)
         self.collectives = collectives
-        self.layers = make_layers(spaces["state_space"].shape[0], config.hidden_dims, 1, config.activation)
+        size = sum(spaces[name].shape[0] for name in self.reads)
+        self.layers = make_layers(size, config.hidden_dims, 1, config.activation)
 
     def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
         self,
@@ -118,42 +110,6 @@ NOW: Any = {"timestep": 0, "timesteps": 0}
 """Of no consequence: skrl's schedules by time are not used."""
 
 
-class Inputs:
-    """What actor and critic read: skrl's observations and states."""
-
-    def __init__(self, env: TaskEnv, agent: AgentConfig) -> None:
-        """Find the groups of both and their sizes."""
-        self.groups = {name: agent.obs_groups[name] for name in ("actor", "critic")}
-        """Observation groups of each."""
-        self.widths = {name: value.shape[1] for name, value in env.observe().items()}
-        """Size of each flat group."""
-        self.sizes = {name: sum(self.widths[group] for group in groups) for name, groups in self.groups.items()}
-        """Size of what each reads."""
-
-    def make_spaces(self, actions: Box) -> dict[str, Box]:
-        """Return skrl's observation_space, state_space and action_space."""
-        observations, states = (Box(-torch.inf, torch.inf, (self.sizes[name],)) for name in ("actor", "critic"))
-        return {"observation_space": observations, "state_space": states, "action_space": actions}
-
-    def split(self, observations: Observations) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return observations and states, shape (num_envs, size) each."""
-        actor, critic = ([observations[group] for group in self.groups[name]] for name in ("actor", "critic"))
-        return torch.cat(actor, dim=1), torch.cat(critic, dim=1)
-
-    def by_group(self, read: Callable[[str], torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors of skrl's memory by observation group, shape (num_steps, num_envs, size).
-
-        Args:
-            read: Returns a tensor of the memory by its name there.
-        """
-        found: dict[str, torch.Tensor] = {}
-        for name, stored in (("actor", "observations"), ("critic", "states")):
-            groups = self.groups[name]
-            parts = read(stored).split([self.widths[group] for group in groups], dim=-1)
-            found |= zip(groups, parts, strict=True)
-        return found
-
-
 def fill_in_scalers(
     options: dict[str, Any], sizes: Mapping[str, int], context: RankContext, collectives: Collectives
 ) -> None:
@@ -162,7 +118,6 @@ def fill_in_scalers(
     Args:
         options: skrl's settings, of which these are changed.
         sizes: Size of what each normalises, by the beginning of its name, such as "observation".
-        collectives: Of the job.
     """
     for name, size in sizes.items():
         if options[f"{name}_preprocessor"] is not None:
@@ -178,15 +133,8 @@ class SkrlBase:
     """skrl's names of the models and normalisers that are learned."""
 
     def __init__(self, agent: Any, collectives: Collectives, inputs: Inputs) -> None:
-        """Take an agent.
-
-        Args:
-            agent: skrl's agent, before its `init`.
-            collectives: What the ranks sum while they learn.
-            inputs: What actor and critic read.
-        """
+        """Take an agent, before its `init`."""
         self.collectives = collectives
-        """What the ranks sum while they learn."""
         self._agent = agent
         self._inputs = inputs
         self._seen: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -218,14 +166,7 @@ class SkrlBase:
         terminated: torch.Tensor,
         truncated: torch.Tensor,
     ) -> None:
-        """Hand a transition to skrl.
-
-        Args:
-            rewards: Shape (num_envs, 1).
-            after: Observations and states after the step.
-            terminated: Shape (num_envs, 1).
-            truncated: Shape (num_envs, 1).
-        """
+        """Hand a transition to skrl: what was observed after a step, and what it gave, shape (num_envs, 1) each."""
         assert self._seen is not None
         self._agent.record_transition(
             observations=self._seen[0],

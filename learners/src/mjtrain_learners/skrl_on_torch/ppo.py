@@ -13,7 +13,8 @@ from skrl.memories.torch import RandomMemory
 from skrl.resources.schedulers.torch import KLAdaptiveLR
 
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop, normalise
-from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, Inputs, SkrlBase, fill_in_scalers
+from mjtrain_learners.inputs import Inputs
+from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_settings import translate
 
 
@@ -101,7 +102,7 @@ class SkrlAlgorithm(SkrlBase):
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:  # noqa: ARG002
         """Return what must be finite; skrl's update computes the returns."""
         tensors = self._memory.tensors
-        return {"rewards": tensors["rewards"], "values": tensors["values"], "actions": tensors["actions"]}
+        return {name: tensors[name] for name in ("rewards", "values", "actions")}
 
     @property
     def _memory(self) -> Any:
@@ -160,13 +161,7 @@ class SkrlAlgorithm(SkrlBase):
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
-    """Build skrl's PPO in the training loop.
-
-    Args:
-        context: This rank, which skrl has been told of.
-        agent: Networks, algorithm and rollout.
-        settings: Content of --learner-config.
-    """
+    """Build skrl's PPO in the training loop; skrl has been told of the rank."""
     options = translate(agent, settings)
     collectives, inputs = Collectives(context.device), Inputs(env, agent)
     spaces = inputs.make_spaces(Box(-torch.inf, torch.inf, (env.num_actions,)))

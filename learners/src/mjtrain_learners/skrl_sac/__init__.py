@@ -1,9 +1,94 @@
-"""skrl's SAC on PyTorch."""
+"""skrl's SAC on PyTorch: from an agent's config to its settings, and what it refuses."""
 
-from mjtrain.learning import TrainConfig
+from collections.abc import Mapping
+from typing import Any
+
+from mjtrain.learning import AgentConfig, PpoConfig, RequestError, TrainConfig, merge_settings
 from mjtrain_learners.mlp_library import check_agent, check_settings
 from mjtrain_learners.skrl_on_torch import SkrlLibrary
-from mjtrain_learners.skrl_sac.translation import OWN_SETTINGS, WITHOUT_EFFECT, check_own
+from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS
+
+OWN_SETTINGS: dict[str, Any] = {
+    "gradient_steps": 1,
+    "batch_size": 1,
+    "memory_size": 1,
+    "discount_factor": 1.0,
+    "polyak": 1.0,
+    "learning_rate": 1.0,
+    "grad_norm_clip": 1.0,
+    "learn_entropy": True,
+    "initial_entropy_value": 1.0,
+    "target_entropy": 1.0,
+    "mixed_precision": True,
+    "observation_preprocessor_kwargs": SCALER_SETTINGS,
+    "state_preprocessor_kwargs": SCALER_SETTINGS,
+    "policy": {"clip_log_std": True, "min_log_std": 1.0, "max_log_std": 1.0},
+}
+"""What --learner-config may have, each with a value of the right kind."""
+
+WITHOUT_EFFECT = (
+    "num-mini-batches",
+    "lam",
+    "clip-param",
+    "use-clipped-value-loss",
+    "value-loss-coef",
+    "entropy-coef",
+    "schedule",
+    "desired-kl",
+)
+"""Settings of PPO that SAC has nothing like."""
+
+_BATCH = 512
+"""Transitions of a gradient step, unless batch_size says otherwise. There are as many steps as learn from each of a
+rollout's transitions as often as PPO's epochs do, on average."""
+
+_REPLAYED = 2**17
+"""Transitions that a rank keeps, unless memory_size says otherwise: 130 MB of a quadruped's."""
+
+
+def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """Return skrl's settings of SAC, the size of its memory, and below "policy" those of its Gaussian policy.
+
+    The agent was checked by `mlp_library.check_agent`, and num_envs are the environments of this rank.
+    """
+    algorithm = agent.algorithm
+    assert isinstance(algorithm, PpoConfig)
+    samples = algorithm.num_learning_epochs * agent.num_steps_per_env * num_envs
+    translated = {
+        "gradient_steps": max(1, samples // _BATCH),
+        "batch_size": _BATCH,
+        "memory_size": max(agent.num_steps_per_env, -(-_REPLAYED // num_envs)),
+        "discount_factor": algorithm.gamma,
+        "polyak": 0.005,
+        "learning_rate": algorithm.learning_rate,
+        "grad_norm_clip": algorithm.max_grad_norm,
+        "learn_entropy": True,
+        "initial_entropy_value": 0.2,
+        "target_entropy": None,
+        "mixed_precision": algorithm.use_mixed_precision,
+        "observation_preprocessor": SCALER if agent.actor.obs_normalization else None,
+        "observation_preprocessor_kwargs": {},
+        "state_preprocessor": SCALER if agent.critic.obs_normalization else None,
+        "state_preprocessor_kwargs": {},
+        "policy": {},
+    }
+    return merge_settings(translated, settings)
+
+
+def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> None:
+    """Refuse settings that would do harm or nothing, after the checks of `mlp_library`."""
+    translated = translate(agent, settings, num_envs)
+    for name in ("gradient_steps", "batch_size"):
+        if translated[name] < 1:
+            raise RequestError(f"--learner-config {name} {translated[name]}: must be at least 1")
+    if translated["memory_size"] < agent.num_steps_per_env:
+        raise RequestError(
+            f"--learner-config memory_size {translated['memory_size']}: must be at least the env steps of a rollout, "
+            f"{agent.num_steps_per_env} (--agent.num-steps-per-env)"
+        )
+    for part in ("observation_preprocessor", "state_preprocessor"):
+        if translated[part] is None and settings.get(f"{part}_kwargs"):
+            raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
 
 
 class SkrlSac(SkrlLibrary):

@@ -8,12 +8,11 @@ import torch
 from gymnasium.spaces import Box
 from skrl.agents.torch.sac import SAC, SAC_CFG
 from skrl.memories.torch import RandomMemory
-from skrl.models.torch import DeterministicMixin
 
-from mjtrain.learning import AgentConfig, Collectives, ModelConfig, Observations, RankContext, TaskEnv, TrainingLoop
-from mjtrain_learners.mlp_library import make_layers
-from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Inputs, JobModel, SkrlBase, fill_in_scalers
-from mjtrain_learners.skrl_sac.translation import translate
+from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
+from mjtrain_learners.inputs import Inputs
+from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_sac import translate
 
 
 class BoundedActor(Actor):
@@ -29,24 +28,12 @@ class BoundedActor(Actor):
         return means.tanh(), outputs
 
 
-class ActionCritic(DeterministicMixin, JobModel):
+class ActionCritic(Critic):
     """The value of an action where the environment is in a state, by what skrl calls states."""
 
-    def __init__(self, spaces: Mapping[str, Box], device: str, config: ModelConfig, collectives: Collectives) -> None:
-        """Build the layers.
+    reads = ("state_space", "action_space")
 
-        Args:
-            spaces: skrl's observation_space, state_space and action_space.
-            config: Layers.
-            collectives: Of the job.
-        """
-        JobModel.__init__(self, **spaces, device=device)
-        DeterministicMixin.__init__(self)
-        self.collectives = collectives
-        size = spaces["state_space"].shape[0] + spaces["action_space"].shape[0]
-        self.layers = make_layers(size, config.hidden_dims, 1, config.activation)
-
-    def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
+    def compute(
         self,
         inputs: dict[str, Any],
         role: str = "",  # noqa: ARG002
@@ -69,14 +56,7 @@ class SacAlgorithm(SkrlBase):
     def __init__(
         self, sac: SAC, context: RankContext, collectives: Collectives, inputs: Inputs, num_steps: int
     ) -> None:
-        """Take an agent.
-
-        Args:
-            sac: skrl's agent, before its `init`.
-            collectives: What the ranks sum while they learn.
-            inputs: What actor and critics read.
-            num_steps: Env steps of a rollout.
-        """
+        """Take an agent, before its `init`; a rollout has num_steps env steps."""
         super().__init__(sac, collectives, inputs)
         self._sac: Any = sac
         self._num_steps = num_steps
@@ -190,13 +170,7 @@ class SacAlgorithm(SkrlBase):
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
-    """Build skrl's SAC in the training loop.
-
-    Args:
-        context: This rank, which skrl has been told of.
-        agent: Networks, algorithm and rollout.
-        settings: Content of --learner-config.
-    """
+    """Build skrl's SAC in the training loop; skrl has been told of the rank."""
     options = translate(agent, settings, env.num_envs)
     collectives, inputs = Collectives(context.device), Inputs(env, agent)
     spaces = inputs.make_spaces(Box(-1.0, 1.0, (env.num_actions,)))

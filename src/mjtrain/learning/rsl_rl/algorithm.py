@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.models import MLPModel
 from tensordict import TensorDict
 
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
-from mjtrain.learning.rsl_rl.networks import list_networks
 from mjtrain.learning.rsl_rl.normalization import synchronise_normalisers
 from mjtrain.learning.rsl_rl.persistence import (
     get_counters,
@@ -34,11 +34,14 @@ class RslRlAlgorithm:
     """`learning.algorithm.Algorithm` with one of RSL-RL's algorithms, or a class that takes the place of one."""
 
     def __init__(self, context: RankContext, alg: PPO | Distillation) -> None:
-        self.networks = list_networks(alg)
+        self.networks: dict[str, MLPModel] = (
+            {"actor": alg._raw_student, "teacher": alg._raw_teacher}
+            if isinstance(alg, Distillation)
+            else {"actor": alg._raw_actor, "critic": alg._raw_critic}
+        )
         """Its networks by name, not compiled: actor, and critic or teacher."""
         own = Collectives(context.device)  # for an algorithm that brings none
         self.collectives = alg.collectives if isinstance(alg, Ppo | Distillation) else own
-        """What the ranks sum while they learn."""
         self._alg = alg
         self._context = context
         self._packed: tuple[Observations | None, TensorDict | None] = (None, None)

@@ -51,13 +51,8 @@ def make_algorithm(
     wanted: dict[str, Any] = {
         key: plain[key] for key in ("num_steps_per_env", "algorithm", "obs_groups", "torch_compile_mode")
     }
-    wanted["multi_gpu"] = None
-    if context.is_distributed:
-        wanted["multi_gpu"] = {
-            "global_rank": context.rank,
-            "local_rank": context.local_rank,
-            "world_size": context.world_size,
-        }
+    ranks = {"global_rank": context.rank, "local_rank": context.local_rank, "world_size": context.world_size}
+    wanted["multi_gpu"] = ranks if context.is_distributed else None
     if isinstance(config.algorithm, ImitationConfig):
         wanted |= _describe_distillation(plain)
     else:
@@ -164,11 +159,6 @@ class Runner(TrainingLoop):
         config: AgentConfig,
         settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Build networks and algorithm.
-
-        Args:
-            context: This rank. With several ranks, the process group must be up.
-        """
         self.env = VecEnvAdapter(env)
         """The environments as RSL-RL sees them."""
         self.alg = make_algorithm(context, self.env, config, settings)

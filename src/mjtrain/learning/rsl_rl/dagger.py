@@ -13,6 +13,7 @@ from torch import nn
 
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import make_fast
+from mjtrain.learning.rsl_rl.networks import list_groups
 
 _COMPRESSION_LEVEL = 1
 """Rendered images shrink to about a quarter. Level 6 takes twice as long for 30 % less."""
@@ -45,11 +46,6 @@ class Dagger(Distillation):
         """Take everything that RSL-RL's distillation takes; further settings as in `config.DaggerConfig`.
 
         Args:
-            teacher_share: Fraction of the environments in which the teacher acts, at the start and at the end.
-            teacher_share_iterations: Iterations from the one to the other.
-            final_learning_rate: Step size after learning_rate_iterations; None leaves it as it is.
-            learning_rate_iterations: Iterations in which the step size decays.
-            random_shift: Pixels by which the images of a sample are shifted at most.
             auxiliary_coef: Weight of the loss of the student's auxiliary head, if it has one.
         """
         storage = args[2]
@@ -57,7 +53,7 @@ class Dagger(Distillation):
         super().__init__(*args, gradient_length=steps, **kwargs)  # which this update does not use
         self.optimizer = make_fast(self.optimizer, self._raw_student)
         self.buffer = RolloutBuffer(buffer_rollouts)
-        self._groups = [*self._raw_student.obs_groups, *getattr(self._raw_student, "obs_groups_2d", ())]
+        self._groups = list_groups(self._raw_student)
         self._head = getattr(self._raw_student, "auxiliary_head", None)
         if self._head is not None:
             self._groups.append(self._head.group)

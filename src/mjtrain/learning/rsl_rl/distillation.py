@@ -7,6 +7,7 @@ import torch
 from rsl_rl import algorithms
 
 from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.auxiliary import without_head
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
@@ -47,14 +48,11 @@ class Distillation(algorithms.Distillation):
             RequestError: It is not a valid checkpoint, or its actor is another network.
         """
         weights = without_head(read_networks(path, "cpu").get("actor_state_dict", {}))
-        ours = {name: tuple(value.shape) for name, value in self._raw_teacher.state_dict().items()}
-        theirs = {name: tuple(value.shape) for name, value in weights.items()}
-        for name in [*ours, *theirs]:
-            if theirs.get(name) != ours.get(name):
-                raise RequestError(
-                    f"--agent.algorithm.teacher-run {path}: does not fit the teacher's network and groups here: {name} "
-                    f"has shape {theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                )
+        other = find_other_shape(self._raw_teacher.state_dict(), weights)
+        if other is not None:
+            raise RequestError(
+                f"--agent.algorithm.teacher-run {path}: does not fit the teacher's network and groups here: {other}"
+            )
         self._raw_teacher.load_state_dict(weights)
         self.teacher_loaded = True
 

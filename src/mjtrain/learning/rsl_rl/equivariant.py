@@ -40,7 +40,7 @@ class EquivariantModel(MLPModel):
         """
         super().__init__(obs, obs_groups, obs_set, output_dim, **options)
         self._mirror = mirror
-        image_of_input = torch.block_diag(*[mirror.matrix(group) for group in self.obs_groups])
+        image_of_input = torch.block_diag(*[mirror.matrices[group] for group in self.obs_groups])
         image_of_output = torch.eye(output_dim, dtype=image_of_input.dtype)
         if self.distribution is not None:
             if self.distribution.input_dim != output_dim:
@@ -68,7 +68,6 @@ class EquivariantModel(MLPModel):
 
 def _tie_pairs(parameter: nn.Parameter, image: torch.Tensor) -> None:
     """Keep a parameter, all of whose values are equal at first, equal for images of each other. Shape (size,)."""
-    image = image.to(parameter.device)
     parameter.register_hook(lambda grad: (grad + image.to(grad.device) @ grad) / 2)
 
 
@@ -78,13 +77,23 @@ class _TiedLayer(nn.Module):
     free_weight: nn.Parameter
     free_bias: nn.Parameter
 
+    def __init__(self, layer: nn.Linear, **buffers: torch.Tensor) -> None:
+        super().__init__()
+        for name, matrix in buffers.items():
+            self.register_buffer(name, matrix.to(layer.weight), persistent=False)
+        weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
+        self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
+
     def all_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weight and bias as those of `nn.Linear`."""
         raise NotImplementedError
 
     def take_free(self, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the part of weight and bias that is free, as copies."""
-        raise NotImplementedError
+        """Return the part of weight and bias that is free, as copies: those of the first unit of each pair."""
+        num_units = weight.shape[0]
+        if num_units % 2:
+            raise ValueError(f"a hidden layer of {num_units} units has no pairs")
+        return weight[: num_units // 2].clone(), bias[: num_units // 2].clone()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return weight x + bias, shape (batch, out); x has shape (batch, in)."""
@@ -133,36 +142,20 @@ class _FirstLayer(_TiedLayer):
     image: torch.Tensor
 
     def __init__(self, layer: nn.Linear, image: torch.Tensor) -> None:
-        super().__init__()
-        weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
-        self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.register_buffer("image", image.to(weight), persistent=False)
+        super().__init__(layer, image=image)
 
     def all_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         weight = torch.cat([self.free_weight, self.free_weight @ self.image])
         return weight, torch.cat([self.free_bias, self.free_bias])
 
-    def take_free(self, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        half = _half_of(weight.shape[0])
-        return weight[:half].clone(), bias[:half].clone()
-
 
 class _HiddenLayer(_TiedLayer):
     """From pairs x, y to pairs A x + B y and A y + B x. The free weights are A and B side by side."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
-        self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def all_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         one, other = self.free_weight.chunk(2, dim=1)
         weight = torch.cat([self.free_weight, torch.cat([other, one], dim=1)])
         return weight, torch.cat([self.free_bias, self.free_bias])
-
-    def take_free(self, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        half = _half_of(weight.shape[0])
-        return weight[:half].clone(), bias[:half].clone()
 
 
 class _LastLayer(_TiedLayer):
@@ -172,11 +165,7 @@ class _LastLayer(_TiedLayer):
     spread: torch.Tensor
 
     def __init__(self, layer: nn.Linear, image: torch.Tensor) -> None:
-        super().__init__()
-        self.register_buffer("image", image.to(layer.weight), persistent=False)
-        self.register_buffer("spread", _find_pairs(image).to(layer.weight), persistent=False)
-        weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
-        self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
+        super().__init__(layer, image=image, spread=_find_pairs(image))
 
     def all_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         weight = torch.cat([self.free_weight, self.image @ self.free_weight], dim=1)
@@ -188,22 +177,10 @@ class _LastLayer(_TiedLayer):
 
 
 def _find_pairs(image: torch.Tensor) -> torch.Tensor:
-    """Return the matrix that makes a vector that is its own mirror image from one value for each pair of components.
-
-    Args:
-        image: Mirror of the vector: a permutation with signs. Shape (size, size).
-
-    Returns:
-        Shape (size, num_pairs). A component that is its own partner is a pair, unless the mirror reverses its sign.
-    """
+    """Return the matrix that makes a vector that is its own mirror image of one value per pair, (size, num_pairs)."""
     partner = image.abs().argmax(dim=0)
+    # A component that is its own partner is a pair, unless the mirror reverses its sign.
     columns = [one for one, other in enumerate(partner) if one < other or (one == other and image[one, one] > 0)]
     whole = torch.eye(len(image), dtype=image.dtype, device=image.device)
     spread = whole + image * (partner[None, :] != torch.arange(len(image), device=image.device))
     return spread[:, columns]
-
-
-def _half_of(num_units: int) -> int:
-    if num_units % 2:
-        raise ValueError(f"a hidden layer of {num_units} units has no pairs")
-    return num_units // 2

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from rsl_rl.algorithms import PPO
 from rsl_rl.models import MLPModel
 from rsl_rl.modules.distribution import GaussianDistribution
 from rsl_rl.utils import resolve_callable
 
 from mjtrain.learning.rsl_rl.cnn_model import CnnModel
-from mjtrain.learning.rsl_rl.distillation import Distillation
 
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -111,10 +109,3 @@ def _parameters(make: Any) -> set[str]:
 def list_groups(network: MLPModel) -> list[str]:
     """Return the observation groups that a network reads."""
     return [*network.obs_groups, *getattr(network, "obs_groups_2d", ())]
-
-
-def list_networks(algorithm: PPO | Distillation) -> dict[str, MLPModel]:
-    """Return the networks of an algorithm by name, as they are without a compiler."""
-    if isinstance(algorithm, Distillation):
-        return {"actor": algorithm._raw_student, "teacher": algorithm._raw_teacher}
-    return {"actor": algorithm._raw_actor, "critic": algorithm._raw_critic}

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from rsl_rl.models import MLPModel
 from rsl_rl.utils import resolve_class
-from tensordict import TensorDict
 
 from mjtrain.config import AgentConfig, ImitationConfig, merge_settings, to_plain
+from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.auxiliary import without_head
 from mjtrain.learning.rsl_rl.cnn_model import CnnModel
 from mjtrain.learning.rsl_rl.networks import resolve_model
+from mjtrain.learning.rsl_rl.vec_env import pack
 from mjtrain.runs.checkpoint import CheckpointError
 from mjtrain.runtime.errors import RequestError
 
@@ -49,20 +50,14 @@ class ActorPolicy:
         make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
         supervised = config.supervised_group
         self.estimated_group = supervised if supervised in observations else None
-        """Flat group that `estimate` tells; None if there is none, or if the environment does not observe it."""
         if self.estimated_group is not None:
             options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
-        first = next(iter(observations.values()))
-        seen = TensorDict(observations, batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]
-        self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(first.device)
-        """RSL-RL's model."""
+        seen = pack(observations)
+        self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(seen.device)
         self.network.eval()
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
-        """Shape of one environment's observation in each group that the network reads, in order."""
         self.dtypes = {group: observations[group].dtype for group in groups}
-        """Type of each of these groups."""
         self.iteration = 0
-        """Iteration of the training at which the weights were saved."""
 
     def load(self, content: dict[str, Any], path: Path) -> None:
         """Take the weights of a checkpoint; nothing changes if they do not fit.
@@ -75,22 +70,16 @@ class ActorPolicy:
             raise CheckpointError(f"checkpoint {path}: has no actor; it is not a checkpoint of a training")
         if self.estimated_group is None:
             weights = without_head(weights)
-        theirs = {name: tuple(value.shape) for name, value in weights.items()}
-        ours = {name: tuple(value.shape) for name, value in self.network.state_dict().items()}
-        for name in [*ours, *theirs]:
-            if theirs.get(name) != ours.get(name):
-                raise CheckpointError(
-                    f"checkpoint {path}: does not fit the networks of this run: actor {name} has shape "
-                    f"{theirs.get(name)} in the checkpoint and {ours.get(name)} here"
-                )
+        other = find_other_shape(self.network.state_dict(), weights)
+        if other is not None:
+            raise CheckpointError(f"checkpoint {path}: does not fit the networks of this run: actor {other}")
         self.network.load_state_dict(weights)
         self.iteration = content.get("iter", 0)
 
     @torch.inference_mode()
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
-        first = next(iter(observations.values()))
-        return self.network(TensorDict(observations, batch_size=[first.shape[0]]))  # pyright: ignore[reportArgumentType]
+        return self.network(pack(observations))
 
     @torch.inference_mode()
     def estimate(self) -> torch.Tensor:
@@ -105,25 +94,21 @@ class ActorPolicy:
 
     def to_onnx_module(self) -> torch.nn.Module:
         """Return a module for torch.onnx.export; see `learner.Policy`."""
-        network = self._stateless()
-        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_onnx(verbose=False)
+        module = self._with_images() or self.network.as_onnx(verbose=False)
         return module.cpu().eval()
 
     def to_script_module(self) -> torch.nn.Module:
         """Return a module for torch.jit; see `learner.Policy`."""
-        network = self._stateless()
-        module: torch.nn.Module = _Positional(network, self.inputs) if self._sees else network.as_jit()
+        module = self._with_images() or self.network.as_jit()
         return module.cpu().eval()
 
-    @property
-    def _sees(self) -> bool:
-        return any(len(shape) > 1 for shape in self.inputs.values())
-
-    def _stateless(self) -> MLPModel:
+    def _with_images(self) -> "_Positional | None":
+        """Return the network to export if it reads images, else None; refuse one that has a memory."""
         if self.network.is_recurrent:
             kind = type(self.network).__name__
             raise RequestError(f"export: writes networks without memory, such as MLPModel, and this policy is a {kind}")
-        return self.network
+        sees = any(len(shape) > 1 for shape in self.inputs.values())
+        return _Positional(self.network, self.inputs) if sees else None
 
 
 class _Positional(torch.nn.Module):

@@ -14,14 +14,10 @@ class MirrorImages:
     """Appends to a batch its mirror image: what RSL-RL calls a data augmentation function."""
 
     def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
-        """Take over the matrices."""
-        self._groups = {group: mirror.observations(group).to(device) for group in sorted(groups)}
+        self.matrices = {group: mirror.observations(group).to(device) for group in sorted(groups)}
+        """Of each observation group as a column vector. Shape (size, size), float64."""
         self.action_matrix = mirror.actions().to(device)
         """Of an action as a column vector. Shape (num_actions, num_actions), float64."""
-
-    def matrix(self, group: str) -> torch.Tensor:
-        """Return the matrix of an observation group as a column vector. Shape (size, size), float64."""
-        return self._groups[group]
 
     def __call__(
         self,
@@ -36,7 +32,7 @@ class MirrorImages:
             actions: Shape (batch, num_actions), or None.
         """
         if obs is not None:
-            both: Any = [obs.select(*self._groups), self.mirror_observations(obs)]
+            both: Any = [obs.select(*self.matrices), self.mirror_observations(obs)]
             obs = TensorDict.cat(both)
         if actions is not None:
             actions = torch.cat([actions, self.mirror_actions(actions)])
@@ -44,7 +40,7 @@ class MirrorImages:
 
     def mirror_observations(self, obs: TensorDict) -> TensorDict:
         """Return the mirror images of observations alone."""
-        images = {group: obs[group] @ matrix.T.to(obs[group].dtype) for group, matrix in self._groups.items()}
+        images = {group: obs[group] @ matrix.T.to(obs[group].dtype) for group, matrix in self.matrices.items()}
         return TensorDict(images, batch_size=obs.batch_size, device=obs.device)  # pyright: ignore[reportArgumentType]
 
     def mirror_actions(self, actions: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Behaviour cloning of a controller of the task, before reinforcement learning begins."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -62,16 +63,14 @@ def imitate_controller(
         batch = torch.randint(len(targets), (min(_BATCH_SIZE, len(targets)),), device=targets.device)
         optimizer.zero_grad()
         (actor(observations[batch]) - targets[batch]).square().mean().backward()
-        _average_gradients(optimizer, context, collectives)
+        if context.is_distributed:
+            _average_gradients(actor.parameters(), context.world_size, collectives)
         optimizer.step()
         heartbeat.beat()
 
 
-def _average_gradients(optimizer: torch.optim.Optimizer, context: RankContext, collectives: Collectives) -> None:
-    if not context.is_distributed:
-        return
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+def _average_gradients(weights: Iterable[torch.Tensor], world_size: int, collectives: Collectives) -> None:
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    total = collectives.sum(torch.cat([gradient.flatten() for gradient in gradients])) / context.world_size
+    total = collectives.sum(torch.cat([gradient.flatten() for gradient in gradients])) / world_size
     for gradient, mean in zip(gradients, total.split([gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))

@@ -40,9 +40,5 @@ def make_task() -> TaskConfig:
 
 
 def make_env(file: Path = CLIPS / "squat.npz") -> EnvConfig:
-    """The MDP: 50 env steps per second, until the end of the clip or for 10 s.
-
-    Args:
-        file: The motion.
-    """
+    """The MDP: 50 env steps per second, until the end of the clip or for 10 s."""
     return imitation.make_env(IMITATOR, file)

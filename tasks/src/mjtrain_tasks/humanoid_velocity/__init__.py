@@ -5,10 +5,8 @@ from dataclasses import replace
 from mjtrain import (
     ActionTerm,
     AgentConfig,
-    CommandTerm,
     DistributionConfig,
     EnvConfig,
-    EventTerm,
     MirrorConfig,
     ModelConfig,
     PpoConfig,
@@ -19,17 +17,11 @@ from mjtrain import (
     TerrainConfig,
 )
 from mjtrain.mdp import (
-    command,
     curriculum,
-    error,
-    events,
     gait,
-    interval_event,
     observation,
     observations,
     randomization,
-    refined,
-    reset_event,
     reward,
     rewards,
     root,
@@ -40,7 +32,7 @@ from mjtrain.mdp import (
     velocity,
 )
 from mjtrain_tasks.models import HUMANOID
-from mjtrain_tasks.walking import BASE, Gait, make_observations, on_rough_ground
+from mjtrain_tasks.walking import BASE, Gait, make_command, make_events, make_observations, on_rough_ground
 
 JOINTS = (".*_joint",)
 UPPER_BODY = ("waist_.*_joint", ".*_(shoulder|elbow|wrist)_.*joint")
@@ -150,7 +142,17 @@ def make_env() -> EnvConfig:
         episode_length_s=20.0,
         terrain=TerrainConfig(kind="flat"),
         actions={"joints": ActionTerm(actuators=JOINTS, scale=0.4, from_home=True, clip=(-4.0, 4.0))},
-        commands={"velocity": make_command()},
+        commands={
+            "velocity": make_command(
+                left=SIDEWAYS,
+                speed=SPEED,
+                turn=TURN,
+                standing_fraction=0.2,
+                heading_fraction=0.2,
+                curriculum="speed",
+                sideways=SIDEWAYS,
+            )
+        },
         observations={
             "actor": state,
             "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
@@ -161,7 +163,14 @@ def make_env() -> EnvConfig:
             "tilted": termination(root.bad_orientation, joint=BASE, limit=1.0),
             "low": termination(terminations.root_height_below_minimum, joint=BASE, height_m=0.45),
         },
-        events=make_events(),
+        events=make_events(
+            JOINTS,
+            feet=".*_sole_.*",
+            trunk="torso_link",
+            center_m=0.03,
+            above_m=(0.02, 0.03),
+            pushed_every_s=(4.0, 8.0),
+        ),
         curriculum={
             # Commands become faster where a robot steps as it should: it would also earn much by standing still.
             "speed": curriculum(velocity.command_level, reward="keep_step", full=4.0, share=0.8, step=0.25)
@@ -209,49 +218,6 @@ def make_rewards() -> dict[str, RewardTerm]:
         "torque": reward(rewards.sensors_squared, -1e-5, sensors=(".*_torque",)),
         "action_rate": reward(rewards.action_rate, -0.02),
     }
-
-
-def make_events() -> dict[str, EventTerm]:
-    """Randomisation, resets and pushes."""
-    return {
-        "friction": startup_event(randomization.friction, geoms=(".*_sole_.*",), sliding=(0.5, 1.2)),
-        "payload": startup_event(randomization.mass, bodies=("torso_link",), factor=(0.9, 1.2)),
-        "center_of_mass": startup_event(randomization.center_of_mass, bodies=("torso_link",), offset_m=(-0.03, 0.03)),
-        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
-        "pose": reset_event(
-            events.reset_root_state_uniform,
-            joint=BASE,
-            xy=(-0.5, 0.5),
-            z=(0.02, 0.03),  # so that no foot starts inside the ground
-            yaw=(-3.1416, 3.1416),
-            linear_velocity=(-0.3, 0.3),
-            angular_velocity=(-0.3, 0.3),
-        ),
-        "joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.85, 1.15)),
-        "push": interval_event(events.push_by_setting_velocity, (4.0, 8.0), joint=BASE, linear=0.5, angular=0.3),
-    }
-
-
-def make_command() -> CommandTerm:
-    """The velocity command: drawn every few seconds, and approached no faster than a body can accelerate."""
-    drawn = command(
-        velocity.velocity_command,
-        speed=SPEED,
-        turn=TURN,
-        standing_fraction=0.2,
-        heading_fraction=0.2,
-        curriculum="speed",
-        sideways=SIDEWAYS,
-    ).replace(
-        resampling_s=(2.5, 5.0),
-        errors={
-            "planar": error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
-            "turn": error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
-        },
-        controls={"ahead": (-SPEED, SPEED), "left": (-SIDEWAYS, SIDEWAYS), "turn": (-TURN, TURN)},
-        steer=velocity.steer,
-    )
-    return refined(drawn, velocity.approach, joint=BASE, gain=1.0, turn=TURN, acceleration=2.0, turn_acceleration=4.0)
 
 
 def make_agent() -> AgentConfig:

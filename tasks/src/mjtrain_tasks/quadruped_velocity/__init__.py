@@ -5,7 +5,6 @@ from dataclasses import replace
 from mjtrain import (
     ActionTerm,
     AgentConfig,
-    CommandTerm,
     DistributionConfig,
     EnvConfig,
     MirrorConfig,
@@ -19,27 +18,19 @@ from mjtrain import (
     WarpConfig,
 )
 from mjtrain.mdp import (
-    command,
     controller,
-    error,
-    events,
     gait,
-    interval_event,
     observation,
     observations,
-    randomization,
-    refined,
-    reset_event,
     reward,
     rewards,
-    startup_event,
     termination,
     terminations,
     truncation,
     velocity,
 )
 from mjtrain_tasks.models import QUADRUPED
-from mjtrain_tasks.walking import BASE, Gait, make_observations, on_rough_ground
+from mjtrain_tasks.walking import Gait, make_command, make_events, make_observations, on_rough_ground
 
 LEGS = ("FR", "FL", "RR", "RL")
 JOINTS = (".*_(hip|thigh|calf)",)
@@ -109,7 +100,9 @@ def make_env() -> EnvConfig:
         episode_length_s=20.0,
         terrain=TerrainConfig(kind="flat"),
         actions={"legs": ActionTerm(actuators=JOINTS, scale=0.3, from_home=True, clip=(-4.0, 4.0))},
-        commands={"velocity": make_command()},
+        commands={
+            "velocity": make_command(left=SPEED, speed=SPEED, turn=TURN, standing_fraction=0.1, heading_fraction=0.2)
+        },
         observations={
             "actor": state,
             "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
@@ -149,40 +142,15 @@ def make_env() -> EnvConfig:
         controllers={
             "trot": controller(gait.stepping, position_sensors=FOOT_POSITIONS, height_m=0.1, turn_gain=1.7, **TROT)
         },
-        events={
-            "friction": startup_event(randomization.friction, geoms=(".*_foot",), sliding=(0.5, 1.2)),
-            "payload": startup_event(randomization.mass, bodies=("trunk",), factor=(0.9, 1.2)),
-            "center_of_mass": startup_event(randomization.center_of_mass, bodies=("trunk",), offset_m=(-0.02, 0.02)),
-            "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
-            "pose": reset_event(
-                events.reset_root_state_uniform,
-                joint=BASE,
-                xy=(-0.5, 0.5),
-                z=(0.04, 0.06),  # so that no foot starts inside the ground
-                yaw=(-3.1416, 3.1416),
-                linear_velocity=(-0.3, 0.3),
-                angular_velocity=(-0.3, 0.3),
-            ),
-            "joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.85, 1.15)),
-            "push": interval_event(events.push_by_setting_velocity, (8.0, 12.0), joint=BASE, linear=0.5, angular=0.3),
-        },
+        events=make_events(
+            JOINTS,
+            feet=".*_foot",
+            trunk="trunk",
+            center_m=0.02,
+            above_m=(0.04, 0.06),
+            pushed_every_s=(8.0, 12.0),
+        ),
     )
-
-
-def make_command() -> CommandTerm:
-    """The velocity command: drawn every few seconds, and approached no faster than a body can accelerate."""
-    drawn = command(
-        velocity.velocity_command, speed=SPEED, turn=TURN, standing_fraction=0.1, heading_fraction=0.2
-    ).replace(
-        resampling_s=(2.5, 5.0),
-        errors={
-            "planar": error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
-            "turn": error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
-        },
-        controls={"ahead": (-SPEED, SPEED), "left": (-SPEED, SPEED), "turn": (-TURN, TURN)},
-        steer=velocity.steer,
-    )
-    return refined(drawn, velocity.approach, joint=BASE, gain=1.0, turn=TURN, acceleration=2.0, turn_acceleration=4.0)
 
 
 def make_agent(
