@@ -9,9 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from mjtrain.cli.agent_flags import expand_agent_flags
 from mjtrain.cli.command import run_command
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated, with_env
+from mjtrain.cli.env_flags import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
