@@ -115,11 +115,7 @@ def split_task(argv: Sequence[str], prog: str) -> tuple[str, list[str], list[str
     """Split the arguments of a command that trains a task: PROG TASK [options] [-- flags of train].
 
     Returns:
-        The task, the options of the command, and the flags after --. Without a task, or where help is asked for, the
-        task is TASK and the options ask for help.
-
-    Raises:
-        RequestError: An option comes before the task.
+        The task, the options of the command, and the flags after --; where help is asked for as by `take_first`.
     """
     end = argv.index("--") if "--" in argv else len(argv)
     hint = f"the task comes first, as in {prog} [options] [-- train options]"
