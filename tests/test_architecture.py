@@ -114,7 +114,7 @@ WALLS = {
     "PIL": {"sim/drawing/render_worker.py"},
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
     "unitree_sdk2py": {"deployment/unitree.py"},
-    "matplotlib": {"tools/plotting", "tools/scaling.py", "tools/sweep/study.py"},
+    "matplotlib": {"tools/plotting.py", "tools/scaling.py", "tools/sweep/study.py"},
     "optuna": {"tools/sweep/study.py", "tools/sweep/successive_halving.py"},
     "obstore": {"runs/storage/store.py"},
     "safetensors": {"runs/weights.py"},
