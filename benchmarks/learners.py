@@ -22,8 +22,7 @@ from speedrun import JUDGE_SEED, Finish, describe_machine, find_finish, train
 from learning import judge, read_rows
 from mjtrain import LaunchConfig, launch
 from mjtrain.runs.metrics import Rows
-from mjtrain.tools.plotting.curves import Group, RunCurves
-from mjtrain.tools.plotting.draw import draw_curves
+from mjtrain.tools.plotting import Group, RunCurves, draw_curves
 
 DOCS = Path(__file__).parents[1] / "docs"
 TASKS = ("Cartpole-Balance", "Quadruped-Velocity-Flat")

@@ -28,8 +28,7 @@ from mjtrain.api import make_train_config
 from mjtrain.learning.registry import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.metrics import Rows
-from mjtrain.tools.plotting.curves import Group, RunCurves, elapsed_s
-from mjtrain.tools.plotting.draw import draw_curves
+from mjtrain.tools.plotting import Group, RunCurves, draw_curves, elapsed_s
 from mjtrain.training.train_rank import make_env
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -6,8 +6,16 @@ import pytest
 
 from mjtrain.runtime import files
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.plotting.curves import Group, RunCurves, average, group_runs, resolve_metrics, x_values
-from mjtrain.tools.plotting.draw import draw_curves, make_figure
+from mjtrain.tools.plotting import (
+    Group,
+    RunCurves,
+    average,
+    draw_curves,
+    group_runs,
+    make_figure,
+    resolve_metrics,
+    x_values,
+)
 
 
 def make_run(values: list[float | None], seconds: float = 1.0, **settings: Any) -> RunCurves:

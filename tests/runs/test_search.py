@@ -16,7 +16,7 @@ from mjtrain.runs.run_dir import experiment_dir, save_params
 from mjtrain.runs.search import RunSearch, find_newest_run, find_run_to_resume, find_runs, read_task
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.plotting.curves import find_runs as find_runs_to_plot
+from mjtrain.tools.plotting import find_runs as find_runs_to_plot
 
 TASK = """
 from dataclasses import replace

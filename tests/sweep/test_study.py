@@ -9,9 +9,8 @@ import pytest
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.claims import Claims
-from mjtrain.tools.sweep.draw import plot_study
 from mjtrain.tools.sweep.space import parse_space
-from mjtrain.tools.sweep.study import Study, Trial
+from mjtrain.tools.sweep.study import Study, Trial, plot_study
 from support.sweep_plans import make_plan
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])

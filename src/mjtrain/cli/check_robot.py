@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    file, *args = argv or ["--help"]
-    if file in ("-h", "--help"):
-        file, args = "FILE", ["--help"]
-    elif file.startswith("-"):
-        raise RequestError("the file comes first, as in mjtrain check-robot robot.xml")
+    file, args = take_first(argv, "FILE", "the file comes first, as in mjtrain check-robot robot.xml")
     options = parse(
         Options,
         args,

@@ -95,20 +95,28 @@ def _can_be_read() -> bool:
     return False
 
 
+def take_first(argv: Sequence[str], name: str, hint: str) -> tuple[str, list[str]]:
+    """Split the first word of a command from its options.
+
+    Args:
+        name: What the help calls the word. Without one, or with a flag for help in its place, it is returned with an
+            option that asks for help.
+        hint: What the error says where an option comes first.
+    """
+    first, *args = argv or ["--help"]
+    if first in ("-h", "--help"):
+        return name, ["--help"]
+    if first.startswith("-"):
+        raise RequestError(hint)
+    return first, args
+
+
 def split_task(argv: Sequence[str], prog: str) -> tuple[str, list[str], list[str]]:
     """Split the arguments of a command that trains a task: PROG TASK [options] [-- flags of train].
 
     Returns:
-        The task, the options of the command, and the flags after --. Without a task, or where help is asked for, the
-        task is TASK and the options ask for help.
-
-    Raises:
-        RequestError: An option comes before the task.
+        The task, the options of the command, and the flags after --; where help is asked for as by `take_first`.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    task, *args = argv[:end] or ["--help"]
-    if task in ("-h", "--help"):
-        task, args = "TASK", ["--help"]
-    elif task.startswith("-"):
-        raise RequestError(f"the task comes first, as in {prog} [options] [-- train options]")
-    return task, list(args), list(argv[end + 1 :])
+    hint = f"the task comes first, as in {prog} [options] [-- train options]"
+    return *take_first(argv[:end], "TASK", hint), list(argv[end + 1 :])

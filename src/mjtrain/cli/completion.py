@@ -17,7 +17,6 @@ from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError
 
-SHELLS = ("bash",)
 SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep", "doctor")
 """Commands that are completed under their own names too; export is a builtin of the shell."""
 
@@ -55,20 +54,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(
-            f"usage: mjtrain completion {{{','.join(SHELLS)}}}\n\nPrint a completion script for the tasks and flags "
+            "usage: mjtrain completion {bash}\n\nPrint a completion script for the tasks and flags "
             "that are installed now:\n\n  mjtrain completion bash > ~/.mjtrain-completion\n"
             "  echo 'source ~/.mjtrain-completion' >> ~/.bashrc"
         )
         return
-    if tuple(args) not in {(shell,) for shell in SHELLS}:
-        raise RequestError(f"{' '.join(args)}: give a shell, one of {', '.join(SHELLS)}")
+    if args != ["bash"]:
+        raise RequestError(f"{' '.join(args)}: give a shell, one of bash")
     from mjtrain.env.catalog import list_tasks as list_entries
     from mjtrain.env.catalog import load_task
 
     tasks = {entry.name: load_task(entry.name) for entry in list_entries()}
     kinds: dict[str, Any] = {
-        "train": _choice_of_tasks(tasks, train_options),
-        "play": _choice_of_tasks(tasks, play_options),
+        "train": _choice_of_tasks(tasks, _train_options),
+        "play": _choice_of_tasks(tasks, lambda task: with_env(_PlayOptions, task.env)(play=PlayConfig(), env=task.env)),
         "scaling": _choice_of_tasks(tasks, lambda _: scaling.Options()),
         "sweep": _choice_of_tasks(tasks, lambda _: sweep.Options()),
         "list-tasks": list_tasks.Options,
@@ -87,17 +86,11 @@ def _main(args: list[str]) -> None:
     print(DISPATCH.format(commands=" ".join(COMMANDS)))
 
 
-def train_options(task: TaskConfig) -> "train.AllOptions":
-    """Return the options of `train TASK`."""
+def _train_options(task: TaskConfig) -> "train.AllOptions":
     from mjtrain.api import make_train_config
 
     options = with_env(train.AllOptions, task.env)
     return options(launch=LaunchConfig(), run=make_train_config(task).run, env=task.env, agent=task.agent)
-
-
-def play_options(task: TaskConfig) -> _PlayOptions:
-    """Return the options of `play TASK`."""
-    return with_env(_PlayOptions, task.env)(play=PlayConfig(), env=task.env)
 
 
 def _choice_of_tasks(tasks: dict[str, TaskConfig], options: Any) -> Any:

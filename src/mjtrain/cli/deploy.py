@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -116,11 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    place, *args = argv or ["--help"]
-    if place in ("-h", "--help"):
-        place, args = "POLICY", ["--help"]
-    elif place.startswith("-"):
-        raise RequestError("the policy comes first, as in deploy POLICY [options]")
+    place, args = take_first(argv, "POLICY", "the policy comes first, as in deploy POLICY [options]")
     options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
     _check(options)
     from mjtrain.deployment.commands import Commands

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,18 +99,9 @@ def _main(argv: list[str]) -> None:
         if not in_short or not _is_hidden(finding):
             print(format_finding(finding), flush=True)
 
+    of_launch = {field.name for field in fields(LaunchConfig)}
     question = Question(
-        launch=LaunchConfig(
-            gpu_ids=options.gpu_ids,
-            num_workers=options.num_workers,
-            hostnames=options.hostnames,
-            num_threads=options.num_threads,
-            interface=options.interface,
-            backend=options.backend,
-            ssh_config_file=options.ssh_config_file,
-            copy_env=options.copy_env,
-            no_job_token=options.no_job_token,
-        ),
+        launch=LaunchConfig(**{name: value for name, value in vars(options).items() if name in of_launch}),
         log_root=options.log_root,
         checkpoint_url=options.checkpoint_url,
         video=options.video,

@@ -1,9 +1,10 @@
-"""Flags that tyro alone cannot read: short and repeated ones, and parts and cameras under new names."""
+"""Flags that tyro alone cannot read: short, repeated and joined ones, and parts and cameras under new names."""
 
 import ast
 import dataclasses
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from mjtrain.config import AnyEnvConfig, CameraConfig, EnvConfig, RobotConfig
@@ -17,6 +18,28 @@ SHORT, LONG = "--env.robot", "--env.robot.file"
 def expand_robot_file(args: Sequence[str]) -> list[str]:
     """Write `--env.robot FILE` as `--env.robot.file FILE`."""
     return [re.sub(rf"^{re.escape(SHORT)}(?==|$)", LONG, arg) for arg in args]
+
+
+def expand_agent_flags(args: Sequence[str], environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Split what an agent of a W&B sweep has joined: several flags with one value, and several values of a flag.
+
+    `--agent.actor.hidden-dims,agent.critic.hidden-dims=64 64` becomes two flags with two values each. The agent makes
+    such words of the configuration that `sweep --wandb` writes.
+
+    Args:
+        environ: Environment variables; without WANDB_SWEEP_ID no agent has started this process, and all stays.
+    """
+    if "WANDB_SWEEP_ID" not in environ:
+        return list(args)
+    expanded = []
+    for arg in args:
+        names, equals, value = arg.partition("=")
+        if not arg.startswith("--") or ("," not in names and " " not in value):
+            expanded.append(arg)
+            continue
+        for name in names.removeprefix("--").split(","):
+            expanded += [f"--{name}", *(value.split() if equals else ())]
+    return expanded
 
 
 def join_repeated(args: Sequence[str], flag: str) -> list[str]:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -37,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    place, *args = argv or ["--help"]
-    if place in ("-h", "--help"):
-        place, args = "RUN", ["--help"]
-    elif place.startswith("-"):
-        raise RequestError("the run comes first, as in export RUN [options]")
+    place, args = take_first(argv, "RUN", "the run comes first, as in export RUN [options]")
     options = parse(
         Options,
         args,

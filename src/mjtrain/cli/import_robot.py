@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.config.robot_import import ImportConfig
-from mjtrain.runtime.errors import RequestError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -15,11 +14,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    file, *args = argv or ["--help"]
-    if file in ("-h", "--help"):
-        file, args = "FILE", ["--help"]
-    elif file.startswith("-"):
-        raise RequestError("the file comes first, as in mjtrain import-robot robot.urdf [options]")
+    file, args = take_first(argv, "FILE", "the file comes first, as in mjtrain import-robot robot.urdf [options]")
     config = parse(
         ImportConfig,
         args,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    name, *args = argv or ["--help"]
-    if name in ("-h", "--help"):
-        name, args = "NAME", ["--help"]
-    elif name.startswith("-"):
-        raise RequestError("the name comes first, as in mjtrain init my_robots")
+    name, args = take_first(argv, "NAME", "the name comes first, as in mjtrain init my_robots")
     options = parse(
         Options,
         args,

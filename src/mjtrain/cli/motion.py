@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
+
+OptionsT = TypeVar("OptionsT")
 
 USAGE = "mjtrain motion convert|info|play|record ..."
 
@@ -145,15 +147,16 @@ def _main(argv: list[str]) -> None:
     actions[word](args)
 
 
-def _take_files(args: list[str], names: str, line: str) -> tuple[list[str], list[str]]:
-    """Split the files from the options; without enough files, ask for help."""
+def _parse(options: type[OptionsT], verb: str, names: str, args: list[str]) -> tuple[list[str], OptionsT]:
+    """Split the files from the options, and read these; where help is asked for, it needs no files."""
+    prog = f"mjtrain motion {verb} {names}"
     count = len(names.split())
-    files = args[:count]
+    files, rest = args[:count], args[count:]
     if "-h" in args or "--help" in args:
-        return [], ["--help"]
-    if len(files) < count or any(file.startswith("-") for file in files):
-        raise RequestError(f"give the files first, as in mjtrain motion {line} {names} [options]")
-    return files, args[count:]
+        rest = ["--help"]
+    elif len(files) < count or any(file.startswith("-") for file in files):
+        raise RequestError(f"give the files first, as in {prog} [options]")
+    return files, parse(options, rest, prog=prog, description=options.__doc__)
 
 
 def _skeleton(options: _Robot) -> "Skeleton | None":
@@ -173,8 +176,7 @@ def _skeleton(options: _Robot) -> "Skeleton | None":
 
 
 def _convert(args: list[str]) -> None:
-    files, rest = _take_files(args, "IN OUT", "convert")
-    options = parse(ConvertOptions, rest, prog="mjtrain motion convert IN OUT", description=ConvertOptions.__doc__)
+    files, options = _parse(ConvertOptions, "convert", "IN OUT", args)
     if options.to not in ("mjtrain", "mjlab"):
         raise RequestError(f"--to {options.to}: give mjtrain or mjlab")
     from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
@@ -215,8 +217,7 @@ def _read_named(path: "Path") -> "Motion":
 
 
 def _info(args: list[str]) -> None:
-    files, rest = _take_files(args, "FILE", "info")
-    options = parse(InfoOptions, rest, prog="mjtrain motion info FILE", description=InfoOptions.__doc__)
+    files, options = _parse(InfoOptions, "info", "FILE", args)
     from mjtrain.motion.files import read_motion
     from mjtrain.motion.report import report_motion
     from mjtrain.runs.motion_places import find_motion
@@ -233,8 +234,7 @@ def _info(args: list[str]) -> None:
 
 
 def _play(args: list[str]) -> None:
-    files, rest = _take_files(args, "FILE", "play")
-    options = parse(ShowOptions, rest, prog="mjtrain motion play FILE", description=ShowOptions.__doc__)
+    files, options = _parse(ShowOptions, "play", "FILE", args)
     if options.viewer not in ("web", "native"):
         raise RequestError(f"--viewer {options.viewer}: give web or native")
     skeleton = _skeleton(options)
@@ -255,8 +255,7 @@ def _play(args: list[str]) -> None:
 
 
 def _record(args: list[str]) -> None:
-    files, rest = _take_files(args, "RUN OUT", "record")
-    options = parse(RecordOptions, rest, prog="mjtrain motion record RUN OUT", description=RecordOptions.__doc__)
+    files, options = _parse(RecordOptions, "record", "RUN OUT", args)
     from mjtrain.evaluation.playing.evaluate import find_run_to_play
     from mjtrain.evaluation.playing.record_motion import record_motion
     from mjtrain.launcher import launch

@@ -90,10 +90,8 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
 
 
 def _raise_usage_error(boxes: str) -> NoReturn:
-    """Raise a one-line error with what tyro prints in a box: a title, a message, perhaps suggestions, and a help hint.
-
-    The box is drawn in Unicode, or in ASCII if the terminal cannot show Unicode.
-    """
+    """Raise a one-line error with what tyro prints: a title, a message, perhaps suggestions, and a help hint."""
+    # They are in a box, which is drawn in Unicode, or in ASCII if the terminal cannot show Unicode.
     sections = re.split(r"[─-]{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
     message, *more = [" ".join(section.split()) for section in sections[1:]]
     message = _put_flag_first(message)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import run_command, take_first
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
@@ -36,11 +36,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    task, *args = argv or ["--help"]
-    if task in ("-h", "--help", "--help-all"):
-        task, args = "TASK", ["--help"]
-    elif task.startswith("-"):
-        raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
+    if argv[:1] == ["--help-all"]:  # of which task, is not known
+        argv = ["--help"]
+    task, args = take_first(argv, "TASK", f"the task comes first, as in {USAGE}; list-tasks prints the names")
     wants_all = "--help-all" in args
     config, rest = parse_known(
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION

@@ -47,8 +47,7 @@ def _main(argv: list[str]) -> None:
     )
     if not places:
         raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")
-    from mjtrain.tools.plotting.curves import find_runs, group_runs, load_curves, resolve_metrics
-    from mjtrain.tools.plotting.draw import check_out, draw_curves
+    from mjtrain.tools.plotting import check_out, draw_curves, find_runs, group_runs, load_curves, resolve_metrics
 
     out = Path(options.out)
     check_out(out)

@@ -13,7 +13,6 @@ from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, require
 
 if TYPE_CHECKING:
-    from mjtrain.config import LaunchConfig, TrainConfig
     from mjtrain.tools.sweep.plan import SweepPlan
     from mjtrain.tools.sweep.results import TrialResult
 
@@ -103,6 +102,7 @@ def _main(argv: list[str]) -> None:
         "are. Flags after -- go to every run of train. After Ctrl-C, a crash or a kill, rerun the command to resume.",
     )
     require("sweep", "sweep", "optuna", "matplotlib")
+    from mjtrain.cli.train import read_command
     from mjtrain.env.catalog import resolve_task_name
     from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep
     from mjtrain.tools.sweep.run_sweep import run_sweep
@@ -119,7 +119,7 @@ def _main(argv: list[str]) -> None:
         train_flags=tuple(train_flags),
         **same,
     )
-    plan = resolve_sweep(sweep, _read_train)
+    plan = resolve_sweep(sweep, lambda words: read_command(words)[:2])
     if options.wandb is not None:
         write_wandb_sweep(plan, Path(options.wandb))
         print(f"wrote {options.wandb}; continue with: wandb sweep {options.wandb}")
@@ -135,13 +135,6 @@ def _check_wandb(options: Options) -> None:
         value = getattr(options, name)
         if value is not None and value is not False:  # 0 is given, too
             raise RequestError(f"--{name.replace('_', '-')}: has no meaning with --wandb; each agent starts one run")
-
-
-def _read_train(argv: Sequence[str]) -> "tuple[TrainConfig, LaunchConfig]":
-    from mjtrain.cli.train import read_command
-
-    config, launch, _ = read_command(argv)
-    return config, launch
 
 
 def _print_result(trials: "list[TrialResult]", plan: "SweepPlan") -> None:

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from mjtrain.cli.agent_flags import expand_agent_flags
 from mjtrain.cli.command import run_command
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated, with_env
+from mjtrain.cli.env_flags import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
@@ -43,9 +42,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    if not argv or argv[0].startswith("-"):
-        _handle_missing_task(argv)
+    if not argv or argv[0] in ("-h", "--help", "--help-all"):
+        _print_help("train TASK", RunConfig())
         return
+    if argv[0].startswith("-"):
+        raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
     config, launch, dry_run = read_command(argv)
     from mjtrain.api import start_training
     from mjtrain.training.request import preview, resolve_training
@@ -90,24 +91,13 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
 
 
 def _read_short(task: str, args: list[str], run: RunConfig) -> _Options | None:
-    """Read flags of the run and the launch alone, which saves the time of a parser for all settings.
-
-    Returns:
-        None where there are other flags, or one is wrong: all settings together can say what was meant.
-    """
+    """Read flags of the run and the launch alone, which takes less time; None if there are others, or one is wrong."""
     if any(arg.startswith(("--env", "--agent", "--help")) for arg in args):
         return None
     try:
         return parse(_Options, args, prog=f"train {task}", default=_Options(launch=LaunchConfig(), run=run))
     except RequestError:
-        return None
-
-
-def _handle_missing_task(argv: list[str]) -> None:
-    """Print the help that needs no task, or report that the task is missing."""
-    if argv and argv[0] not in ("-h", "--help", "--help-all"):
-        raise RequestError(f"the task comes first, as in {USAGE}; list-tasks prints the names")
-    _print_help("train TASK", RunConfig())
+        return None  # the parser for all settings can say what was meant
 
 
 def _print_help(prog: str, run: RunConfig) -> None:

@@ -65,22 +65,12 @@ def with_default_params(record: Any) -> Any:
     completed = {key: with_default_params(item) for key, item in record.items()}
     for func, params in (("func", "params"), ("refine", "refine_params")):
         if isinstance(completed.get(func), str) and isinstance(completed.get(params), dict):
-            completed[params] = _recorded_defaults(completed[func]) | completed[params]
+            function = find_imported(completed[func])  # a record must not have anything imported
+            completed[params] = to_plain(default_params(function)) | completed[params]
     return completed
-
-
-def _recorded_defaults(spec: str) -> dict[str, Any]:
-    function = find_imported(spec)  # a record must not have anything imported
-    if not callable(function):
-        return {}
-    return {name: _listed(default) for name, default in default_params(function).items()}
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_is_plain(item) for item in value)
     return isinstance(value, bool | int | float | str)
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple) else value

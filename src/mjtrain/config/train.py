@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from mjtrain.config.agent import AgentConfig
-from mjtrain.config.foreign import AnyEnvConfig
+from mjtrain.config.agent import AgentConfig, PpoConfig
+from mjtrain.config.foreign import AnyEnvConfig, GymnasiumConfig
 from mjtrain.config.launch import RARE
 from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0
+from mjtrain.config.networks import DistributionConfig, ModelConfig
 
 DEFAULT_LEARNER = "rsl_rl"
 """Learner of a run that names none."""
@@ -71,6 +72,24 @@ class TaskConfig(Generic[EnvT]):
     name: str | None = None
     """Name of the folder of its runs below the log root, and of a task that is made in Python. Default: the name that
     the task is registered by; for a task given by a path, that of its file or module and its factory."""
+
+
+def gymnasium_task(environment: str) -> TaskConfig:
+    """Return the task `gymnasium:ID`, with an agent for any environment of Gymnasium whose actions are numbers."""
+    agent = AgentConfig(
+        num_steps_per_env=64,
+        actor=ModelConfig(hidden_dims=(64, 64), activation="tanh", distribution_cfg=DistributionConfig(init_std=1.0)),
+        critic=ModelConfig(hidden_dims=(64, 64), activation="tanh"),
+        algorithm=PpoConfig(
+            learning_rate=3e-4,
+            num_learning_epochs=8,
+            num_mini_batches=8,
+            entropy_coef=0.0,
+            use_clipped_value_loss=False,  # clip_param would be a bound in the unit of the returns, which is not known
+        ),
+        obs_groups={"actor": ("observation",), "critic": ("observation",)},
+    )
+    return TaskConfig(env=GymnasiumConfig(id=environment), agent=agent, num_envs=32, max_iterations=500)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,7 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):
             return [f"{name}: is {show(value)}, not {_article(kind.__name__)}"]
-        kinds = typing.get_type_hints(kind, include_extras=True)
-        return [
-            problem
-            for field in dataclasses.fields(kind)
-            for problem in find_type_problems(
-                kinds[field.name], getattr(value, field.name), f"{name}.{_dash(field.name)}"
-            )
-        ]
+        return _check_fields(kind, value, f"{name}.")
     if origin in (types.UnionType, typing.Union):
         alike = [
             member
@@ -60,13 +53,7 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
 
 def find_option_problems(options: Any) -> list[str]:
     """Compare the fields of a config whose fields are flags, such as `RunConfig`, with their types and limits."""
-    kinds = typing.get_type_hints(type(options), include_extras=True)
-    names = [field.name for field in dataclasses.fields(options)]
-    return [
-        problem
-        for name in names
-        for problem in find_type_problems(kinds[name], getattr(options, name), f"--{_dash(name)}")
-    ]
+    return _check_fields(type(options), options, "--")
 
 
 def show(value: Any) -> str:
@@ -97,6 +84,16 @@ def _is_plain(kind: Any, value: Any) -> bool:
     return isinstance(value, kind) if kind in _PLAIN else True
 
 
+def _check_fields(kind: Any, value: Any, prefix: str) -> list[str]:
+    kinds = typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind)]
+    return [
+        problem
+        for name in names
+        for problem in find_type_problems(kinds[name], getattr(value, name), f"{prefix}{name.replace('_', '-')}")
+    ]
+
+
 def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]:
     if isinstance(value, str):
         return [f'{name}: is the string {value!r}; give a tuple, such as ("{value}",)']
@@ -109,10 +106,6 @@ def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]
     return [
         problem for kind, item in zip(arguments, value, strict=True) for problem in find_type_problems(kind, item, name)
     ]
-
-
-def _dash(field: str) -> str:
-    return field.replace("_", "-")
 
 
 def _article(name: str) -> str:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from mjtrain.config import TaskConfig
-from mjtrain.config.gymnasium_task import gymnasium_task
+from mjtrain.config.train import gymnasium_task
 from mjtrain.runtime.errors import RequestError, suggest
 
 GROUP = "mjtrain.tasks"

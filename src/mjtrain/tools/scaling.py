@@ -9,16 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.runs.metrics import read_metrics
+from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
-from mjtrain.tools.plotting.curves import XAxis, x_values
-from mjtrain.tools.plotting.draw import LABELS
+from mjtrain.tools.plotting import LABELS, XAxis, x_values
 
 Mode = Literal["weak", "strong", "apart"]
-
-Rows = list[dict[str, Any]]
-"""The metrics of a run, by iteration."""
 
 _AXES: tuple[XAxis, ...] = ("wall-time", "env-steps")
 _LEARNED = ("success/", "loss/")

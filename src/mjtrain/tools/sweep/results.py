@@ -20,7 +20,6 @@ from mjtrain.runtime.files import write_whole
 from mjtrain.tools.sweep.plan import SUMMARY, SweepPlan
 
 State = Literal["complete", "pruned", "failed", "paused", "running"]
-STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ def find_best(trials: Iterable[TrialResult], plan: SweepPlan) -> TrialResult | N
 
 def count_states(trials: Sequence[TrialResult]) -> dict[State, int]:
     """Count the trials by their state."""
-    return {state: sum(trial.state == state for trial in trials) for state in STATES}
+    return {state: sum(trial.state == state for trial in trials) for state in get_args(State)}
 
 
 def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> None:

@@ -15,7 +15,7 @@ from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.launcher.spawn import module_path
 from mjtrain.runtime.processes import send_signal
-from mjtrain.tools.plotting.curves import elapsed_s
+from mjtrain.tools.plotting import elapsed_s
 from mjtrain.tools.sweep.plan import Slot, SweepPlan
 from mjtrain.tools.sweep.results import MetricFollower, RunFiles
 from mjtrain.tools.sweep.study import Trial

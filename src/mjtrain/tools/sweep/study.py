@@ -1,9 +1,10 @@
-"""The study in a sweep's folder: what Optuna suggests, and how trials are reported to it."""
+"""The study in a sweep's folder: what Optuna suggests, how trials are reported to it, and its plots."""
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
 
 import optuna
 import torch
@@ -14,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.file_locks import lock
-from mjtrain.tools.sweep.draw import draw_study
+from mjtrain.runtime.files import replacing
 from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, SweepPlan
 from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
@@ -26,6 +27,9 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
+
+_COLUMNS = 3
+"""Plots of sweep.png beside each other."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -130,8 +134,20 @@ class Study:
         return [self._to_result(trial) for trial in self._trials()]
 
     def draw(self) -> None:
-        """Rewrite sweep.png, once a trial has a value."""
-        draw_study(self._study, self._plan.metric, self._plan.folder / PICTURE)
+        """Rewrite sweep.png, once a trial has a value: Optuna's plots, side by side."""
+        import numpy as np
+        from matplotlib import pyplot
+
+        pictures: list[np.ndarray] = []
+        for axes in plot_study(self._study, self._plan.metric):
+            axes.figure.canvas.draw()
+            pictures.append(np.asarray(axes.figure.canvas.buffer_rgba()))
+            pyplot.close(axes.figure)
+        if pictures:
+            pictures += [np.full_like(pictures[0], 255)] * (-len(pictures) % _COLUMNS)
+            rows = [np.hstack(pictures[first : first + _COLUMNS]) for first in range(0, len(pictures), _COLUMNS)]
+            with replacing(self._plan.folder / PICTURE) as file:
+                pyplot.imsave(cast(BinaryIO, file), np.vstack(rows), format="png")
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -211,3 +227,33 @@ def _spread(space: Sequence[Parameter], number: int, seed: int) -> dict[str, Val
 
 def _write(value: Any) -> str:
     return (" ".join(value) or "(none)") if isinstance(value, list) else str(value)
+
+
+def plot_study(study: optuna.Study, metric: str) -> Iterator[Any]:
+    """Yield the axes of a figure each: history, curves, importances, parallel coordinates, values over each setting.
+
+    The latter are those of pruned trials too. Importances need several complete trials with different values.
+    """
+    import matplotlib
+    from optuna.visualization import matplotlib as plots
+
+    valued = optuna.create_study(direction=study.direction)
+    for trial in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)):
+        if trial.value is not None:
+            trial.state = TrialState.COMPLETE
+            valued.add_trial(trial)
+    matplotlib.use("agg")  # without a window
+    style: dict[Any, Any] = {"figure.figsize": (7.0, 5.0), "figure.constrained_layout.use": True}
+    with warnings.catch_warnings(), matplotlib.rc_context(style):
+        warnings.simplefilter("ignore")  # Optuna calls its plots experimental
+        warnings.filterwarnings("error", message=".*importances will be equal")
+        if valued.trials:
+            yield plots.plot_optimization_history(study, target_name=metric)
+            axes = plots.plot_intermediate_values(study)
+            axes.legend().remove()  # a line for each trial
+            yield axes
+            with contextlib.suppress(ValueError, RuntimeError, UserWarning):
+                yield plots.plot_param_importances(study, target_name=metric)
+            yield plots.plot_parallel_coordinate(study, target_name=metric)
+        for name in valued.trials[0].params if valued.trials else ():
+            yield plots.plot_slice(valued, [name], target_name=metric)

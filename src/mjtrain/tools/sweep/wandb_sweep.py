@@ -15,11 +15,7 @@ DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_
 
 
 def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
-    """Write a file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.agent_flags` reads them.
-
-    Raises:
-        RequestError: It already exists, it cannot be written, or W&B cannot search like that.
-    """
+    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them."""
     content = _describe_sweep(plan)
     try:
         with path.open("x") as file:
