@@ -10,15 +10,13 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.actions import Actions
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
-from mjtrain.env.contacts import ContactReading, find_contact_readings
+from mjtrain.env.contacts import ContactReading, ContactTimes, find_contact_readings
 from mjtrain.env.core import EnvCore
-from mjtrain.env.events import Events
+from mjtrain.env.events import Events, Pushes
 from mjtrain.env.ground import Ground
-from mjtrain.env.memory import ContactTimes
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations
-from mjtrain.env.pushes import Pushes
 from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.shared import SharedSum, SharedSums
