@@ -40,11 +40,11 @@ class Actions:
                 layout.controls[hit] for hit in match_names(term.actuators, layout.controls, "actuator with a control")
             ]
             matched = sorted({column for part in parts for column in range(part.start, part.stop)})
+            part = slice(len(columns), len(columns) + len(matched))
             if term.delay[1]:
-                part = slice(len(columns), len(columns) + len(matched))
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
             if term.base is not None:
-                self._bases.append((f"actions.{name}.base", slice(len(columns), len(columns) + len(matched)), term))
+                self._bases.append((f"actions.{name}.base", part, term))
             columns += matched
             noises += [term.noise] * len(matched)
             table += _make_rows(name, term, layout, matched)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from mjtrain.config import EnvConfig
+from mjtrain.evaluation.followed import Ghost
 from mjtrain.evaluation.playing.clock import Actions, Clock
-from mjtrain.evaluation.playing.ghost import Ghost
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from mjtrain.deployment.steering import Steering
+from mjtrain.evaluation.followed import Ghost, find_followed
 from mjtrain.evaluation.playing.clock import Actions, Clock
-from mjtrain.evaluation.playing.ghost import Ghost, find_ghost
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
@@ -92,7 +92,8 @@ class PolicySession:
         self.num_steps = 0
         """Env steps since the session started."""
         env = player.env
-        self.ghost = find_ghost(env)
+        followed = find_followed(env)
+        self.ghost = None if followed is None else Ghost(followed)
         length = round(HISTORY_S / env.step_dt)
         self.history: deque[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=length)
         """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env

@@ -60,8 +60,8 @@ class Panels:
         pause = gui.add_button("Pause", icon=viser.Icon.PLAYER_PAUSE)
         step = gui.add_button("Step", icon=viser.Icon.PLAYER_TRACK_NEXT)
         reset = gui.add_button("Reset", icon=viser.Icon.REFRESH)
-        speed = gui.add_dropdown("Speed", [f"{speed:g}x" for speed in SPEEDS], initial_value="1x")
-
+        speeds = {f"{speed:g}x": speed for speed in SPEEDS}
+        speed = gui.add_dropdown("Speed", list(speeds), initial_value="1x")
         shown = False
 
         def toggle() -> None:
@@ -82,7 +82,6 @@ class Panels:
         pause.on_click(lambda _: session.post(toggle))
         step.on_click(lambda _: session.post(step_once))
         reset.on_click(lambda _: session.post(session.reset))
-        speeds = {f"{speed:g}x": speed for speed in SPEEDS}
         speed.on_update(lambda _: setattr(session, "speed", speeds.get(speed.value, session.speed)))
 
     def _add_contacts(self) -> None:
