@@ -19,7 +19,6 @@ class Observations:
     """Evaluates the observation groups. A function that several groups share is called once per env step."""
 
     def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
-        """Check the terms."""
         for name, terms in groups.items():
             for term_name, term in terms.items():
                 _check_numbers(f"--env.observations.{name}.{term_name}", term)

@@ -13,7 +13,6 @@ class Followed:
     """What the worlds of an environment follow."""
 
     def __init__(self, env: Env, command: str, reference: Reference) -> None:
-        """Keep what belongs together."""
         self.command = command
         """Name of the command term."""
         self.reference = reference
@@ -54,7 +53,6 @@ class Ghost:
     """The reference in the frame of a world, or, while time stands still, in a frame that the user has chosen."""
 
     def __init__(self, followed: Followed) -> None:
-        """Show it."""
         self.is_shown = True
         self.chosen: int | None = None
         """Frame that the user has chosen; None for that of the world."""
@@ -90,7 +88,6 @@ class FailuresByBin:
     """
 
     def __init__(self, env: Env, followed: Followed) -> None:
-        """Start at zero."""
         self._env, self._followed = env, followed
         self._errors = env.config.commands[followed.command].errors
         self._bins = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)
