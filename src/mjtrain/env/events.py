@@ -102,7 +102,6 @@ class Pushes:
         """Push a body of the masked worlds from this env step on, in place of what pushed it before.
 
         Args:
-            body: Its name.
             mask: Which worlds. Boolean, shape (num_envs,).
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
             duration_s: In seconds, shape (num_envs,).

@@ -1,6 +1,7 @@
 """What the policy sees: groups of named terms."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,6 +71,16 @@ class Observations:
         return {
             f"{name}.{key}": tensor for name, group in self._groups.items() for key, tensor in group.buffers().items()
         }
+
+
+def choose_by_world(
+    mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return observations by group, of the masked worlds from the first and of the rest from the second."""
+    return {
+        name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
+        for name, values in others.items()
+    }
 
 
 def _check_numbers(flag: str, term: ObservationTerm) -> None:

@@ -71,6 +71,15 @@ class ViewerSession:
         """Advance by one env step."""
         raise NotImplementedError
 
+    def step_once(self) -> None:
+        """Pause, and advance by one env step."""
+        self.paused = True
+        self.step()
+
+    def toggle(self) -> None:
+        """Pause, or continue."""
+        self.paused = not self.paused
+
     def reset(self) -> None:
         """Start again."""
         raise NotImplementedError

@@ -65,13 +65,6 @@ class Panels:
         speed = gui.add_dropdown("Speed", list(speeds), initial_value="1x")
         shown = False
 
-        def toggle() -> None:
-            session.paused = not session.paused
-
-        def step_once() -> None:
-            session.paused = True
-            session.step()
-
         def update() -> None:
             nonlocal shown
             if session.paused != shown:
@@ -80,8 +73,8 @@ class Panels:
                 pause.icon = viser.Icon.PLAYER_PLAY if shown else viser.Icon.PLAYER_PAUSE
 
         self._updates.append(update)
-        pause.on_click(lambda _: session.post(toggle))
-        step.on_click(lambda _: session.post(step_once))
+        pause.on_click(lambda _: session.post(session.toggle))
+        step.on_click(lambda _: session.post(session.step_once))
         reset.on_click(lambda _: session.post(session.reset))
         speed.on_update(lambda _: setattr(session, "speed", speeds.get(speed.value, session.speed)))
 
