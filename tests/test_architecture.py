@@ -71,7 +71,7 @@ WALLS = {
     "tensordict": {"learning/rsl_rl"},
     "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py", "evaluation/playing/record_minari.py"},
     "minari": {"evaluation/playing/record_minari.py"},
-    "mjlab": {"env/external/mjlab_task.py", "env/external/mjlab_worlds.py"},
+    "mjlab": {"env/external/mjlab_task.py"},
     "mujoco": {
         "deployment/simulated_drives.py",
         "deployment/simulated_readings.py",

@@ -16,7 +16,7 @@ from mjtrain.cli.export import main
 from mjtrain.config import ImitationConfig
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.evaluation.export import verify
-from mjtrain.evaluation.export.metadata import read_onnx_metadata
+from mjtrain.evaluation.export.metadata import KEY
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
@@ -24,6 +24,11 @@ from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
 TASKS = [entry.name for entry in list_tasks()]
+
+
+def read_onnx_metadata(path: Path) -> dict[str, Any]:
+    properties = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    return json.loads(properties[KEY])
 
 
 def train(task: str, log_root: Path) -> Path:

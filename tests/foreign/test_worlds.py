@@ -13,8 +13,7 @@ import mjtrain
 from mjtrain.cli.env_flags import add_named_parts
 from mjtrain.config import GymnasiumConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
-from mjtrain.env.external.env import ForeignEnv
-from mjtrain.env.external.make import make_foreign_env
+from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.external import check_agent, check_before_training

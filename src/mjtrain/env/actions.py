@@ -7,7 +7,7 @@ import torch
 
 from mjtrain.config import ActionTerm
 from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, check_delay
+from mjtrain.env.delay import DelayLine, check_delay, line_buffers
 from mjtrain.env.term_result import call_term
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout, match_names
@@ -40,11 +40,11 @@ class Actions:
                 layout.controls[hit] for hit in match_names(term.actuators, layout.controls, "actuator with a control")
             ]
             matched = sorted({column for part in parts for column in range(part.start, part.stop)})
+            part = slice(len(columns), len(columns) + len(matched))
             if term.delay[1]:
-                part = slice(len(columns), len(columns) + len(matched))
                 self._lines[name] = (part, DelayLine(term.delay, (len(matched),), core))
             if term.base is not None:
-                self._bases.append((f"actions.{name}.base", slice(len(columns), len(columns) + len(matched)), term))
+                self._bases.append((f"actions.{name}.base", part, term))
             columns += matched
             noises += [term.noise] * len(matched)
             table += _make_rows(name, term, layout, matched)
@@ -137,11 +137,7 @@ class Actions:
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
-        lines = {
-            f"{name}.{key}": tensor
-            for name, (_, line) in self._lines.items()
-            for key, tensor in (("ring", line.ring), ("lag", line.lag))
-        }
+        lines = line_buffers({name: line for name, (_, line) in self._lines.items()})
         targets = {} if self._relative is None else {"target": self._target}
         return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}
 

@@ -12,7 +12,7 @@ from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 class TaskEnv(Protocol):
     """Steps many environments at once; one whose episode ends is reset within the same step.
 
-    `Env` implements it with worlds of an engine, and `foreign.env.ForeignEnv` around environments of others.
+    `Env` implements it with worlds of an engine, and `external.env.ForeignEnv` around environments of others.
     """
 
     num_envs: int

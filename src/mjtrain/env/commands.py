@@ -57,15 +57,12 @@ class Commands:
         Args:
             fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
         """
-        for name in self._terms:
-            if name in self._early:
-                before = self.values[name].masked_fill(fresh[:, None], 0.0)
-                self.values[name].copy_(self._refine(name, env, before))
-                continue
-            self._left[name] -= 1
-            due = fresh | (self._left[name] <= 0)
-            reached = self._terms[name].resample_on
-            self._draw(name, env, due if reached is None else due | env.success(reached))
+        for name, term in self._terms.items():
+            if name not in self._early:
+                self._left[name] -= 1
+                due = fresh | (self._left[name] <= 0)
+                reached = term.resample_on
+                self._draw(name, env, due if reached is None else due | env.success(reached))
             before = self.values[name].masked_fill(fresh[:, None], 0.0)
             self.values[name].copy_(self._refine(name, env, before))
 

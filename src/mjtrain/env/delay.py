@@ -1,5 +1,7 @@
 """Signals that arrive late."""
 
+from collections.abc import Mapping
+
 import torch
 
 from mjtrain.env.core import EnvCore
@@ -22,11 +24,10 @@ class DelayLine:
 
         Args:
             shape: Shape of the signal of one world: its columns, or the channels, height and width of an image.
+            history: How many values are read at once.
         """
         self._core = core
         self._low, self._high = delay
-        self.history = history
-        """How many values are read at once."""
         self.ring = torch.zeros(core.num_envs, delay[1] + history, *shape, device=core.device, dtype=dtype)
         """Values of the last env steps, oldest first. Shape (num_envs, high + history, *shape)."""
         self.lag = torch.zeros(core.num_envs, dtype=torch.long, device=core.device)
@@ -65,6 +66,15 @@ class DelayLine:
         else:
             drawn = torch.full_like(self.lag, self._low)
         self.lag.copy_(torch.where(mask, drawn, self.lag))
+
+
+def line_buffers(lines: Mapping[str, DelayLine]) -> dict[str, torch.Tensor]:
+    """Return the tensors of delay lines that persist from step to step."""
+    return {
+        f"{name}.{key}": tensor
+        for name, line in lines.items()
+        for key, tensor in (("ring", line.ring), ("lag", line.lag))
+    }
 
 
 def check_delay(flag: str, delay: tuple[int, int]) -> None:

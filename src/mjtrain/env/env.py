@@ -10,15 +10,13 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.actions import Actions
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
-from mjtrain.env.contacts import ContactReading, find_contact_readings
+from mjtrain.env.contacts import ContactReading, ContactTimes, find_contact_readings
 from mjtrain.env.core import EnvCore
-from mjtrain.env.events import Events
+from mjtrain.env.events import Events, Pushes
 from mjtrain.env.ground import Ground
-from mjtrain.env.memory import ContactTimes
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
-from mjtrain.env.observations import Observations
-from mjtrain.env.pushes import Pushes
+from mjtrain.env.observations import Observations, choose_by_world
 from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.shared import SharedSum, SharedSums
@@ -173,11 +171,7 @@ class Env:
             self._commands.reset(self, mask)
         finally:
             self._commands.held = held
-        begun = self._observe(mask, advance=False)
-        self._seen = {
-            name: torch.where(mask.view(-1, *[1] * (seen.ndim - 1)), begun[name], seen)
-            for name, seen in self._seen.items()
-        }
+        self._seen = choose_by_world(mask, self._observe(mask, advance=False), self._seen)
 
     def observe(self) -> dict[str, torch.Tensor]:
         """Return the observations by group, as the last step or reset left them.
@@ -429,8 +423,6 @@ class Env:
         They are part of a checkpoint.
 
         Args:
-            name: Which.
-            size: How many numbers.
             keep: Factor of the total at the end of each iteration, before that iteration is added.
 
         Returns:
@@ -524,7 +516,6 @@ class Env:
         It begins with this env step, and ends after the duration, with the episode, or when the body is pushed again.
 
         Args:
-            body: Name of the body.
             mask: Worlds in which it is pushed. Boolean, shape (num_envs,).
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
             duration_s: In s, rounded to env steps, at least one. Shape (num_envs,).

@@ -110,11 +110,8 @@ class NanGuard:
         after each env step, of which the last one is broken; step_dt in seconds; world; robot, the name of its MJCF
         file, which the run has a copy of.
         """
-        if self._dumps_left <= 0:
-            self._broke_at.fill_(-1)
-            return []
         now, broke_at = int(self._step), self._broke_at.tolist()
-        self._broke_at.fill_(-1)
+        self.forget()
         files = []
         for world, step in enumerate(broke_at):
             oldest = max(step - self._num_steps + 1, now - self._ring.shape[0], 0)

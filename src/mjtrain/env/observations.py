@@ -1,14 +1,14 @@
 """What the policy sees: groups of named terms."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, check_delay
-from mjtrain.env.image_observations import ImageGroup
+from mjtrain.env.delay import DelayLine, check_delay, line_buffers
 from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
 
@@ -20,14 +20,13 @@ class Observations:
     """Evaluates the observation groups. A function that several groups share is called once per env step."""
 
     def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
-        """Check the terms."""
         for name, terms in groups.items():
             for term_name, term in terms.items():
                 _check_numbers(f"--env.observations.{name}.{term_name}", term)
         self._terms = groups
         self._core = core
         self._with_noise = noise
-        self._groups: dict[str, _FlatGroup | ImageGroup] = {}
+        self._groups: dict[str, _FlatGroup | _ImageGroup] = {}
 
     def start(self, env: "Env") -> None:
         """Call each function once to find out what it returns: columns or images."""
@@ -45,7 +44,7 @@ class Observations:
                 raise RequestError(
                     f"--env.{image}: returns images and {flat} does not; put images into a separate group"
                 )
-            make = ImageGroup if any(images) else _FlatGroup
+            make = _ImageGroup if any(images) else _FlatGroup
             self._groups[name] = make(name, terms, sources, readings, self._core, noise=self._with_noise)
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool = True) -> dict[str, torch.Tensor]:
@@ -74,6 +73,16 @@ class Observations:
         }
 
 
+def choose_by_world(
+    mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return observations by group, of the masked worlds from the first and of the rest from the second."""
+    return {
+        name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
+        for name, values in others.items()
+    }
+
+
 def _check_numbers(flag: str, term: ObservationTerm) -> None:
     """Check what is done to the result of a term, whatever it returns."""
     check_delay(f"{flag}.delay", term.delay)
@@ -88,7 +97,35 @@ def _check_numbers(flag: str, term: ObservationTerm) -> None:
         raise RequestError(f"{flag}.clip {low:g} {high:g}: give the least and the most, such as -1 1")
 
 
-class _FlatGroup:
+class _Group:
+    """Terms side by side, some of them with a delay or a history."""
+
+    def __init__(
+        self,
+        terms: dict[str, ObservationTerm],
+        sources: list[ObservationSource],
+        shapes: list[tuple[int, ...]],
+        dtypes: list[torch.dtype],
+        core: EnvCore,
+    ) -> None:
+        self._terms, self._sources, self._shapes, self._core = terms, sources, shapes, core
+        self._lines = {
+            name: DelayLine(term.delay, shape, core, history=term.history, dtype=dtype)
+            for (name, term), shape, dtype in zip(terms.items(), shapes, dtypes, strict=True)
+            if term.delay[1] or term.history > 1
+        }
+
+    def widths(self) -> dict[str, int]:
+        """Return how many columns or channels each term has, its history included, in their order."""
+        return {
+            name: shape[0] * term.history for (name, term), shape in zip(self._terms.items(), self._shapes, strict=True)
+        }
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return line_buffers(self._lines)
+
+
+class _FlatGroup(_Group):
     """Terms side by side. Noise, scale and clip are applied to all of them at once."""
 
     def __init__(
@@ -104,10 +141,8 @@ class _FlatGroup:
         for term_name, term in terms.items():
             if term.shift:
                 raise RequestError(f"--env.observations.{name}.{term_name}.shift {term.shift}: is for images only")
-        self._terms = terms
-        self._core = core
-        self._sources = sources
         self._widths = [reading.shape[1] for reading in readings]
+        super().__init__(terms, sources, [(width,) for width in self._widths], [torch.float32] * len(terms), core)
         by_term = list(terms.values())
         largest = self._row([term.noise for term in by_term])
         scale = self._row([term.scale for term in by_term])
@@ -116,11 +151,6 @@ class _FlatGroup:
         bounds = [term.clip or (-torch.inf, torch.inf) for term in by_term]
         self._clips = any(term.clip for term in by_term)
         self._low, self._high = (self._row([bound[side] for bound in bounds]) for side in (0, 1))
-        self._lines = {
-            term_name: DelayLine(term.delay, (width,), core, history=term.history)
-            for (term_name, term), width in zip(terms.items(), self._widths, strict=True)
-            if term.delay[1] or term.history > 1
-        }
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         value = self._read(env, cache)
@@ -159,13 +189,90 @@ class _FlatGroup:
         columns = [value for value, width in zip(values, self._widths, strict=True) for _ in range(width)]
         return torch.tensor(columns, device=self._core.device)
 
-    def widths(self) -> dict[str, int]:
-        times = [self._lines[name].history if name in self._lines else 1 for name in self._terms]
-        return {name: width * time for name, width, time in zip(self._terms, self._widths, times, strict=True)}
 
-    def buffers(self) -> dict[str, torch.Tensor]:
-        return {
-            f"{name}.{key}": tensor
-            for name, line in self._lines.items()
-            for key, tensor in (("ring", line.ring), ("lag", line.lag))
-        }
+class _ImageGroup(_Group):
+    """Images of one height and width, stacked along their channels.
+
+    uint8 stays uint8, of which a network sees value / 255. Where terms of uint8 and of float32 meet in a group, the
+    group is float32 and the uint8 ones are divided by 255.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        terms: dict[str, ObservationTerm],
+        sources: list[ObservationSource],
+        readings: list[torch.Tensor],
+        core: EnvCore,
+        *,
+        noise: bool,
+    ) -> None:
+        """Check that the terms fit together.
+
+        Args:
+            readings: What the functions returned, shape (num_envs, channels, height, width) each.
+        """
+        shapes, dtypes = [tuple(reading.shape[1:]) for reading in readings], [reading.dtype for reading in readings]
+        first = next(iter(terms))
+        for (term_name, term), shape, dtype in zip(terms.items(), shapes, dtypes, strict=True):
+            flag = f"--env.observations.{name}.{term_name}"
+            if shape[1:] != shapes[0][1:]:
+                raise RequestError(
+                    f"{flag}: has images of height and width {shape[1:]}, and {first} of {shapes[0][1:]}; put it "
+                    "in a separate group"
+                )
+            if dtype == torch.uint8 and (term.scale != 1.0 or term.clip is not None):
+                raise RequestError(f"{flag}: is an image of uint8, which takes no scale and no clip")
+            if not 0 <= term.shift < min(shape[1:]):
+                raise RequestError(f"{flag}.shift {term.shift}: give 0 to {min(shape[1:]) - 1} pixels")
+        super().__init__(terms, sources, shapes, dtypes, core)
+        self._with_noise = noise
+        self._dtypes = dtypes
+        self._dtype = torch.uint8 if set(dtypes) == {torch.uint8} else torch.float32
+        self._worlds = torch.arange(core.num_envs, device=core.device)
+        height, width = shapes[0][1:]
+        self._rows = torch.arange(height, device=core.device)
+        self._columns = torch.arange(width, device=core.device)
+
+    def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """Return the channels of all terms side by side. Shape (num_envs, channels, height, width)."""
+        readings = [source.read(env, cache) for source in self._sources]
+        self._check(readings)
+        parts = []
+        for (name, term), reading in zip(self._terms.items(), readings, strict=True):
+            image = self._change(term, reading)
+            if name in self._lines:
+                self._lines[name].begin(fresh, image)
+                image = self._lines[name].push(image, advance)
+            if term.shift and self._with_noise:
+                image = self._shift(image, term.shift)
+            if image.dtype != self._dtype:
+                image = image / 255.0
+            parts.append(image)
+        return torch.cat(parts, dim=1)  # a copy even of one part, which the next frame will overwrite
+
+    def _check(self, readings: list[torch.Tensor]) -> None:
+        for source, reading, shape, dtype in zip(self._sources, readings, self._shapes, self._dtypes, strict=True):
+            if reading.shape != (self._core.num_envs, *shape) or reading.dtype != dtype:
+                check_results("observation", [source.name], [reading], self._core)
+                raise TypeError(
+                    f"--env.{source.name}: is {tuple(reading.shape[1:])} of {reading.dtype} now, and was {shape} of "
+                    f"{dtype}"
+                )
+
+    def _change(self, term: ObservationTerm, image: torch.Tensor) -> torch.Tensor:
+        if term.noise and self._with_noise:
+            noise = torch.rand(image.shape, generator=self._core.rng, device=self._core.device)
+            noisy = image + term.noise * (2 * noise - 1)
+            image = noisy.round().clamp(0, 255).to(torch.uint8) if image.dtype == torch.uint8 else noisy
+        if term.scale != 1.0:
+            image = image * term.scale
+        return image if term.clip is None else image.clamp(*term.clip)
+
+    def _shift(self, image: torch.Tensor, most: int) -> torch.Tensor:
+        """Move each world's image by a random number of pixels in both directions, repeating its border."""
+        size = (2, self._core.num_envs, 1)
+        drawn = torch.randint(-most, most + 1, size, generator=self._core.rng, device=self._core.device)
+        rows = (self._rows + drawn[0]).clamp(0, len(self._rows) - 1)
+        columns = (self._columns + drawn[1]).clamp(0, len(self._columns) - 1)
+        return image[self._worlds[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mjtrain.runtime.deferred_imports import torch
 
 if TYPE_CHECKING:
     from mjtrain.env.core import EnvCore
+    from mjtrain.env.env import Env
 
 
-class RandomSource(Protocol):
-    """What drawing needs. `Env` and `EnvCore` both have it."""
-
-    @property
-    def num_envs(self) -> int:
-        """Number of worlds."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where the worlds live."""
-        ...
-
-    @property
-    def rng(self) -> torch.Generator:
-        """Source of all randomness of the environment."""
-        ...
-
-
-def uniform(env: RandomSource, bounds: tuple[float, float], *size: int) -> torch.Tensor:
+def uniform(env: Env | EnvCore, bounds: tuple[float, float], *size: int) -> torch.Tensor:
     """Draw from bounds[0] to bounds[1] for every world. Shape (num_envs, *size)."""
     noise = torch.rand(env.num_envs, *size, generator=env.rng, device=env.device)
     return bounds[0] + (bounds[1] - bounds[0]) * noise

@@ -1,6 +1,7 @@
 """Sums over finished episodes, kept on the device, and the numbers that external environments log."""
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 import torch
 
@@ -127,18 +128,16 @@ class EpisodeStatistics:
             return), termination/NAME (fraction of episodes in which the term was true) and success/NAME (the mean of
             what the term measured).
         """
-        num_levels, num_missed, num_warned = len(self._levels), len(self._missed), len(self._warned)
-        *totals, worlds, broken = totals
-        totals, warned = totals[: len(totals) - num_warned], totals[len(totals) - num_warned :]
-        totals, missed = totals[: len(totals) - num_missed], totals[len(totals) - num_missed :]
-        levels = totals[len(totals) - num_levels :]
+        sizes = (len(self._totals), len(self._levels), len(self._missed), len(self._warned), 2)
+        rest = iter(totals)
+        episodes, levels, missed, warned, (worlds, broken) = (list(islice(rest, size)) for size in sizes)
         means = {
             "nan_resets": round(broken),
             **{f"overflow/{name}": round(count) for name, count in zip(self._missed, missed, strict=True)},
             **{f"warning/{name}": round(count) for name, count in zip(self._warned, warned, strict=True) if count},
             **{f"curriculum/{name}": level / worlds for name, level in zip(self._levels, levels, strict=True)},
         }
-        return means | self._summarise_episodes(totals[: len(totals) - num_levels])
+        return means | self._summarise_episodes(episodes)
 
     def _summarise_episodes(self, totals: list[float]) -> dict[str, float]:
         count = totals[-1]

@@ -131,11 +131,9 @@ def check_results(kind: Kind, names: Sequence[str], results: Sequence[Any], core
 def describe_exception(func: Callable[..., Any], error: Exception) -> str:
     """Say in one line what the function of a term raised, and on which line of which file."""
     text = " ".join(str(error).split())
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    code = getattr(func, "__code__", None)
-    own = [frame for frame in frames if code is not None and frame.f_code.co_filename == code.co_filename]
-    lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if own and frame is own[-1]]
-    place = f" ({Path(own[-1].f_code.co_filename).name}, line {lines[-1]})" if own else ""
+    file = getattr(getattr(func, "__code__", None), "co_filename", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    place = f" ({Path(file).name}, line {lines[-1]})" if file is not None and lines else ""
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if "Boolean value of Tensor" in text:
         place += "; it gets all worlds at once: use torch.where and masks"
@@ -156,9 +154,9 @@ def _describe(value: Any, num_envs: int) -> str:
 
 
 def _show_shape(value: torch.Tensor, num_envs: int) -> str:
-    sizes = ["num_envs" if size == num_envs else str(size) for size in value.shape[:1]] + list(
-        map(str, value.shape[1:])
-    )
+    sizes = [str(size) for size in value.shape]
+    if value.shape[:1] == (num_envs,):
+        sizes[0] = "num_envs"
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 

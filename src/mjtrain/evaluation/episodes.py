@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from mjtrain.evaluation.followed import FailuresByBin
-from mjtrain.evaluation.names import BROKEN, UNFINISHED
+from mjtrain.evaluation.names import UNFINISHED, name_causes
 from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -161,13 +161,12 @@ class _Meter:
         for rewards, length, causes, successes, means, missed in zip(
             *(column[worlds].tolist() for column in columns), strict=True
         ):
-            said = [name for name, cause in zip(config.terminations, causes, strict=True) if cause]
             episodes.append(
                 Episode(
                     reward=sum(rewards),
                     length=length,
                     reward_terms=dict(zip(config.rewards, rewards, strict=True)),
-                    causes=(UNFINISHED,) if unfinished else tuple(said or [BROKEN]),
+                    causes=(UNFINISHED,) if unfinished else name_causes(config.terminations, causes),
                     successes=dict(zip(config.successes, successes, strict=True)),
                     errors={
                         f"{command}/{error}": mean

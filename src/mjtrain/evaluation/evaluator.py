@@ -46,7 +46,8 @@ class Evaluator:
         self._context = context
         self._env_config = to_eval_config(config.env)
         self._quantities = list_quantities(config.env, config.agent)
-        share = share_of(config.run.eval_episodes, context)
+        each, left = divmod(config.run.eval_episodes, context.world_size)
+        share = each + (context.rank < left)  # the first ranks play one more where they cannot be split evenly
         self._per_env = 0
         self._player: PolicyPlayer | None = None
         self._start: dict[str, Any] = {}
@@ -120,9 +121,3 @@ class Evaluator:
         """Release the worlds."""
         if self._player is not None:
             self._player.close()
-
-
-def share_of(episodes: int, context: RankContext) -> int:
-    """Return how many of the episodes a rank plays; the first ranks play one more where they cannot be split evenly."""
-    each, left = divmod(episodes, context.world_size)
-    return each + (context.rank < left)

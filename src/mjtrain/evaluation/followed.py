@@ -1,7 +1,8 @@
-"""The frames that a command follows, such as those of a motion: where each world is, and where episodes fail."""
+"""The frames that a command follows, such as those of a motion: where worlds are, what viewers show, what fails."""
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from mjtrain.env.env import Env
@@ -12,7 +13,6 @@ class Followed:
     """What the worlds of an environment follow."""
 
     def __init__(self, env: Env, command: str, reference: Reference) -> None:
-        """Keep what belongs together."""
         self.command = command
         """Name of the command term."""
         self.reference = reference
@@ -49,6 +49,38 @@ def find_followed(env: Any) -> Followed | None:
     return None
 
 
+class Ghost:
+    """The reference in the frame of a world, or, while time stands still, in a frame that the user has chosen."""
+
+    def __init__(self, followed: Followed) -> None:
+        self.is_shown = True
+        self.chosen: int | None = None
+        """Frame that the user has chosen; None for that of the world."""
+        self.command = followed.command
+        """Name of the command that follows it."""
+        self.num_frames = len(followed.reference.qpos)
+        """Frames of all its clips."""
+        self._followed = followed
+
+    def frame(self, world: int) -> int:
+        """Return the frame that is shown beside a world."""
+        return int(self._followed.frames[world]) if self.chosen is None else self.chosen
+
+    def start(self, world: int) -> int:
+        """Return the frame that is shown, or one before if so few are left that an episode would end at once."""
+        return self._followed.start(self.frame(world))
+
+    def qpos(self, world: int) -> np.ndarray | None:
+        """Return positions in this frame, shape (nq,), or None while the ghost is switched off."""
+        return self._followed.reference.qpos[self.frame(world)].cpu().double().numpy() if self.is_shown else None
+
+    def describe(self, world: int) -> str:
+        """Say which frame is shown."""
+        frame = self.frame(world)
+        clip, time_s = self._followed.place(frame)
+        return f"reference {clip}: {time_s:.2f} s, frame {frame}, the last is {self.num_frames - 1}"
+
+
 class FailuresByBin:
     """Counts, for each bin of the reference, the episodes that came there and that failed there, and means of errors.
 
@@ -56,7 +88,6 @@ class FailuresByBin:
     """
 
     def __init__(self, env: Env, followed: Followed) -> None:
-        """Start at zero."""
         self._env, self._followed = env, followed
         self._errors = env.config.commands[followed.command].errors
         self._bins = torch.zeros(env.num_envs, dtype=torch.long, device=env.device)

@@ -1,5 +1,7 @@
 """Names of what an evaluation measures; imports nothing heavy."""
 
+from collections.abc import Iterable
+
 from mjtrain.config import AgentConfig, AnyEnvConfig
 
 BROKEN = "not_finite"
@@ -21,6 +23,11 @@ def list_quantities(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
         *(f"success/{name}" for name in env.successes),
         *(f"termination/{name}" for name in (*env.terminations, BROKEN, UNFINISHED)),
     )
+
+
+def name_causes(terminations: Iterable[str], fired: Iterable[bool]) -> tuple[str, ...]:
+    """Return the termination terms that ended an episode; BROKEN if none of them fired."""
+    return tuple(name for name, said in zip(terminations, fired, strict=True) if said) or (BROKEN,)
 
 
 def list_eval_metrics(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:

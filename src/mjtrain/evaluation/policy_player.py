@@ -14,15 +14,10 @@ class PolicyPlayer:
     """Steps environments with a policy."""
 
     def __init__(self, env: TaskEnv, policy: Policy | None) -> None:
-        """Take both.
-
-        Args:
-            policy: What acts in them; None where a subclass says by itself what to do.
-        """
         self.env: Any = env
         """The environments: an `Env`, or a `ForeignEnv` where someone else wrote them."""
         self.policy = policy
-        """The network; None without a trained policy."""
+        """The network that acts in them; None without a trained policy, where a subclass says by itself what to do."""
 
     @property
     def estimated_group(self) -> str | None:
@@ -55,7 +50,6 @@ class Estimates:
     """Splits the estimate of an observation group into its terms, and compares it with the group itself."""
 
     def __init__(self, env: Env, policy: Policy) -> None:
-        """Find the terms of the group."""
         assert policy.estimated_group is not None
         self._policy = policy
         self._group = policy.estimated_group

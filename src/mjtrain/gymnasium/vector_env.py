@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from mjtrain.env.catalog import list_tasks
 from mjtrain.env.env import Env
+from mjtrain.env.observations import choose_by_world
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.frames import FrameRenderer
 
@@ -158,10 +159,10 @@ class TaskVectorEnv(VectorEnv):
         if self._next_step:
             begin, self._ended = self._ended, ended & ~self._ended
             if final is not None:
-                observations = _where(self._ended, final, observations)
+                observations = choose_by_world(self._ended, final, observations)
             if begin.any():  # these worlds have made a step of which nothing is told
                 self.env.reset(begin)
-                observations = _where(begin, self.env.observe(), observations)
+                observations = choose_by_world(begin, self.env.observe(), observations)
             rewards, terminated, truncated = rewards.masked_fill(begin, 0.0), terminated & ~begin, truncated & ~begin
             infos = self._describe_ends(self._ended) if self._ended.any() else {}
         elif final is None:
@@ -247,16 +248,6 @@ def _read_mode(mode: Autoreset) -> AutoresetMode:
     if found is None:
         raise RequestError(f"autoreset_mode={mode!r}: give {' or '.join(repr(one.value) for one in known)}")
     return found
-
-
-def _where(
-    mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Return observations by group, of the masked worlds from the first and of the rest from the second."""
-    return {
-        name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
-        for name, values in others.items()
-    }
 
 
 NAMESPACE = "mjtrain"

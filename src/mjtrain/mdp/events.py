@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from mjtrain.config.limits import AT_LEAST_0, FRACTION, Angles, Bounds, Shares
 from mjtrain.env.sampling import uniform
+from mjtrain.mdp.targets import joint_command
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
@@ -117,8 +118,7 @@ def reset_joints_within_limits(
         joints: Regular expressions over slides and hinges that have a range.
         fraction: How much of each range is used, around its middle, from 0 to 1.
     """
-    low, high = env.engine.layout.joint_limits(joints)
-    drawn = (low + high) / 2 + fraction * (high - low) * uniform(env, (-0.5, 0.5), len(low))
+    drawn = joint_command(env, joints=joints, fraction=fraction)
     worlds.qpos[:, env.engine.layout.qpos.select(joints)] = drawn
 
 

@@ -34,7 +34,10 @@ def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
 
 def orientation_command(env: Env) -> torch.Tensor:
     """Draw orientations uniformly from all rotations: quaternions (w, x, y, z) with w >= 0. Shape (num_envs, 4)."""
-    return _draw_orientations(env)
+    # The direction of a normal distribution in four dimensions is uniform.
+    drawn = torch.randn(env.num_envs, 4, generator=env.rng, device=env.device)
+    drawn = torch.where(drawn[:, :1] < 0, -drawn, drawn)
+    return drawn / drawn.norm(dim=1, keepdim=True)
 
 
 def steer_orientation(env: Env, values: torch.Tensor) -> torch.Tensor:
@@ -50,7 +53,6 @@ def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
 
     Args:
         command: Name of a command with a position.
-        object: Name of the free joint.
     """
     return _commanded_position(env, command) - env.qpos(object)[:, :3]
 
@@ -60,7 +62,6 @@ def orientation_error(env: Env, *, command: str, object: str) -> torch.Tensor:
 
     Args:
         command: Name of a command with an orientation.
-        object: Name of the free joint.
 
     Returns:
         Shape (num_envs, 3), of length pi at most.
@@ -73,7 +74,6 @@ def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
 
     Args:
         command: Name of a command with an orientation.
-        object: Name of the free joint.
 
     Returns:
         The first two columns of the rotation matrix in the world's frame, (1, 0, 0, 0, 1, 0) where the command is met;
@@ -88,7 +88,6 @@ def distance(env: Env, *, command: str, object: str) -> torch.Tensor:
 
     Args:
         command: Name of a command with a position.
-        object: Name of the free joint.
     """
     return position_error(env, command=command, object=object).norm(dim=1)
 
@@ -98,7 +97,6 @@ def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
 
     Args:
         command: Name of a command with an orientation.
-        object: Name of the free joint.
     """
     return orientation_error(env, command=command, object=object).norm(dim=1)
 
@@ -113,7 +111,6 @@ def position_in(
     """Position of an object relative to a tool or a palm, in m. Shape (num_envs, 3).
 
     Args:
-        object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         orientation_sensor: A framequat sensor on the tool, for the position in its frame. None: along the world's axes.
     """
@@ -127,7 +124,6 @@ def orientation_in(
     """Orientation of an object relative to a tool or a palm.
 
     Args:
-        object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool. None: relative to the world.
 
     Returns:
@@ -158,10 +154,7 @@ def cube_orientation_in(
         x y^3, x^3 z, x z^3, y^3 z and y z^3, where (x, y, z) is the axis in the frame of the tool, times 2.5. They are
         continuous, and the same for two orientations only if these look the same. Shape (num_envs, 9).
     """
-    quaternion = env.qpos(object)[:, 3:]
-    if orientation_sensor is not None:
-        quaternion = rotations.multiply(rotations.conjugate(env.sensor(orientation_sensor)), quaternion)
-    x_and_y = rotations.first_axes(quaternion).unflatten(1, (2, 3))
+    x_and_y = orientation_in(env, object=object, orientation_sensor=orientation_sensor).unflatten(1, (2, 3))
     axes = torch.cat([x_and_y, torch.linalg.cross(x_and_y[:, :1], x_and_y[:, 1:])], dim=1)
     squares, cubes = axes**2, axes**3
     fourth = 2.5 * ((squares**2).sum(dim=1) - 0.6)
@@ -190,7 +183,6 @@ def linear_velocity_in(
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s. Shape (num_envs, 3).
 
     Args:
-        object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: along the world's
             axes.
     """
@@ -203,7 +195,6 @@ def angular_velocity_in(
     """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s. Shape (num_envs, 3).
 
     Args:
-        object: Name of the free joint.
         orientation_sensor: A framequat sensor on the tool, whose own motion is not subtracted. None: about the world's
             axes.
     """
@@ -216,7 +207,6 @@ def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated
 
     Args:
         command: Name of a command with a position.
-        object: Name of the free joint.
         tolerance_m: Scale of the distance, in m.
 
     Returns:
@@ -230,7 +220,6 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
 
     Args:
         command: Name of a command with an orientation.
-        object: Name of the free joint.
         tolerance: Scale of the angle, in rad.
     """
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
@@ -242,7 +231,6 @@ def near_tool(
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
-        object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
     """
@@ -263,7 +251,6 @@ def reached(
 
     Args:
         command: Name of the command.
-        object: Name of the free joint.
         tolerance_m: Largest distance from the commanded position, in m; None where the position does not matter.
         tolerance: Largest angle to the commanded orientation, in rad; None where the orientation does not matter.
         curriculum: Name of a curriculum term whose level tightens both, from the factor widest at level 0 to 1 at level
@@ -288,7 +275,6 @@ def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
     """An object is too low, for termination terms. Boolean, shape (num_envs,).
 
     Args:
-        object: Name of the free joint.
         below_m: Least z in the world's frame, in m.
     """
     return env.qpos(object)[:, 2] < below_m
@@ -300,7 +286,6 @@ def strayed(
     """An object is too far from a tool or a palm, for termination terms. Boolean, shape (num_envs,).
 
     Args:
-        object: Name of the free joint.
         position_sensor: A framepos sensor on the tool, in m.
         beyond_m: Largest distance, in m.
     """
@@ -319,7 +304,6 @@ def reset_place(
     """Start an object at a position from a box, drawn uniformly, in the world's frame.
 
     Args:
-        object: Name of the free joint.
         x: Bounds, in m.
         y: Bounds, in m.
         z: Bounds, in m.
@@ -329,13 +313,9 @@ def reset_place(
 
 
 def reset_orientation(env: Env, worlds: Worlds, *, object: str) -> None:
-    """Start an object in an orientation that is drawn uniformly from all rotations.
-
-    Args:
-        object: Name of the free joint.
-    """
+    """Start an object in an orientation that is drawn uniformly from all rotations."""
     start = env.engine.layout.qpos[object].start
-    worlds.qpos[:, start + 3 : start + 7] = _draw_orientations(env)
+    worlds.qpos[:, start + 3 : start + 7] = orientation_command(env)
 
 
 def raise_with_success(
@@ -353,13 +333,6 @@ def raise_with_success(
         Shape (num_envs,).
     """
     return level + torch.where(env.success_measure(success) >= at_least, step, -step)
-
-
-def _draw_orientations(env: Env) -> torch.Tensor:
-    # The direction of a normal distribution in four dimensions is uniform.
-    drawn = torch.randn(env.num_envs, 4, generator=env.rng, device=env.device)
-    drawn = torch.where(drawn[:, :1] < 0, -drawn, drawn)
-    return drawn / drawn.norm(dim=1, keepdim=True)
 
 
 def _missing_rotation(env: Env, command: str, object: str) -> torch.Tensor:

@@ -42,8 +42,8 @@ def pose_command(
 
 def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     """Command x, y, z (m), roll, pitch, yaw (rad) by hand, as a draw of `pose_command`. Shape (num_envs, 7)."""
-    x, y, z, roll, pitch, yaw = values.expand(env.num_envs, 6).unbind(dim=1)
-    return torch.cat([torch.stack([x, y, z], dim=1), rotations.from_euler(roll, pitch, yaw)], dim=1)
+    values = values.expand(env.num_envs, 6)
+    return torch.cat([values[:, :3], rotations.from_euler(*values[:, 3:].unbind(dim=1))], dim=1)
 
 
 def position_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:

@@ -329,7 +329,7 @@ def motion_global_body_linear_velocity_error_exp(
     """The same of the velocities of the tracked bodies, in m/s, in the world's frame. Shape (num_envs,)."""
     reference = reference_of(env, command)
     wanted = _at(reference.bodies.linear_velocities, _frames(env, command, reference, 1))
-    return torch.exp(-_mean_square(env.bodies.linear_velocities[:, reference_of(env, command).rows] - wanted) / std**2)
+    return torch.exp(-_mean_square(env.bodies.linear_velocities[:, reference.rows] - wanted) / std**2)
 
 
 def motion_global_body_angular_velocity_error_exp(
@@ -338,7 +338,7 @@ def motion_global_body_angular_velocity_error_exp(
     """The same of the angular velocities of the tracked bodies, in rad/s, in the world's frame. Shape (num_envs,)."""
     reference = reference_of(env, command)
     wanted = _at(reference.bodies.angular_velocities, _frames(env, command, reference, 1))
-    return torch.exp(-_mean_square(env.bodies.angular_velocities[:, reference_of(env, command).rows] - wanted) / std**2)
+    return torch.exp(-_mean_square(env.bodies.angular_velocities[:, reference.rows] - wanted) / std**2)
 
 
 def bad_anchor_pos(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
@@ -401,7 +401,7 @@ def mpkpe(env: Env, *, command: str) -> torch.Tensor:
     """Mean distance of the tracked bodies from the reference in the world's frame, in m. Shape (num_envs,)."""
     reference = reference_of(env, command)
     wanted = _at(reference.bodies.positions, _frames(env, command, reference, 0))
-    return (env.bodies.positions[:, reference_of(env, command).rows] - wanted).norm(dim=-1).mean(dim=1)
+    return (env.bodies.positions[:, reference.rows] - wanted).norm(dim=-1).mean(dim=1)
 
 
 def r_mpkpe(env: Env, *, command: str) -> torch.Tensor:

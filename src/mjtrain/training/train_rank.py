@@ -138,7 +138,7 @@ def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
     """Build this rank's environments, native or external."""
     if isinstance(config.env, EnvConfig):
         return make_env(context, config)
-    from mjtrain.env.external.make import make_foreign_env
+    from mjtrain.env.external.env import make_foreign_env
     from mjtrain.training.preflight.external import check_agent
 
     env = make_foreign_env(config.env, config.num_envs, context.device, derive_seed(context.seed, Stream.WORLDS))

@@ -38,7 +38,7 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 
 
 class GymnasiumWorlds:
-    """Steps a vector environment: `foreign.env.ForeignWorlds`.
+    """Steps a vector environment: `external.env.ForeignWorlds`.
 
     Actions in [-1, 1] are mapped onto the bounds of the action space where it has two of them, and clipped to a single
     one.

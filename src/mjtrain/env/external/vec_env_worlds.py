@@ -12,7 +12,7 @@ NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf",
 
 
 class VecEnvWorlds:
-    """Steps an object with the contract: `foreign.env.ForeignWorlds`."""
+    """Steps an object with the contract: `external.env.ForeignWorlds`."""
 
     def __init__(self, envs: Any, label: str) -> None:
         """Check that the object has the contract, by a step with zeros."""

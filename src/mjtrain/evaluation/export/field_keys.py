@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Pair = tuple[float, float]
-
 _BY_FUNCTION = {
     "mjtrain.mdp.observations:joint_velocities": "joint_vel",
     "mjtrain.mdp.observations:joint_pos_rel": "joint_pos",
@@ -174,7 +172,7 @@ def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) ->
     return _BY_FUNCTION.get(function) or term["name"], 1
 
 
-def _clip_before(clip: Sequence[float] | None, scale: float) -> Pair:
+def _clip_before(clip: Sequence[float] | None, scale: float) -> tuple[float, float]:
     if clip is None:
         return (-math.inf, math.inf)
     low, high = sorted(bound / scale for bound in clip)

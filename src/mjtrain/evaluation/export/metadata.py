@@ -9,10 +9,11 @@ from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
 from mjtrain.evaluation.export.inputs import list_image_inputs
-from mjtrain.evaluation.export.sources import describe_commands, describe_robot, describe_source, keep_used
+from mjtrain.evaluation.export.sources import describe_command, describe_source, keep_used
 from mjtrain.learning.learner import Policy
 from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.sim.robots.measured import describe_joints, describe_sensors
 from mjtrain.sim.robots.robot import describe_actuators
 
 FORMAT = 3  # 1: no relative actions; 2: kp and kd were not those of the joint where there was a gear, and no gain
@@ -55,18 +56,20 @@ def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
 
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe observations and actions of worlds of ours."""
-    layout, images, robot = env.engine.layout, list_image_inputs(policy), describe_robot(run.own_env)
+    config, layout, images = run.own_env, env.engine.layout, list_image_inputs(policy)
+    joints, sensors = describe_joints(config), describe_sensors(config)
     groups = [group for group in policy.inputs if group not in images]
-    observations = _describe_observations(run, env, groups, robot["sensors"])
-    commands = describe_commands(run.own_env, env)
-    robot["sensors"] = keep_used(robot["sensors"], observations, commands)
+    observations = _describe_observations(run, env, groups, sensors)
+    commands = {name: describe_command(name, term, env) for name, term in config.commands.items()}
     return {
         "physics_step_s": layout.timestep_s,
         "observations": observations,
-        "actions": describe_actions(run.own_env, env),
+        "actions": describe_actions(config, env),
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
         "commands": commands,
-        **robot,
+        "ground": config.terrain.kind,
+        "joints": joints,
+        "sensors": keep_used(sensors, observations, commands),
     }
 
 
@@ -174,11 +177,3 @@ def _describe_term(term: ObservationTerm) -> dict[str, Any]:
 def to_text(metadata: dict[str, Any]) -> str:
     """Write metadata as JSON."""
     return json.dumps(metadata, indent=2)
-
-
-def read_onnx_metadata(path: Any) -> dict[str, Any]:
-    """Read the metadata from an exported ONNX file."""
-    import onnx
-
-    properties = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
-    return json.loads(properties[KEY])

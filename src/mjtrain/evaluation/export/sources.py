@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import CommandTerm, EnvConfig, ObservationTerm, to_plain
+from mjtrain.config import CommandTerm, ObservationTerm, to_plain
 from mjtrain.deployment.terms import STANDS_BELOW, STOPPED_BELOW
 from mjtrain.env.env import Env
 from mjtrain.sim.robots.layout import match_names
-from mjtrain.sim.robots.measured import describe_joints, describe_sensors
 
 _MEASURED_BY = {
     "mjtrain.mdp.observations:last_action": "controller",
@@ -29,18 +28,9 @@ _POSITION, _QUATERNION = (
 _POSES = {3: _POSITION, 4: _QUATERNION, 7: [*_POSITION, *_QUATERNION]}
 
 
-def describe_robot(config: EnvConfig) -> dict[str, Any]:
-    """Describe the ground, the joints and the sensors of a robot, see docs/deploy-a-policy.md."""
-    return {"ground": config.terrain.kind, "joints": describe_joints(config), "sensors": describe_sensors(config)}
-
-
-def describe_commands(config: EnvConfig, env: Env) -> dict[str, Any]:
-    """Describe what commands mean, by name, see docs/deploy-a-policy.md."""
-    return {name: _describe_command(name, term, env) for name, term in config.commands.items()}
-
-
-def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
-    size, limits_velocity = env.command(name).shape[1], _name_of(term.refine) == "mjtrain.mdp.velocity:approach"
+def describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
+    """Describe what a command means, see docs/deploy-a-policy.md."""
+    size, limits_velocity = env.command(name).shape[1], to_plain(term.refine) == "mjtrain.mdp.velocity:approach"
     pose = _POSES.get(size) if term.is_pose else None
     # A policy that is passed on does not tell where files are on this machine.
     term = term.replace(params={key: _without_folder(value) for key, value in term.params.items()})
@@ -97,7 +87,7 @@ def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) ->
     if patterns:
         found["sensors"] = match_names(patterns, layout.sensors, "sensor")
     found["measured_by"] = _measured_by(term, found, env, sensors)
-    if _name_of(term.func) == "mjtrain.mdp.gait:clock":
+    if to_plain(term.func) == "mjtrain.mdp.gait:clock":
         found["begins"] = "phase 0 where the policy begins to act; then it counts control periods"
         found["stands_below"] = STANDS_BELOW
         if params.get("velocity_sensor") is not None:
@@ -106,7 +96,7 @@ def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) ->
 
 
 def _measured_by(term: ObservationTerm, found: dict[str, Any], env: Env, sensors: dict[str, Any]) -> str:
-    if (known := _MEASURED_BY.get(str(_name_of(term.func)))) is not None:
+    if (known := _MEASURED_BY.get(to_plain(term.func))) is not None:
         return known
     if "object" in term.params:
         return "estimator"
@@ -114,7 +104,3 @@ def _measured_by(term: ObservationTerm, found: dict[str, Any], env: Env, sensors
     widths = [env.engine.layout.qpos[name] for name in found.get("joints", ())]
     kinds |= {"encoders" if place.stop - place.start == 1 else "estimator" for place in widths}
     return kinds.pop() if len(kinds) == 1 else "estimator" if "estimator" in kinds else "unknown"
-
-
-def _name_of(function: Any) -> Any:
-    return None if function is None else to_plain(function)

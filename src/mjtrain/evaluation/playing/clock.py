@@ -1,10 +1,13 @@
-"""What runs between two frames of a viewer: the env steps that are due, and the actions that visitors ask for."""
+"""A session of a viewer, and what runs between two frames: the env steps that are due, and what visitors ask for."""
 
 import queue
 import time
 from collections.abc import Callable
 
 import numpy as np
+
+from mjtrain.evaluation.followed import Ghost
+from mjtrain.sim.robots.kinematics import Kinematics
 
 _LONGEST_TICK_S = 0.05
 
@@ -32,20 +35,74 @@ class Clock:
         return stepped
 
 
-class Actions:
-    """A queue of actions that other threads want to run between two steps."""
+class ViewerSession:
+    """Worlds that a viewer shows and controls."""
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    ghost: Ghost | None = None
+    """What the worlds should do; None if nothing says it."""
+
+    def __init__(self, kinematics: Kinematics, step_dt: float) -> None:
+        self.kinematics = kinematics
+        self.paused = False
+        self.speed = 1.0
+        self.selected = 0
+        self._clock = Clock(step_dt)
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def post(self, action: Callable[[], None]) -> None:
-        """Queue an action; any thread may call this."""
-        self._queue.put(action)
+        """Queue an action that runs between two steps; any thread may call this."""
+        self._posted.put(action)
 
-    def run(self) -> bool:
-        """Run all queued actions; return whether there were any."""
+    def tick(self, elapsed_s: float) -> bool:
+        """Run queued actions and advance time; return whether the picture changed."""
         acted = False
-        while not self._queue.empty():
-            self._queue.get()()
+        while not self._posted.empty():
+            self._posted.get()()
             acted = True
-        return acted
+        self._before_steps()
+        if self.paused:
+            return acted
+        return self._clock.run(elapsed_s * self.speed, self.step) or acted
+
+    def _before_steps(self) -> None:
+        """Do what a session has to do in each tick besides."""
+
+    def step(self) -> None:
+        """Advance by one env step."""
+        raise NotImplementedError
+
+    def step_once(self) -> None:
+        """Pause, and advance by one env step."""
+        self.paused = True
+        self.step()
+
+    def toggle(self) -> None:
+        """Pause, or continue."""
+        self.paused = not self.paused
+
+    def reset(self) -> None:
+        """Start again."""
+        raise NotImplementedError
+
+    def select(self, world: int) -> None:
+        """Select another world, if there are several."""
+
+    def qpos(self) -> np.ndarray:
+        """Return positions, finite. Shape (num_worlds, nq)."""
+        raise NotImplementedError
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities, finite. Shape (num_worlds, nv)."""
+        raise NotImplementedError
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls, finite. Shape (num_worlds, nu)."""
+        raise NotImplementedError
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
+        return {}
+
+    def status(self) -> list[str]:
+        """Describe in a few lines what is shown."""
+        raise NotImplementedError

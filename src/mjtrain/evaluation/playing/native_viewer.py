@@ -10,7 +10,8 @@ from functools import partial
 import mujoco
 import mujoco.viewer
 
-from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
+from mjtrain.evaluation.playing.clock import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.ghost import GhostGeoms
 
@@ -43,20 +44,13 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
     data = mujoco.MjData(model)
     num_worlds = len(session.qpos())
 
-    def toggle() -> None:
-        session.paused = not session.paused
-
-    def step() -> None:
-        session.paused = True
-        session.step()
-
     def faster(by: int) -> None:
         index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - session.speed)) + by
         session.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
 
     actions: dict[int, Callable[[], None]] = {
-        _SPACE: toggle,
-        _RIGHT: step,
+        _SPACE: session.toggle,
+        _RIGHT: session.step_once,
         _BACKSPACE: session.reset,
         _UP: lambda: faster(1),
         _DOWN: lambda: faster(-1),

@@ -101,7 +101,7 @@ def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: Engi
         name = resolve_engine(engine, context.device)
         worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
         return Env(run.env, worlds, context.seed)
-    from mjtrain.env.external.make import make_foreign_env
+    from mjtrain.env.external.env import make_foreign_env
 
     return make_foreign_env(run.env, num_envs, context.device, context.seed)
 

@@ -96,8 +96,9 @@ def _make_writer(
         return MinariFiles(out, env, f"{run.task}, episodes of mjtrain's policy {config.policy}").add
 
     def add(number: int, episode: Trajectory) -> dict[str, Any]:
-        name = f"episode_{number:05d}.npz"
-        write_whole(out / name, _pack(_contents(episode)))
+        name, file = f"episode_{number:05d}.npz", io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **_contents(episode))  # pyright: ignore[reportArgumentType]
+        write_whole(out / name, file.getvalue())
         return {"file": name}
 
     return add
@@ -105,12 +106,6 @@ def _make_writer(
 
 def _contents(episode: Trajectory) -> dict[str, np.ndarray]:
     return episode.arrays | {f"last_observations/{group}": values for group, values in episode.last.items()}
-
-
-def _pack(contents: dict[str, np.ndarray]) -> bytes:
-    file = io.BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **contents)  # pyright: ignore[reportArgumentType]
-    return file.getvalue()
 
 
 def _describe_arrays(contents: dict[str, np.ndarray], env: Env) -> dict[str, dict[str, Any]]:

@@ -1,14 +1,13 @@
 """Replay NaN dumps: the last seconds of a world that diverged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.evaluation.playing.clock import Actions, Clock
-from mjtrain.evaluation.playing.ghost import Ghost
+from mjtrain.evaluation.playing.clock import ViewerSession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -108,8 +107,8 @@ def _velocity_joints(kinematics: Kinematics) -> list[str]:
     return [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
 
 
-class ReplaySession:
-    """Plays the finite env steps of a dump in a loop. A `ViewerSession`."""
+class ReplaySession(ViewerSession):
+    """Plays the finite env steps of a dump in a loop."""
 
     def __init__(self, dump: Dump, config: EnvConfig, lines: Sequence[str] | None = None) -> None:
         """Compile the model.
@@ -117,31 +116,14 @@ class ReplaySession:
         Args:
             lines: What the viewer says about it; None for a description of the dump.
         """
-        self.kinematics = Kinematics(config)
+        super().__init__(Kinematics(config), dump.step_dt)
         check_dump(dump, self.kinematics)
-        self.paused = False
-        self.speed = 1.0
-        self.selected = 0
-        self.ghost: Ghost | None = None
         self.frame = 0
         """Index of the env step that is shown."""
         self.num_frames = dump.num_finite
         """Number of env steps that can be shown."""
         self._dump = dump
         self._lines = describe_dump(dump, self.kinematics) if lines is None else lines
-        self._actions = Actions()
-        self._clock = Clock(dump.step_dt)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Queue an action that runs between two steps; any thread may call this."""
-        self._actions.post(action)
-
-    def tick(self, elapsed_s: float) -> bool:
-        """Run queued actions and advance time; return whether the picture changed."""
-        acted = self._actions.run()
-        if self.paused:
-            return acted
-        return self._clock.run(elapsed_s * self.speed, self.step) or acted
 
     def step(self) -> None:
         """Advance by one env step; the first follows the last."""
@@ -155,9 +137,6 @@ class ReplaySession:
         """Show an env step, and pause there."""
         self.frame, self.paused = frame, True
 
-    def select(self, world: int) -> None:
-        """Do nothing: a dump has one world."""
-
     def qpos(self) -> np.ndarray:
         """Return positions. Shape (1, nq)."""
         return self._dump.qpos[self.frame : self.frame + 1]
@@ -169,10 +148,6 @@ class ReplaySession:
     def ctrl(self) -> np.ndarray:
         """Return controls. Shape (1, nu)."""
         return self._dump.ctrl[self.frame : self.frame + 1]
-
-    def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return an empty dictionary: a dump does not hold commands."""
-        return {}
 
     def status(self) -> list[str]:
         """Describe in a few lines what is shown."""

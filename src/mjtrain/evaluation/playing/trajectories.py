@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from mjtrain.env.env import Env
-from mjtrain.evaluation.names import BROKEN, UNFINISHED
+from mjtrain.evaluation.names import UNFINISHED, name_causes
 from mjtrain.evaluation.playing.player import Player
 
 
@@ -69,7 +69,9 @@ def record_episodes(
                 world=int(world),
                 arrays={name: np.stack([row[name][world] for row in own]) for name in own[0]},
                 last={group: _copy(values[world]) for group, values in (after or {}).items()},
-                causes=(UNFINISHED,) if stopped[world] else _causes(env, int(world)),
+                causes=(UNFINISHED,)
+                if stopped[world]
+                else name_causes(env.config.terminations, env.causes[world].tolist()),
             )
             left[world] -= 1
         cut = torch.from_numpy(stopped & (left > 0)).to(env.device)
@@ -101,8 +103,3 @@ def _step(player: Player, observations: bool) -> dict[str, np.ndarray]:
 
 def _copy(values: torch.Tensor) -> np.ndarray:
     return values.cpu().numpy().copy()
-
-
-def _causes(env: Env, world: int) -> tuple[str, ...]:
-    said = [name for name, cause in zip(env.config.terminations, env.causes[world].tolist(), strict=True) if cause]
-    return tuple(said) or (BROKEN,)

@@ -1,17 +1,16 @@
-"""What a viewer shows: worlds that advance in time, and actions that run between two steps."""
+"""A policy in its environment, as a viewer shows and steers it."""
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from mjtrain.deployment.steering import Steering
-from mjtrain.evaluation.playing.clock import Actions, Clock
-from mjtrain.evaluation.playing.ghost import Ghost, find_ghost
+from mjtrain.evaluation.followed import Ghost, find_followed
+from mjtrain.evaluation.playing.clock import ViewerSession
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
@@ -25,66 +24,12 @@ HISTORY_S = 10.0
 """Time span of the plots, in seconds of simulated time."""
 
 
-class ViewerSession(Protocol):
-    """Worlds that a viewer shows and controls."""
-
-    kinematics: Kinematics
-    paused: bool
-    speed: float
-    selected: int
-    ghost: Ghost | None
-    """What the worlds should do; None if nothing says it."""
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Queue an action that runs between two steps; any thread may call this."""
-        ...
-
-    def tick(self, elapsed_s: float) -> bool:
-        """Run queued actions and advance time; return whether the picture changed."""
-        ...
-
-    def step(self) -> None:
-        """Advance by one env step."""
-        ...
-
-    def reset(self) -> None:
-        """Start again."""
-        ...
-
-    def select(self, world: int) -> None:
-        """Select another world."""
-        ...
-
-    def qpos(self) -> np.ndarray:
-        """Return positions, finite. Shape (num_worlds, nq)."""
-        ...
-
-    def qvel(self) -> np.ndarray:
-        """Return velocities, finite. Shape (num_worlds, nv)."""
-        ...
-
-    def ctrl(self) -> np.ndarray:
-        """Return controls, finite. Shape (num_worlds, nu)."""
-        ...
-
-    def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
-        ...
-
-    def status(self) -> list[str]:
-        """Describe in a few lines what is shown."""
-        ...
-
-
-class PolicySession:
-    """A policy in its environment: pause, step, reset, manual commands, other checkpoints. A `ViewerSession`."""
+class PolicySession(ViewerSession):
+    """A policy in its environment: pause, step, reset, manual commands, other checkpoints."""
 
     def __init__(self, player: Player) -> None:
+        super().__init__(Kinematics(player.env.config), player.env.step_dt)
         self.player = player
-        self.kinematics = Kinematics(player.env.config)
-        self.paused = False
-        self.speed = 1.0
-        self.selected = 0
         self.follows = False
         """Whether new checkpoints of the run are loaded as they appear."""
         self.problem = ""
@@ -92,7 +37,8 @@ class PolicySession:
         self.num_steps = 0
         """Env steps since the session started."""
         env = player.env
-        self.ghost = find_ghost(env)
+        followed = find_followed(env)
+        self.ghost = None if followed is None else Ghost(followed)
         length = round(HISTORY_S / env.step_dt)
         self.history: deque[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=length)
         """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env
@@ -101,26 +47,11 @@ class PolicySession:
         steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
         self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
         """The command that keys and gamepads steer, and the values that they have set; "" and None without one."""
-        self._actions = Actions()
-        self._clock = Clock(env.step_dt)
         self._returns = torch.zeros(env.num_envs, device=env.device)
         self._last_end = ""
         self._touch = list(self.kinematics.touch_sensors.values())
         self._last_look = 0.0
         self._refused: Path | None = None
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Queue an action that runs between two steps; any thread may call this."""
-        self._actions.post(action)
-
-    def tick(self, elapsed_s: float) -> bool:
-        """Run queued actions and advance time; return whether the picture changed."""
-        acted = self._actions.run()
-        if self.follows:
-            self._look_for_checkpoint()
-        if self.paused:
-            return acted
-        return self._clock.run(elapsed_s * self.speed, self.step) or acted
 
     def step(self) -> None:
         """Advance by one env step."""
@@ -270,9 +201,9 @@ class PolicySession:
             return torch.cat([place, command])
         return command[:7]
 
-    def _look_for_checkpoint(self) -> None:
-        """Load a newer checkpoint of the run, if there is one; looks at most once a second."""
-        if time.monotonic() - self._last_look < 1.0:
+    def _before_steps(self) -> None:
+        """Load a newer checkpoint of the run, if it is followed and there is one; looks at most once a second."""
+        if not self.follows or time.monotonic() - self._last_look < 1.0:
             return
         self._last_look = time.monotonic()
         current = self.player.checkpoint

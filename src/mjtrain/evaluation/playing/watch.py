@@ -13,7 +13,7 @@ from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
-    from mjtrain.evaluation.playing.viewer_session import ViewerSession
+    from mjtrain.evaluation.playing.clock import ViewerSession
     from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
 

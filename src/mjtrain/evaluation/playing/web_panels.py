@@ -9,8 +9,9 @@ import numpy as np
 import viser
 from mjviser import ViserMujocoScene
 
+from mjtrain.evaluation.playing.clock import ViewerSession
 from mjtrain.evaluation.playing.replay import ReplaySession
-from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession, ViewerSession
+from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession
 from mjtrain.sim.drawing.tiles import CameraStream, scale, to_picture
 
 _IMAGE_SIZE = 256
@@ -60,16 +61,9 @@ class Panels:
         pause = gui.add_button("Pause", icon=viser.Icon.PLAYER_PAUSE)
         step = gui.add_button("Step", icon=viser.Icon.PLAYER_TRACK_NEXT)
         reset = gui.add_button("Reset", icon=viser.Icon.REFRESH)
-        speed = gui.add_dropdown("Speed", [f"{speed:g}x" for speed in SPEEDS], initial_value="1x")
-
+        speeds = {f"{speed:g}x": speed for speed in SPEEDS}
+        speed = gui.add_dropdown("Speed", list(speeds), initial_value="1x")
         shown = False
-
-        def toggle() -> None:
-            session.paused = not session.paused
-
-        def step_once() -> None:
-            session.paused = True
-            session.step()
 
         def update() -> None:
             nonlocal shown
@@ -79,10 +73,9 @@ class Panels:
                 pause.icon = viser.Icon.PLAYER_PLAY if shown else viser.Icon.PLAYER_PAUSE
 
         self._updates.append(update)
-        pause.on_click(lambda _: session.post(toggle))
-        step.on_click(lambda _: session.post(step_once))
+        pause.on_click(lambda _: session.post(session.toggle))
+        step.on_click(lambda _: session.post(session.step_once))
         reset.on_click(lambda _: session.post(session.reset))
-        speeds = {f"{speed:g}x": speed for speed in SPEEDS}
         speed.on_update(lambda _: setattr(session, "speed", speeds.get(speed.value, session.speed)))
 
     def _add_contacts(self) -> None:

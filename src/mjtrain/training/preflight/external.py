@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig, MjlabConfig
-from mjtrain.env.external.env import ForeignEnv
-from mjtrain.env.external.make import make_foreign_env
+from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.network_check import find_network_problems
 
@@ -31,7 +30,7 @@ def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: i
     environments of mjlab, which take long to make.
     """
     if isinstance(config, MjlabConfig):
-        from mjtrain.env.external.mjlab_worlds import read_env_config
+        from mjtrain.env.external.mjlab_task import read_env_config
 
         read_env_config(config)
     if not isinstance(config, GymnasiumConfig):
