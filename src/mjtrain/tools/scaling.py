@@ -13,6 +13,7 @@ from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
 from mjtrain.tools.plotting import LABELS, XAxis, x_values
+from mjtrain.tools.sweep.space import name_flags
 
 Mode = Literal["weak", "strong", "apart"]
 
@@ -84,9 +85,10 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         RequestError: A run was refused, or the environments cannot be split.
         RuntimeError: A run failed; the message is its standard error.
     """
-    for flag in ("--dry-run", "--log-root", "--gpu-ids", "--num-workers", "--num-envs", "--max-iterations"):
-        if flag in study.train_flags:
-            raise RequestError(f"-- {flag}: is decided by scaling")
+    given = name_flags(study.train_flags)
+    for flag in ("dry-run", "log-root", "gpu-ids", "num-workers", "num-envs", "max-iterations"):
+        if flag in given:
+            raise RequestError(f"-- --{flag}: is decided by scaling")
     require("scaling", "plot", "matplotlib")
     if "strong" in study.modes:
         for count in study.ranks:

@@ -18,7 +18,7 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
-from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, normalise_flag, to_words
+from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, name_flags, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
 
@@ -237,7 +237,7 @@ def _check_options(options: SweepOptions) -> None:
                 f"-- {shown}: sweep.json records the flags of trials, and the query of a URL may be a key; give the "
                 "path of a file that you have fetched"
             )
-    fixed = _names(options.train_flags)
+    fixed = name_flags(options.train_flags)
     for flag in fixed & DECIDED.keys():
         raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
     for flag in (flag for parameter in options.space for flag in parameter.flags):
@@ -256,10 +256,6 @@ def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
     if not 1 <= given < max_iterations:
         raise RequestError(f"{flag}: must be at least 1 and below the {max_iterations} iterations of a run")
     return given
-
-
-def _names(train_flags: Sequence[str]) -> set[str]:
-    return {normalise_flag(word.partition("=")[0]) for word in train_flags if word.startswith("--")}
 
 
 def _gpu_flags(slot: Slot) -> list[str]:
@@ -285,7 +281,7 @@ def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
 
 def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple[list[str], TrainConfig]:
     """Return what the sweep adds to the flags of `train`, and the config with its evaluations."""
-    fixed = {*_names(options.train_flags), *(flag for parameter in options.space for flag in parameter.flags)}
+    fixed = {*name_flags(options.train_flags), *(flag for parameter in options.space for flag in parameter.flags)}
     defaults = {**DEFAULTS, "logger": "wandb"} if options.for_wandb else DEFAULTS
     if metric.startswith("eval/") and "eval-interval" not in fixed:
         interval = max(1, config.run.max_iterations // EVALUATIONS)
