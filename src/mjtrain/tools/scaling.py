@@ -12,8 +12,8 @@ from typing import Any, Literal
 from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
+from mjtrain.tools import name_flags
 from mjtrain.tools.plotting import LABELS, XAxis, x_values
-from mjtrain.tools.sweep.space import name_flags
 
 Mode = Literal["weak", "strong", "apart"]
 

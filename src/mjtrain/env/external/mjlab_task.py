@@ -39,7 +39,7 @@ def load_registry(name: str) -> ModuleType:
     """Import mjlab and the packages that register tasks with it, and return its registry."""
     if importlib.util.find_spec("mjlab") is None:
         raise RequestError(
-            f"task mjlab:{name}: mjlab is not installed; it needs an older MuJoCo than mjtrain's engines and so an "
+            f"task mjlab:{name}: mjlab is not installed; it needs an older MuJoCo than mjtrain's engines and so a "
             "separate environment, see docs/other-environments.md"
         )
     os.environ.setdefault("MJLAB_WARP_QUIET", "1")  # or each kernel that is loaded is a line

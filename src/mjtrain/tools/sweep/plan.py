@@ -18,7 +18,8 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
-from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, name_flags, to_words
+from mjtrain.tools import name_flags
+from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
 

@@ -11,6 +11,7 @@ import yaml
 
 from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.tools import normalise_flag
 
 Kind = Literal["log", "uniform", "int", "choice", "flag"]
 Value = float | int | str
@@ -115,16 +116,6 @@ def parse_space(parameters: Sequence[Sequence[str]]) -> tuple[Parameter, ...]:
         if flags.count(flag) > 1:
             raise RequestError(f"--param {flag}: is given twice")
     return space
-
-
-def name_flags(words: Sequence[str]) -> set[str]:
-    """Return the names of the flags among the words of a command, as `normalise_flag` writes them."""
-    return {normalise_flag(word.partition("=")[0]) for word in words if word.startswith("--")}
-
-
-def normalise_flag(word: str) -> str:
-    """Return the name of a flag without dashes before it and with dashes inside it."""
-    return word.strip().lstrip("-").replace("_", "-")
 
 
 def _parse(words: Sequence[str]) -> Parameter:
