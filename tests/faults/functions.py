@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def _eat_memory() -> None:
 FAULTS = {
     "raise": _raise,
     "unpicklable": _raise_unpicklable,
-    "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "SIGSTOP": lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),  # a process may run on for a while
     "sleep": lambda: time.sleep(1000),
     "loop": _loop,
     "native_loop": _loop_natively,

@@ -78,7 +78,7 @@ def test_one_of_three_ranks_fails(tmp_path: Path, record: Record, fault: str, ra
 
 
 HANGS = [
-    ("SIGSTOP", 1, "no heartbeat", '"SIGSTOP": lambda: os.kill'),
+    ("SIGSTOP", 1, "no heartbeat", '"SIGSTOP": lambda: signal.pthread_kill'),
     ("native_loop", 0, "no heartbeat", "ctypes.PyDLL(None).sleep"),
     ("sleep", 1, "no progress", '"sleep": lambda: time.sleep'),
     ("loop", 0, "no progress", "while True:\n        pass"),

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ def _network(_fault: Fault, _place: Place) -> None:
 FAULTS: dict[str, Callable[[Fault, Place], object]] = {
     "sigkill": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
     "sigsegv": lambda *_: ctypes.string_at(0),
-    "sigstop": lambda *_: os.kill(os.getpid(), signal.SIGSTOP),
+    "sigstop": lambda *_: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),  # here, not a few lines on
     "raise": _raise,
     "hang": _hang,
     "exit": lambda fault, _: os._exit(fault.status),  # without a word: no exception, no handler, no flush
