@@ -16,7 +16,7 @@ from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.followed import FailuresByBin, find_followed
 from mjtrain.evaluation.playing.native_viewer import _ghost_actions
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.evaluation.playing.web_viewer import WebViewer
 from mjtrain.evaluation.recorder import make_recorder
 from mjtrain.evaluation.summary_table import print_summary

@@ -14,7 +14,7 @@ import mjtrain
 from mjtrain.evaluation.playing.native_viewer import run_native_viewer
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.trained_run import make_untrained_run
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
 
 run = make_untrained_run(sys.argv[2])
 session = PolicySession(Player(mjtrain.RankContext(), run, num_envs=2, policy="zero"))

@@ -15,9 +15,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
 import mjtrain
-from mjtrain.evaluation.playing.clock import Clock
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
+from mjtrain.evaluation.playing.viewer_session import Clock
 from mjtrain.evaluation.playing.web_viewer import WebViewer, find_stranger, serve_page
 from mjtrain.runs.trained_run import make_untrained_run
 from support.machine import patience, wait_until

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator
 import mjtrain
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
 from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, serve_viewer, wait_for
 from support.machine import patience

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from mjtrain.evaluation.playing.clock import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_viewer import WebViewer
 from support.machine import patience, wait_until
 

@@ -54,13 +54,8 @@ COMMON = {
     "position_sensor": "name of a framepos sensor on the tool",
     "orientation_sensor": "name of a framequat sensor on the tool",
     "object": "Name of the free joint",
-    "frequency_hz": "Strides per second",
-    "offsets": "Phase of each foot at the start, in strides",
-    "duty": "Fraction of a stride for which a foot stands",
-    "velocity_sensor": "A velocimeter on the body. None: the command alone decides who stands",
-    "stopped_below": "Planar velocity below which the robot has stopped, in m/s",
 }
-"""What a parameter of this name is where the docstring of a short function does not say."""
+"""What a parameter of this name is where the docstring of a function does not say."""
 
 
 def list_terms(module: ModuleType) -> list[Callable[..., Any]]:

@@ -110,6 +110,9 @@ class NanGuard:
         after each env step, of which the last one is broken; step_dt in seconds; world; robot, the name of its MJCF
         file, which the run has a copy of.
         """
+        if self._dumps_left <= 0:
+            self.forget()
+            return []
         now, broke_at = int(self._step), self._broke_at.tolist()
         self.forget()
         files = []

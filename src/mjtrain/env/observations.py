@@ -76,7 +76,11 @@ class Observations:
 def choose_by_world(
     mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return observations by group, of the masked worlds from the first and of the rest from the second."""
+    """Return observations by group, of the masked worlds from the first and of the rest from the second.
+
+    Args:
+        mask: Boolean, shape (num_envs,).
+    """
     return {
         name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
         for name, values in others.items()
@@ -212,7 +216,8 @@ class _ImageGroup(_Group):
         Args:
             readings: What the functions returned, shape (num_envs, channels, height, width) each.
         """
-        shapes, dtypes = [tuple(reading.shape[1:]) for reading in readings], [reading.dtype for reading in readings]
+        shapes = [tuple(reading.shape[1:]) for reading in readings]
+        dtypes = [reading.dtype for reading in readings]
         first = next(iter(terms))
         for (term_name, term), shape, dtype in zip(terms.items(), shapes, dtypes, strict=True):
             flag = f"--env.observations.{name}.{term_name}"

@@ -4,8 +4,6 @@ The phase of a foot runs from 0 to 1 once per stride. The foot stands while its 
 swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Learning of All Common Bipedal Gaits via
 Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand. With a `velocity_sensor` they do
 so only when the robot has stopped: a robot that is pushed while it stands may step until then, instead of falling.
-
-The parameters of the schedule are the same for all functions; `swing` describes them.
 """
 
 from __future__ import annotations
@@ -48,7 +46,10 @@ def clock(
     """Sine and cosine of the phase of the stride, zero while it should stand. Shape (num_envs, 2).
 
     Args:
+        frequency_hz: Strides per second.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     steps = _stepping(env, command, velocity_sensor, stopped_below)
@@ -113,7 +114,12 @@ def feet_gait(
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below) > 0
     touches = env.touches(contact_sensors)
@@ -142,7 +148,12 @@ def feet_clearance(
         radius_m: Distance from the centre of a foot to its sole, in m.
         height_m: Height of the sole in mid-swing, in m.
         tolerance_m: Error over all feet at which the value is 1/e, in m.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs,).
@@ -172,7 +183,12 @@ def swing_load(
     Args:
         contact_sensors: Touch sensors of the feet.
         load_n: Force of a foot that counts as 1, and above which no more is counted, in N; such as half of the weight.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         From 0 to the number of feet. Shape (num_envs,).
@@ -206,7 +222,12 @@ def swing_posture(
             follow each other.
         amplitudes: Distances of the joints of one leg from the default pose in mid-swing, in rad; for all legs alike.
         tolerance: Norm of the error over all joints at which the value is 1/e, in rad.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Raises:
         RequestError: The number of joints is not that of the feet times that of the amplitudes.
@@ -247,7 +268,12 @@ def stepping(
         position_sensors: framepos sensors of the feet.
         height_m: Height of the feet in mid-swing, in m.
         turn_gain: Factor on the turning rate: feet slip more when they turn the body.
+        frequency_hz: Strides per second.
+        offsets: Phase of each foot at the start, in strides.
+        duty: Fraction of a stride for which a foot stands.
         command: Name of the velocity command.
+        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
+        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         Shape (num_envs, num_actions).

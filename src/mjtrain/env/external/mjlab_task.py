@@ -86,7 +86,7 @@ def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
 
 
 def make_mjlab(config: MjlabConfig, num_envs: int, device: str, seed: int) -> Any:
-    """Make the environments of a rank.
+    """Make the environments of a rank, as mjlab's own command does.
 
     Returns:
         An object with RSL-RL's `VecEnv` contract.

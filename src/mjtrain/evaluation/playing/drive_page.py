@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from mjtrain.deployment.steering import HELP, KEYS, REST_KEY
-from mjtrain.evaluation.playing.clock import ViewerSession
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
 
 Driver = Callable[[Any, Any], Any]
 """Takes a connection and a request, and returns a response, or None for a request of another page."""

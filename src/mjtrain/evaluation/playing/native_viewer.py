@@ -10,8 +10,8 @@ from functools import partial
 import mujoco
 import mujoco.viewer
 
-from mjtrain.evaluation.playing.clock import ViewerSession
-from mjtrain.evaluation.playing.viewer_session import SPEEDS, PolicySession
+from mjtrain.evaluation.playing.policy_session import SPEEDS, PolicySession
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.ghost import GhostGeoms
 

@@ -96,7 +96,8 @@ def _make_writer(
         return MinariFiles(out, env, f"{run.task}, episodes of mjtrain's policy {config.policy}").add
 
     def add(number: int, episode: Trajectory) -> dict[str, Any]:
-        name, file = f"episode_{number:05d}.npz", io.BytesIO()
+        name = f"episode_{number:05d}.npz"
+        file = io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, **_contents(episode))  # pyright: ignore[reportArgumentType]
         write_whole(out / name, file.getvalue())
         return {"file": name}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.evaluation.playing.clock import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics

@@ -13,7 +13,7 @@ from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
-    from mjtrain.evaluation.playing.clock import ViewerSession
+    from mjtrain.evaluation.playing.viewer_session import ViewerSession
     from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
 
@@ -35,7 +35,7 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
         RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
     """
     from mjtrain.evaluation.playing.player import Player
-    from mjtrain.evaluation.playing.viewer_session import PolicySession
+    from mjtrain.evaluation.playing.policy_session import PolicySession
 
     num_envs = 1 if config.num_envs is None else config.num_envs
     if num_envs < 1:

@@ -17,8 +17,8 @@ import websockets.asyncio.server
 from mjviser import ViserMujocoScene
 from mjviser.conversions import merge_geoms
 
-from mjtrain.evaluation.playing.clock import ViewerSession
 from mjtrain.evaluation.playing.drive_page import Driver, make_driver
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.launcher.ipc.network import names_this_machine
 from mjtrain.sim.drawing import ghost

@@ -4,7 +4,7 @@ import pytest
 
 import mjtrain
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import PolicySession
+from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.runs.trained_run import make_untrained_run
 
 

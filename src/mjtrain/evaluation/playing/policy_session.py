@@ -1,0 +1,214 @@
+"""A policy in its environment, as a viewer shows and steers it."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mjtrain.deployment.steering import Steering
+from mjtrain.evaluation.followed import Ghost, find_followed
+from mjtrain.evaluation.playing.player import Player
+from mjtrain.evaluation.playing.viewer_session import ViewerSession
+from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.tiles import CameraStream, list_streams
+from mjtrain.sim.robots.kinematics import Kinematics
+
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Playback speeds that viewers offer, in simulated seconds per second."""
+
+HISTORY_S = 10.0
+"""Time span of the plots, in seconds of simulated time."""
+
+
+class PolicySession(ViewerSession):
+    """A policy in its environment: pause, step, reset, manual commands, other checkpoints."""
+
+    def __init__(self, player: Player) -> None:
+        super().__init__(Kinematics(player.env.config), player.env.step_dt)
+        self.player = player
+        self.follows = False
+        """Whether new checkpoints of the run are loaded as they appear."""
+        self.problem = ""
+        """The last problem, as a line for the user."""
+        self.num_steps = 0
+        """Env steps since the session started."""
+        env = player.env
+        followed = find_followed(env)
+        self.ghost = None if followed is None else Ghost(followed)
+        length = round(HISTORY_S / env.step_dt)
+        self.history: deque[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=length)
+        """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env
+        steps of the selected world."""
+        self._errors = [(name, error) for name, term in env.config.commands.items() for error in term.errors]
+        steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
+        self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
+        """The command that keys and gamepads steer, and the values that they have set; "" and None without one."""
+        self._returns = torch.zeros(env.num_envs, device=env.device)
+        self._last_end = ""
+        self._touch = list(self.kinematics.touch_sensors.values())
+        self._last_look = 0.0
+        self._refused: Path | None = None
+
+    def step(self) -> None:
+        """Advance by one env step."""
+        self._choose(None)
+        env = self.player.env
+        done = self.player.step()
+        self.num_steps += 1
+        self._returns += env.reward_terms.sum(dim=1)
+        world = self.selected
+        if done[world]:
+            names = [name for name, said in zip(env.config.terminations, env.causes[world], strict=True) if said]
+            self._last_end = f"{', '.join(names) or 'not finite'}, return {self._returns[world]:.2f}"
+        self._returns.masked_fill_(done, 0.0)
+        rewards = (env.reward_terms[world] / env.step_dt).cpu().numpy()
+        forces = env.state.sensordata[world, self._touch].cpu().numpy()
+        commands = [value for name in env.config.commands for value in env.command(name)[world].tolist()]
+        errors = [env.command_error(name, error)[world].item() for name, error in self._errors]
+        self.history.append((self.num_steps * env.step_dt, rewards, forces, np.array([*commands, *errors])))
+
+    def tracked(self) -> list[str]:
+        """Return what the last column of `history` has: the values of commands, and the distances from them."""
+        names = []
+        for name, term in self.player.env.config.commands.items():
+            size = self.player.env.command(name).shape[1]
+            parts = list(term.controls) if len(term.controls) == size else list(map(str, range(size)))
+            names += [f"{name} {part}" for part in parts]
+        units = {error: self.player.env.config.commands[name].errors[error].unit for name, error in self._errors}
+        return [*names, *(f"error of {name}, {error}, {units[error]}" for name, error in self._errors)]
+
+    def reset(self) -> None:
+        """Start new episodes in all worlds."""
+        self._start(torch.ones_like(self.player.env.terminated), {})
+        self._last_end = ""
+
+    def go_to(self, frame: int) -> None:
+        """Show a frame of the reference, and pause."""
+        self._choose(frame)
+        self.paused = True
+
+    def start_here(self) -> None:
+        """Start a new episode of the selected world in the frame of the reference that is shown, and pause."""
+        assert self.ghost is not None
+        env, command = self.player.env, self.ghost.command
+        frame = torch.full_like(env.drawn_command(command), self.ghost.start(self.selected))
+        worlds = torch.zeros_like(env.terminated)
+        worlds[self.selected] = self.paused = True
+        self._start(worlds, {command: frame})
+
+    def _start(self, worlds: torch.Tensor, draws: dict[str, torch.Tensor]) -> None:
+        self._choose(None)
+        self.player.env.reset(worlds, draws)
+        self.player.forget(worlds)
+        self._returns.masked_fill_(worlds, 0.0)
+
+    def _choose(self, frame: int | None) -> None:
+        if self.ghost is not None:
+            self.ghost.chosen = frame
+
+    def select(self, world: int) -> None:
+        """Select another world."""
+        self.selected = world
+        self.history.clear()
+
+    def press(self, key: str) -> None:
+        """Steer the command by a key, see `deployment.steering`; any thread may call this."""
+        if self.steering is not None and self.steering.press(key):
+            self.post(self._steer)
+
+    def push(self, sticks: Sequence[float]) -> None:
+        """Steer the command by the sticks of a gamepad, see `Steering.push`; any thread may call this."""
+        if self.steering is not None:
+            self.steering.push(sticks)
+            self.post(self._steer)
+
+    def _steer(self) -> None:
+        assert self.steering is not None
+        self.player.env.steer(self.steered, list(self.steering.values))
+
+    def load(self, checkpoint: Path) -> None:
+        """Load other weights; if that fails, set `problem` and keep the current ones."""
+        try:
+            self.player.load(checkpoint)
+        except RequestError as error:
+            self.problem, self._refused = str(error), checkpoint
+        else:
+            self.problem = ""
+
+    def checkpoints(self) -> list[Path]:
+        """Return the checkpoints of the run that is played, the newest first."""
+        run_dir = self.player.run.run_dir
+        return [] if run_dir is None or self.player.checkpoint is None else list_checkpoints(run_dir)
+
+    def qpos(self) -> np.ndarray:
+        """Return positions. Shape (num_worlds, nq)."""
+        return self.player.env.state.qpos.cpu().double().numpy()
+
+    def qvel(self) -> np.ndarray:
+        """Return velocities. Shape (num_worlds, nv)."""
+        return self.player.env.state.qvel.cpu().double().numpy()
+
+    def ctrl(self) -> np.ndarray:
+        """Return controls. Shape (num_worlds, nu)."""
+        return self.player.env.state.ctrl.cpu().double().numpy()
+
+    def images(self) -> dict[CameraStream, np.ndarray]:
+        """Return copies of what the cameras of the selected world see. Shape (channels, height, width) each."""
+        env = self.player.env
+        return {
+            stream: env.cameras.images(stream.camera, stream.stream)[self.selected].cpu().numpy().copy()
+            for stream in list_streams(env.config.cameras)
+        }
+
+    def commanded_poses(self) -> dict[str, np.ndarray]:
+        """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
+        poses = [name for name, term in self.player.env.config.commands.items() if term.is_pose]
+        return {name: self._commanded_pose(name).cpu().double().numpy() for name in poses}
+
+    def status(self) -> list[str]:
+        """Describe in a few lines what is shown."""
+        player, env, world = self.player, self.player.env, self.selected
+        who = "no policy" if player.checkpoint is None else f"{player.checkpoint.name} (iteration {player.iteration})"
+        lines = [
+            f"{player.run.task}: {who}",
+            f"episode: {env.episode_step[world] * env.step_dt:.1f} s, return {self._returns[world]:.2f}",
+        ]
+        for name in env.config.commands:
+            values = " ".join(f"{value:+.2f}" for value in env.command(name)[world].tolist())
+            lines.append(f"command {name}: {values}")
+        lines += [self.ghost.describe(world)] if self.ghost is not None else []
+        lines += [f"last episode: {self._last_end}"] if self._last_end else []
+        lines += [f"problem: {self.problem}"] if self.problem else []
+        return lines
+
+    def _commanded_pose(self, name: str) -> torch.Tensor:
+        """Complete a command that is a position or a quaternion to a pose. Shape (7,).
+
+        An orientation is shown above its object, where neither the object nor a hand around it hides the mark.
+        """
+        env = self.player.env
+        command = env.command(name)[self.selected]
+        if len(command) == 3:
+            return torch.cat([command, command.new_tensor([1.0, 0.0, 0.0, 0.0])])
+        if len(command) == 4:
+            free_joint = env.config.commands[name].object
+            place = env.qpos(free_joint)[self.selected, :3].clone()
+            place[2] += 1.5 * self.kinematics.radius_m(free_joint)
+            return torch.cat([place, command])
+        return command[:7]
+
+    def _before_steps(self) -> None:
+        """Load a newer checkpoint of the run, if it is followed and there is one; looks at most once a second."""
+        if not self.follows or time.monotonic() - self._last_look < 1.0:
+            return
+        self._last_look = time.monotonic()
+        current = self.player.checkpoint
+        newest = next(iter(self.checkpoints()), None)
+        if newest is None or current is None or newest in (current, self._refused):
+            return
+        if checkpoint_iteration(newest) > (self.player.iteration or 0):
+            self.load(newest)
