@@ -3,8 +3,10 @@
 import hashlib
 import resource
 import subprocess
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +56,15 @@ def test_beats_count_always() -> None:
         before = progress.look()["progress"]
         heartbeat.beat(phase, warming_up=warming_up)
         assert progress.look()["progress"] > before
+
+
+def test_a_stack_that_ends_in_something_else_than_a_frame_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 has returned a code object in the place of a frame of a thread that ran on."""
+    progress = watch()
+    code = counts_stack.__code__
+    monkeypatch.setattr(sys, "_current_frames", lambda: {threading.get_ident(): code})
+    assert progress.look()["progress"] > 0
+    assert progress.show_stack() == ""
 
 
 @contextmanager
@@ -193,6 +204,14 @@ def test_what_computes_while_warming_up_makes_progress_for_a_while() -> None:
         look_until(progress, lambda seen: seen["progress"] > first + 3)
         # The same with a limit whose multiple has passed at the second look.
         look_until_steady(Progress(thread, PhaseLimits(floor_s=None, ceiling_s=1e-6)))
+
+
+def test_a_stack_is_shown_as_by_a_traceback() -> None:
+    with stuck_in(be_idle) as thread:
+        look_until_steady(progress := Progress(thread, PhaseLimits(floor_s=None, ceiling_s=LONG_S)))
+        assert thread.ident is not None
+        expected = traceback.format_stack(sys._current_frames()[thread.ident])
+        assert progress.show_stack() == "".join(expected)
 
 
 def test_what_is_idle_while_warming_up_makes_none() -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -225,20 +225,24 @@ class Progress:
     def _read_stack(self) -> tuple[list[tuple[int, int]], bool]:
         """Return the places of the thread's stack, and whether it waits for other ranks or for a person."""
         places, waits = [], heartbeat.current.waiting
-        frame = self._frame()
-        while frame is not None:
+        for frame in self._frames():
             places.append((id(frame), frame.f_lineno))
             file = frame.f_code.co_filename
             waits = waits or "/torch/distributed/" in file or file.endswith(_DEBUGGERS)
-            frame = frame.f_back
         return places, waits
 
     def show_stack(self) -> str:
         """Return the stack of the thread, as a traceback shows it."""
-        return "".join(traceback.format_stack(self._frame()))
+        stack = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in self._frames())
+        stack.reverse()
+        return "".join(stack.format())
 
-    def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._thread)
+    def _frames(self) -> Iterator[FrameType]:
+        """Yield the frames of the thread, the innermost first."""
+        frame = sys._current_frames().get(self._thread)
+        while isinstance(frame, FrameType):  # the thread runs on: CPython 3.11 was seen to return a code object once
+            yield frame
+            frame = frame.f_back
 
 
 def _is_output_held() -> bool:
