@@ -77,7 +77,11 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) -> None:
-    """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`."""
+    """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`.
+
+    Raises:
+        RequestError: There is such a setting.
+    """
     if world_size > 1 and settings.get("kl_threshold", 0.0) > 0.0:
         raise RequestError(
             f"--learner-config kl_threshold {settings['kl_threshold']}: would end the epochs of {world_size} ranks at "

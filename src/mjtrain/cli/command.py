@@ -102,6 +102,9 @@ def take_first(argv: Sequence[str], name: str, hint: str) -> tuple[str, list[str
         name: What the help calls the word. Without one, or with a flag for help in its place, it is returned with an
             option that asks for help.
         hint: What the error says where an option comes first.
+
+    Raises:
+        RequestError: An option that does not ask for help comes first.
     """
     first, *args = argv or ["--help"]
     if first in ("-h", "--help"):
@@ -115,7 +118,7 @@ def split_task(argv: Sequence[str], prog: str) -> tuple[str, list[str], list[str
     """Split the arguments of a command that trains a task: PROG TASK [options] [-- flags of train].
 
     Returns:
-        The task, the options of the command, and the flags after --; where help is asked for as by `take_first`.
+        The task, the options of the command, and the flags after --. For help, see `take_first`; the name is TASK.
     """
     end = argv.index("--") if "--" in argv else len(argv)
     hint = f"the task comes first, as in {prog} [options] [-- train options]"

@@ -210,7 +210,7 @@ class TrainingLoop:
         return self._resume_rank(content["ranks"])
 
     def _resume_rank(self, ranks: list[dict[str, Any]]) -> str | None:
-        """Continue with what a checkpoint has of the rank with this number; return a line about what could not be."""
+        """Continue with what a checkpoint has of the rank with this number; say what could not be restored."""
         # It belongs to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
         # on which ranks the job before it has lost.
         change = _describe_other_size(len(ranks), self._context.world_size)

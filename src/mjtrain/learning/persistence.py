@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside what was learned: every rank's environments and random generators; whether it fits."""
+"""What a checkpoint has beside weights: environments and random generators of all ranks; and whether weights fit."""
 
 import io
 import random
@@ -60,7 +60,7 @@ def gather_rank_states(
 
 
 def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> str | None:
-    """Say which is the first tensor that differs in shape or is missing in one of two state dictionaries, if any is."""
+    """Describe the first tensor that differs in shape or is in only one of two state dictionaries; None without one."""
     for name in [*ours, *theirs]:
         here, there = (tuple(state[name].shape) if name in state else None for state in (ours, theirs))
         if here != there:

@@ -169,7 +169,14 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:
-    """Do as `find_valid_checkpoint`; a run without a valid one is an error, which begins with what names the run."""
+    """Return what `find_valid_checkpoint` does, with a file.
+
+    Args:
+        what: Names the run at the beginning of the error.
+
+    Raises:
+        RequestError: The run has no valid checkpoint.
+    """
     path, problems = find_valid_checkpoint(run_dir)
     if path is None:
         raise RequestError(f"{what}: {'; '.join(problems) or 'no checkpoint found in it'}")

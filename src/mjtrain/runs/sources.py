@@ -264,7 +264,11 @@ def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
 
 
 def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Compare the data that parameters name now with what a run recorded by `save_data`: a line for each difference."""
+    """Compare the data that parameters name now with what a run recorded: a line for each difference.
+
+    Args:
+        origins: As of `save_data`.
+    """
     if not isinstance(env, EnvConfig):
         return []
     recorded = read_params(run_dir, "data")

@@ -1,4 +1,7 @@
-"""Processes and their descendants, as Linux shows them: which descend from which, belong to a job, or end together."""
+"""Processes and their descendants, as Linux shows them: which descend from which, belong to a job, or end together.
+
+Signals of a process that is process 1.
+"""
 
 import contextlib
 import ctypes
@@ -21,7 +24,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when its parent ends, which may have happened already."""
+    """Have the kernel signal this process when its parent, a process id, ends, which may have happened already."""
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os._exit(1)

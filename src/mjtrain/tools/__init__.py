@@ -1,4 +1,4 @@
-"""Commands beside training: doctor, sweep, plotting, scaling, new projects."""
+"""Commands beside training: doctor, sweep, plotting, scaling, new projects; names of the flags that they pass on."""
 
 from collections.abc import Sequence
 

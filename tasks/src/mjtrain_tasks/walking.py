@@ -59,7 +59,7 @@ def make_command(*, left: float, speed: float, turn: float, **drawn: Any) -> Com
     """The velocity command: drawn every few seconds, and approached no faster than a body can accelerate.
 
     Args:
-        left: Largest speed to the side with which it is steered.
+        left: Largest speed to the side that a user may steer, in m/s.
         speed: Largest speed, in m/s.
         turn: Largest turning rate, in rad/s.
         **drawn: Further parameters of `velocity.velocity_command`.

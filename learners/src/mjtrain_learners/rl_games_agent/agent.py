@@ -17,7 +17,7 @@ class JobMeanStd(RunningMeanStd):
     """rl_games' running mean and variance, updated with the moments of all ranks' samples; it keeps one per rank."""
 
     def __init__(self, size: tuple[int, ...], collectives: Collectives) -> None:
-        """Begin with mean 0 and variance 1 of samples of a size, which is a shape."""
+        """Begin with mean 0 and variance 1; size is the shape of a sample."""
         super().__init__(size)
         self._collectives = collectives
 

@@ -166,7 +166,7 @@ class SkrlBase:
         terminated: torch.Tensor,
         truncated: torch.Tensor,
     ) -> None:
-        """Hand a transition to skrl: what was observed after a step, and what it gave, shape (num_envs, 1) each."""
+        """Hand a transition to skrl. Rewards and ends: shape (num_envs, 1); after: what `Inputs.split` returns."""
         assert self._seen is not None
         self._agent.record_transition(
             observations=self._seen[0],

@@ -150,7 +150,10 @@ def _check_names(config: AgentConfig) -> None:
 
 
 class Runner(TrainingLoop):
-    """`learner.Learner` with RSL-RL's networks, storage and algorithm; the loop is that of all learning libraries."""
+    """`learner.Learner` with RSL-RL's networks, storage and algorithm; the loop is that of all learning libraries.
+
+    With several ranks, the process group must be up.
+    """
 
     def __init__(
         self,

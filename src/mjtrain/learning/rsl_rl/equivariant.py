@@ -79,7 +79,7 @@ class _TiedLayer(nn.Module):
 
     def __init__(self, layer: nn.Linear, **buffers: torch.Tensor) -> None:
         super().__init__()
-        for name, matrix in buffers.items():
+        for name, matrix in buffers.items():  # before `take_free`, which may read them
             self.register_buffer(name, matrix.to(layer.weight), persistent=False)
         weight, bias = self.take_free(layer.weight.detach(), layer.bias.detach())
         self.free_weight, self.free_bias = nn.Parameter(weight), nn.Parameter(bias)
@@ -89,7 +89,7 @@ class _TiedLayer(nn.Module):
         raise NotImplementedError
 
     def take_free(self, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the part of weight and bias that is free, as copies: those of the first unit of each pair."""
+        """Return copies of the free part of weight and bias. Where outputs are pairs: that of each first unit."""
         num_units = weight.shape[0]
         if num_units % 2:
             raise ValueError(f"a hidden layer of {num_units} units has no pairs")
@@ -177,7 +177,8 @@ class _LastLayer(_TiedLayer):
 
 
 def _find_pairs(image: torch.Tensor) -> torch.Tensor:
-    """Return the matrix that makes a vector that is its own mirror image of one value per pair, (size, num_pairs)."""
+    """Return the matrix from one value per pair to a vector that is its own mirror image. Shape (size, num_pairs)."""
+    # The image is a permutation with signs, of shape (size, size).
     partner = image.abs().argmax(dim=0)
     # A component that is its own partner is a pair, unless the mirror reverses its sign.
     columns = [one for one, other in enumerate(partner) if one < other or (one == other and image[one, one] > 0)]

@@ -109,7 +109,8 @@ def _rnd_of(algorithm: Any) -> RandomNetworkDistillation | None:
 
 
 def _reward_normaliser_of(algorithm: Any) -> EmpiricalDiscountedVariationNormalization | None:
-    normaliser = getattr(_rnd_of(algorithm), "reward_normalizer", None)
+    rnd = _rnd_of(algorithm)
+    normaliser = None if rnd is None else rnd.reward_normalizer
     return normaliser if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
 
 

@@ -15,7 +15,11 @@ DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_
 
 
 def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
-    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them."""
+    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them.
+
+    Raises:
+        RequestError: The file exists or cannot be written, or W&B cannot search like that.
+    """
     content = _describe_sweep(plan)
     try:
         with path.open("x") as file:

@@ -1,4 +1,4 @@
-"""One env step on two worlds, in which the result of every term is checked."""
+"""One env step on two worlds, in which the result of every term is checked; what one environment observes and needs."""
 
 from dataclasses import dataclass, replace
 
