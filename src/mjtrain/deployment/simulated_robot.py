@@ -168,8 +168,8 @@ def load_model(simulation: Simulation) -> mujoco.MjModel:
 
 def _start(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
     """Put the robot into its home pose."""
-    home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
-    mujoco.mj_resetDataKeyframe(model, data, home)  # activations, and controls that the policy does not give
+    # The keyframe also has activations, and controls that the policy does not give. -1 resets to the reference pose.
+    mujoco.mj_resetDataKeyframe(model, data, mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home"))
     for joint, position in metadata["default_pose"].items():
         data.joint(joint).qpos[:] = position
     mujoco.mj_forward(model, data)

@@ -38,7 +38,7 @@ class SteppedRobot:
         self._step = 0
 
     def begin(self, qpos: np.ndarray, qvel: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:
-        """Begin an episode.
+        """Begin an episode at qpos, of shape (nq,), and qvel, of shape (nv,).
 
         Args:
             fields: New values of fields of the model. From those of the gains, only each actuator's factors are taken,

@@ -53,7 +53,7 @@ class Motors:
             self._sides[self._joints[joint]] = _find_sides(row)
 
     def command(self, targets: Targets, state: Any) -> list[Drive]:
-        """Return what each motor must do, with the newest LowState of the SDK.
+        """Return what each motor must do, given the newest LowState of the SDK.
 
         The torque is limited for this state: a motor has no limit that could be sent.
         """

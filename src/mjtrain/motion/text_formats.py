@@ -32,7 +32,10 @@ _HUMANOID = (
 
 
 def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion:
-    """Read Unitree's convention: x, y, z, qx, qy, qz, qw and the joints, a row per frame, without a header."""
+    """Read Unitree's convention: x, y, z, qx, qy, qz, qw and the joints, a row per frame, without a header.
+
+    An OSError of the file passes through.
+    """
     if skeleton is None:
         raise RequestError("a CSV file has no names of joints; name the robot")
     if fps is None:
@@ -60,7 +63,8 @@ def read_json(path: Path, skeleton: Skeleton | None) -> Motion:
     """Read DeepMimic's humanoid (44 numbers per frame), or root and joints of a robot (motion_imitation).
 
     The humanoid's ball joints become three angles each, named as those of the Unitree G1: hips and shoulders pitch,
-    roll and yaw; waist yaw, roll and pitch. Positions stay those of the original body.
+    roll and yaw; waist yaw, roll and pitch. Positions stay those of the original body. An
+    OSError of the file passes through.
     """
     try:
         content = json.loads(_text(path))

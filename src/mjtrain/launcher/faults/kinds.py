@@ -148,7 +148,8 @@ def _network(_fault: Fault, _place: Place) -> None:
 FAULTS: dict[str, Callable[[Fault, Place], object]] = {
     "sigkill": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
     "sigsegv": lambda *_: ctypes.string_at(0),
-    "sigstop": lambda *_: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),  # here, not a few lines on
+    # To this thread: another one may take what is sent to the process, and this one would run on for a few lines.
+    "sigstop": lambda *_: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),
     "raise": _raise,
     "hang": _hang,
     "exit": lambda fault, _: os._exit(fault.status),  # without a word: no exception, no handler, no flush

@@ -334,7 +334,7 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
 
 
 def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Add JAX_LOCAL_WORLD_SIZE to the environment of a rank if it is missing and skrl's launcher has started the rank.
+    """Return a rank's environment, with JAX_LOCAL_WORLD_SIZE added if that is missing and skrl's launcher is above.
 
     Args:
         ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.

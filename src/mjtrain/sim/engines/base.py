@@ -179,7 +179,11 @@ class Engine(Protocol):
         ...
 
     def refresh_model(self, mask: torch.Tensor) -> None:
-        """Recompute what follows from the model's fields, as `mujoco.mj_setConst`, at least in the masked worlds."""
+        """Recompute what follows from the model's fields, as `mujoco.mj_setConst` does.
+
+        Args:
+            mask: Which worlds at least. Boolean, shape (num_envs,).
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -55,7 +55,11 @@ def _note_readings(readings: wp.array2d[float], step: int, history: wp.array3d[f
 
 
 def note_readings(readings: wp.array, step: int, history: wp.array) -> None:
-    """Write the sensors, of shape (num_envs, nsensordata), into the column of a physics step: launches one kernel."""
+    """Write the sensors, of shape (num_envs, nsensordata), into a physics step of history: launches one kernel.
+
+    Args:
+        history: Shape (num_envs, num_substeps, nsensordata).
+    """
     wp.launch(_note_readings, dim=readings.shape, inputs=[readings, step], outputs=[history])
 
 

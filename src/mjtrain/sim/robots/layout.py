@@ -236,6 +236,8 @@ class Layout:
     def joints_of_sensors(self, sensors: Sequence[str], joints: Sequence[str]) -> torch.Tensor:
         """Return the columns in qvel of the joints whose actuator forces sensors measure, in the order of the sensors.
 
+        Shape (num_joints,).
+
         Args:
             sensors: Regular expressions over sensors of type jointactuatorfrc or actuatorfrc.
             joints: Regular expressions over the hinges and slides that they must measure.
