@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: list[str]) -> None:
-    if argv[:1] == ["--help-all"]:  # without a task, there is no longer help to print
+    if argv[:1] == ["--help-all"]:  # all options depend on the task
         argv = ["--help"]
     task, args = take_first(argv, "TASK", f"the task comes first, as in {USAGE}; list-tasks prints the names")
     wants_all = "--help-all" in args

@@ -1,6 +1,6 @@
 """Processes and their descendants, as Linux shows them: which descend from which, belong to a job, or end together.
 
-Signals of a process that is process 1.
+Also how process 1 of a container ends by signals.
 """
 
 import contextlib
