@@ -1,4 +1,4 @@
-"""Whoever reaches the browser viewer: pages of other sites are refused, and no value ends it."""
+"""Whoever reaches the browser viewer: pages of other sites are refused, no value ends it, and the last one counts."""
 
 import http.client
 import threading
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import viser
 import websockets.sync.client
+from mjviser import ViserMujocoScene
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
@@ -18,6 +19,7 @@ import mjtrain
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.evaluation.playing.viewer_session import Clock
+from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.evaluation.playing.web_viewer import WebViewer, find_stranger, serve_page
 from mjtrain.runs.trained_run import make_untrained_run
 from support.machine import patience, wait_until
@@ -120,6 +122,44 @@ def test_no_value_ends_the_viewer(capfd: pytest.CaptureFixture[str]) -> None:
         loop.join(patience(30.0))
     assert set(asked) == {Path("/run/model_1.pt")}
     assert "Traceback" not in capfd.readouterr().err.replace("print_threadpool_errors", "")
+
+
+def test_the_command_is_the_one_that_was_given_last() -> None:
+    """Sliders show what keys and sticks have set, and must not set it again later."""
+    player = Player(mjtrain.RankContext(), make_untrained_run("Quadruped-Velocity-Flat"), num_envs=2, policy="zero")
+    session = PolicySession(player)
+    session.paused = True
+    server = serve_page("127.0.0.1", 0)
+    try:
+        panels = Panels(server, session, ViserMujocoScene(server, session.kinematics.model, 2))
+        handles = list(server.gui._gui_input_handle_from_uuid.values())
+        manual = next(handle for handle in handles if handle.label == "Manual")
+        sliders = handles[handles.index(manual) + 1 :][:3]
+
+        def tick() -> list[float]:
+            session.tick(0.0)
+            panels.refresh()
+            commanded = player.env.drawn_command("velocity")[1, :3].tolist()
+            assert [slider.value for slider in sliders] == pytest.approx(commanded)
+            return [round(value, 2) for value in commanded]
+
+        panels.refresh()
+        assert not manual.value
+        session.press("u")
+        assert (tick(), manual.value) == ([0.0, 0.0, 0.2], True)
+        session.push((1.0, 0.0, -0.55))  # before the next tick
+        assert tick() == [1.0, 0.0, -0.5]
+        assert tick() == [1.0, 0.0, -0.5]
+        send(sliders[1], 0.25)
+        assert tick() == [1.0, 0.25, -0.5]
+        session.press("m")
+        assert tick() == [0.0, 0.0, 0.0]
+        send(manual, value=False)
+        session.tick(0.0)
+        session.press("i")
+        assert (tick(), manual.value) == ([0.2, 0.0, 0.0], True)
+    finally:
+        server.stop()
 
 
 def send(handle: Any, value: Any) -> None:

@@ -17,8 +17,17 @@ from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
-from support.browser import decode_picture, differing, drawn, look, open_browser, open_viewer, serve_viewer, wait_for
-from support.machine import patience
+from support.browser import (
+    decode_picture,
+    differing,
+    drawn,
+    look,
+    open_browser,
+    open_page,
+    open_viewer,
+    serve_viewer,
+    wait_for,
+)
 from support.vision import make_vision_task, train_vision
 
 DRAW_IMAGE = """
@@ -150,10 +159,8 @@ def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log
 
     with serve_viewer(session) as viewer:
         address = f"{viewer}/drive"
-        page = browser.new_page(viewport={"width": 400, "height": 200})
-        page.set_default_timeout(1000 * patience(30.0))
+        page = open_page(browser, address, width=400, height=200)
         assert page.request.get(f"{address}?key=i").status == 403, "another page could send this"
-        page.goto(address)
         view = page.frame_locator("iframe")
         view.get_by_role("button", name="Reset").wait_for()
         page.locator("p").click()

@@ -59,14 +59,20 @@ def serve_viewer(session: ViewerSession) -> Iterator[str]:
     assert not server.is_alive()
 
 
+def open_page(browser: Browser, address: str, *, width: int, height: int) -> Page:
+    """Open a page of the viewer, which draws little."""
+    page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=SCALE)
+    page.add_init_script(FEWER_FRAMES)
+    page.set_default_timeout(1000 * patience(30.0))
+    page.goto(address)
+    return page
+
+
 @contextmanager
 def open_viewer(browser: Browser, session: ViewerSession, *, width: int = 800, height: int = 400) -> Iterator[Page]:
     """Serve a session and open its page."""
     with serve_viewer(session) as address:
-        page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=SCALE)
-        page.add_init_script(FEWER_FRAMES)
-        page.set_default_timeout(1000 * patience(30.0))
-        page.goto(address)
+        page = open_page(browser, address, width=width, height=height)
         page.get_by_role("button", name="Reset").wait_for()
         page.locator("canvas").first.wait_for()
         close = page.locator(".mantine-Notification-closeButton")  # viser says that drawing in software is slow

@@ -110,11 +110,12 @@ class Panels:
                 continue
             with self._gui.add_folder(f"Command {name}"):
                 manual = self._gui.add_checkbox("Manual", initial_value=False, hint="Off: commands are sampled.")
+                rest = [_rest(low, high) for low, high in term.controls.values()]
+                if name == session.steered and session.steering is not None:
+                    rest = [float(value) for value in session.steering.values]
                 sliders = [
-                    self._gui.add_slider(
-                        control, min=low, max=high, step=(high - low) / 100, initial_value=_rest(low, high)
-                    )
-                    for control, (low, high) in term.controls.items()
+                    self._gui.add_slider(control, min=low, max=high, step=(high - low) / 100, initial_value=value)
+                    for (control, (low, high)), value in zip(term.controls.items(), rest, strict=True)
                 ]
             self._connect_command(session, name, manual, list(zip(sliders, term.controls.values(), strict=True)))
 
@@ -131,20 +132,22 @@ class Panels:
                     session.steering.values = values
                     shown = list(values)  # not sent back to the sliders, which may have moved on
 
-        def moved(_: Any) -> None:
-            if not manual.value:
+        def moved(event: Any) -> None:
+            if event.client is None:  # set below; steering by it later would undo what was pressed in between
+                return
+            if event.target is not manual:
                 manual.value = True
             session.post(steer)
 
-        manual.on_update(lambda _: session.post(steer))
-        for slider, _ in sliders:
-            slider.on_update(moved)
+        for handle in (manual, *(slider for slider, _ in sliders)):
+            handle.on_update(moved)
 
         def update() -> None:
             """Show what keys and gamepads have set."""
             nonlocal shown
             if name == session.steered and session.steering is not None and session.steering.values != shown:
                 shown = list(session.steering.values)
+                manual.value = True
                 for (slider, _), value in zip(sliders, shown, strict=True):
                     slider.value = value
 
