@@ -2,7 +2,12 @@
 
 import contextlib
 import os
+import pickle
+import select
+import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,20 +17,23 @@ from typing import Any
 import pytest
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher import Rendezvous, make_plan, rendezvous, run_plan
+from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.ipc.messages import encode_message
 from mjtrain.launcher.ipc.network import connect_to, listen_at
+from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
 from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.node_agent import find_free_port
-from mjtrain.launcher.multinode.probe import call_on_hosts, select_environ
-from mjtrain.launcher.multinode.transport import explain_status, is_this_machine
+from mjtrain.launcher.multinode.probe import call_on_hosts, probe_hosts, select_environ
+from mjtrain.launcher.multinode.transport import explain_status, is_this_machine, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
+from mjtrain.launcher.spawn import pickle_function
 from mjtrain.runtime.errors import RequestError
-from support.machine import free_port, patience
+from mjtrain.runtime.rank import RankContext
+from support.machine import free_port, patience, wait_until
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_nodes_take_what_node_0_chooses() -> None:
 
 
 @contextlib.contextmanager
-def listening(port: int) -> Iterator[Callable[[], Rendezvous]]:
+def listening(port: int) -> Iterator[Callable[[], Any]]:
     """Start node 0 in a thread; yields what waits for it. At the end it is closed twice, which must be no error."""
     place = ExternalNode(node_rank=0, num_nodes=2, master_addr="127.0.0.1", master_port=port)
     with ThreadPoolExecutor() as pool:
@@ -120,13 +128,13 @@ def listening(port: int) -> Iterator[Callable[[], Rendezvous]]:
         server.result(patience(30.0)).close()
 
 
-def connect(port: int) -> Rendezvous:
+def connect(port: int) -> Any:
     place = ExternalNode(node_rank=1, num_nodes=2, master_addr="127.0.0.1", master_port=port)
     return node_rendezvous.NodeRendezvousClient(place, 1, "", patience(30.0))
 
 
 @contextlib.contextmanager
-def node_pair() -> Iterator[tuple[Rendezvous, Rendezvous]]:
+def node_pair() -> Iterator[tuple[Any, Any]]:
     port = free_port()
     with listening(port) as server, contextlib.closing(connect(port)) as client:
         yield server(), client
@@ -191,3 +199,78 @@ def test_a_function_is_called_on_hosts() -> None:
         )
     assert values == [("localhost", {"localhost": "127.0.0.1"})]
     assert failed["localhost"].startswith("mjtrain's agent on this host ended with status 1: TypeError: ")
+
+
+def test_messages_that_arrive_together_are_all_heard() -> None:
+    """Node 0 may say the choice, the start and the end before a slow node listens again."""
+    with node_pair() as (server, client):
+        server.agree(choose_here)
+        server._tell("start", restarts=0)
+        server._tell("over")
+        server._clients[1].connection.flush(patience(5.0))
+        time.sleep(0.1)  # for the bytes on their way
+        assert client.agree(choose_here)["run_dir"] == "here"
+        assert client._wait_for("start", "over")["kind"] == "start"
+        assert client._wait_for("start", "over")["kind"] == "over"
+
+
+def test_a_node_that_was_given_up_hears_of_it() -> None:
+    with node_pair() as (server, client):
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        server._clients[1].connection.lost = True
+        assert server._await_clients([], 1.0) == []
+        with pytest.raises(ConnectionError, match="closed its connection"):
+            client._wait_for("start", "over")
+        wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) < before, "its descriptors are closed")
+
+
+def test_a_node_that_calls_again_replaces_the_one_that_was_lost() -> None:
+    port = free_port()
+    with listening(port) as server, contextlib.closing(connect(port)) as first:
+        server()._clients[1].connection.lost = True
+        with ThreadPoolExecutor() as pool:
+            calling = pool.submit(connect, port)
+            while not calling.done():
+                server()._accept(0.1)
+        with contextlib.closing(calling.result()) as second:
+            server()._await_clients([1], patience(5.0))
+            with pytest.raises(ConnectionError, match="closed its connection"):
+                first._wait_for("start")
+            server()._tell("start", restarts=1)
+            assert second._wait_for("start")["restarts"] == 1
+
+
+def sleep_long(_: RankContext) -> None:
+    time.sleep(600)
+
+
+def test_a_stop_behind_the_start_is_not_lost() -> None:
+    """The agent reads both at once where it was still importing."""
+    handle = open_handle("localhost", ssh_config_file=None, transport="ssh")
+    plan = make_plan(LaunchConfig(gpu_ids=None))
+    payload = pickle_function(LaunchRequest(plan=plan, fn=sleep_long))
+    job = Job(plan=plan, payload=payload, preload=())
+    environ = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    handle.connection.send("start", pickle.dumps(job), environ=environ, host="localhost", log_dir=None)
+    handle.connection.send("stop", signum=signal.SIGINT)
+    heard: list[str] = []
+
+    def has_ended() -> bool:
+        handle.connection.beat()
+        if select.select([handle.connection], [], [], 0.0)[0]:
+            heard.extend(message["kind"] for message, _ in handle.connection.receive())
+        return "gone" in heard or handle.connection.lost
+
+    wait_until(has_ended, "the agent has ended its rank", 20.0)
+    assert "gone" in heard, handle.explain_end()
+    handle.close()
+
+
+def test_ssh_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that has been started already does not stay."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    before = children.read_text()
+    with pytest.raises(RequestError, match=r"--hostnames: ssh reaches elsewhere, and cannot be started .*No such file"):
+        probe_hosts(["localhost", "elsewhere"], LaunchConfig(hostnames=("localhost", "elsewhere")), None)
+    assert children.read_text() == before

@@ -42,6 +42,7 @@ class HostConnection:
         self._skips_noise, self._before = skips_noise, b""
         self._read, self._write = read, write
         self._reader = MessageReader(max_body=max_body)
+        self._kept: list[tuple[dict[str, Any], bytes]] = []
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending = 0
@@ -105,7 +106,12 @@ class HostConnection:
         for message, _ in messages:
             stalled_s = message.get("stalled_s")
             self._their_stall_s = stalled_s if isinstance(stalled_s, float) else 0.0
+        messages, self._kept = self._kept + messages, []
         return messages
+
+    def keep(self, messages: list[tuple[dict[str, Any], bytes]]) -> None:
+        """Have `receive` return messages again, for whoever reads next. A heartbeat makes the connection readable."""
+        self._kept = messages
 
     def _skip_noise(self, data: bytes) -> bytes:
         """Return what has arrived from the first message on; nothing before that."""

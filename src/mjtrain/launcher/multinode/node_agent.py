@@ -50,7 +50,8 @@ def main() -> None:
             break
         if not select.select([connection], [], [], 0)[0]:
             continue
-        for message, body in connection.receive():
+        messages = connection.receive()
+        for index, (message, body) in enumerate(messages):
             if message["kind"] == "port":
                 connection.send("port", port=find_free_port())
             elif message["kind"] == "call":
@@ -60,7 +61,9 @@ def main() -> None:
                 # Unpickling is safe: the other end could log in here as this user, or has started this process.
                 os.environ.update(message["environ"])
                 job: Job = pickle.loads(body)
+                connection.keep(messages[index + 1 :])  # such as a stop of this job
                 run_part(connection, job, host=message["host"], log_dir=message["log_dir"])
+                break
     os._exit(0)
 
 

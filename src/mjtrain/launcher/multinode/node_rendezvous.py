@@ -64,6 +64,7 @@ class NodeRendezvousServer:
         self._callers = Callers(server, external.num_nodes)
         self._refused: dict[int, str] = {}  # by node, how it differs
         self._clients: dict[int, HostHandle] = {}
+        self._replaced: list[HostHandle] = []  # lost, and not closed yet
         self._address = ""  # at which the other nodes reach this one
         self._closed = False
         self._choice: Decision | None = None
@@ -144,12 +145,16 @@ class NodeRendezvousServer:
         self._tell("over")
         for client in self._clients.values():
             client.connection.flush(_FLUSH_S)
+        for client in (*self._clients.values(), *self._replaced):
             client.close()
         self._callers.close()
 
     def _await_clients(self, nodes: Sequence[int], timeout_s: float) -> list[HostHandle]:
         """Wait until some of the other nodes are connected (again), and return them in this order."""
-        self._clients = {rank: client for rank, client in self._clients.items() if not client.connection.lost}
+        for rank in [rank for rank, client in self._clients.items() if client.connection.lost]:
+            self._replaced.append(self._clients.pop(rank))
+        while self._replaced:  # a node that this one has given up would wait for a start otherwise
+            self._replaced.pop().close()
         deadline_s = time.monotonic() + timeout_s
         while missing := [rank for rank in nodes if rank not in self._clients]:
             left_s = deadline_s - time.monotonic()
@@ -194,6 +199,8 @@ class NodeRendezvousServer:
         except OSError:  # it has ended meanwhile, and may call again
             return False
         connection = HostConnection(read, write, max_body=_MAX_BODY)
+        if rank in self._clients:  # it was lost, and its coordinator may still watch it
+            self._replaced.append(self._clients[rank])
         self._clients[rank] = HostHandle(host=caller.host, connection=connection, trusted=False)
         self._refused.pop(rank, None)
         if self._choice is not None:  # it was started again; the others have heard it
@@ -296,8 +303,9 @@ class NodeRendezvousClient:
                 messages = self._connection.receive()
             except ValueError as error:
                 raise ConnectionError(f"{self._server} sends what is not a message") from error
-            for message, _ in messages:
+            for index, (message, _) in enumerate(messages):
                 if message["kind"] in kinds:
+                    self._connection.keep(messages[index + 1 :])
                     return message
         how = "closed its connection" if self._connection.lost else f"sent nothing for {self._timeout_s:g} s"
         raise ConnectionError(f"{self._server} {how}")

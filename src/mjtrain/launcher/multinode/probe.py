@@ -12,7 +12,7 @@ from typing import Any
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.ipc.host_connection import HOST_TIMEOUT_S
-from mjtrain.launcher.multinode.transport import HostHandle, open_handle
+from mjtrain.launcher.multinode.transport import HostHandle, open_handles
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.runtime.errors import RequestError
@@ -153,7 +153,7 @@ def call_on_hosts(
     """
     by_srun = way.transport == "srun" if isinstance(way, LaunchPlan) else way.hostnames == ("slurm",)
     transport = "srun" if by_srun else "ssh"
-    handles = [open_handle(name, ssh_config_file=way.ssh_config_file, transport=transport) for name in arguments]
+    handles = open_handles(arguments, ssh_config_file=way.ssh_config_file, transport=transport)
     waiting = {handle.connection.fileno(): handle for handle in handles}
     begin_s = time.monotonic()
     try:

@@ -15,7 +15,7 @@ from mjtrain.launcher.failure import RunResult
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.probe import find_answering, select_environ
-from mjtrain.launcher.multinode.transport import HostHandle, open_handle
+from mjtrain.launcher.multinode.transport import HostHandle, open_handles
 from mjtrain.launcher.spawn import module_path, run_spawned
 
 Look = Callable[[Callable[[], bool]], Sequence[int]]
@@ -31,10 +31,8 @@ def run_on_hosts(request: LaunchRequest) -> Any:
     plan = request.plan
 
     def run_once(job: Job, log_dir: Path | None, lost: Sequence[int]) -> RunResult:
-        handles = [
-            open_handle(host.name, ssh_config_file=plan.ssh_config_file, transport=plan.transport)
-            for host in job.plan.hosts
-        ]
+        names = [host.name for host in job.plan.hosts]
+        handles = open_handles(names, ssh_config_file=plan.ssh_config_file, transport=plan.transport)
         return run_and_watch(job, log_dir, handles, lost, partial(find_returned, lost), LOOK_INTERVAL_S)
 
     def find_returned(lost: Sequence[int], is_over: Callable[[], bool] = lambda: False) -> list[int]:

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import is_local, list_interfaces
+from mjtrain.runtime.errors import RequestError
 
 Transport = Literal["ssh", "srun"]
 
@@ -86,6 +88,23 @@ def explain_status(status: int | None, lines: list[str]) -> str:
     return f"mjtrain's agent on this host ended with status {status}: {last}"
 
 
+def open_handles(hosts: Iterable[str], *, ssh_config_file: str | None, transport: Transport) -> list[HostHandle]:
+    """Start the agents of several hosts, or of none.
+
+    Raises:
+        RequestError: ssh or srun cannot be started.
+    """
+    handles: list[HostHandle] = []
+    try:
+        for host in hosts:
+            handles.append(open_handle(host, ssh_config_file=ssh_config_file, transport=transport))
+    except BaseException:
+        for handle in handles:
+            handle.close()
+        raise
+    return handles
+
+
 def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport) -> HostHandle:
     """Start the agent of a host."""
     python = [sys.executable, "-P", "-m", "mjtrain.launcher.multinode.node_agent"]
@@ -103,9 +122,15 @@ def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport)
         )
         command = [*_ssh(ssh_config_file), "-T", host, "exec /bin/sh -c " + shlex.quote(remote)]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-    )
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+    except OSError as error:
+        errors.close()
+        raise RequestError(
+            f"--hostnames: {command[0]} reaches {host}, and cannot be started on this machine ({error.strerror})"
+        ) from error
     assert process.stdin is not None
     assert process.stdout is not None
     host_connection = HostConnection(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()), skips_noise=True)
