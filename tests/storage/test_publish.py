@@ -1,5 +1,6 @@
 """Objects are complete before latest.json names them, and writers do not undo each other."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -156,7 +157,7 @@ def test_the_object_is_complete_before_latest_json_names_it(url: str, network: P
     assert puts == ["model_4", "env.yaml", LATEST]
 
 
-@pytest.mark.parametrize("damage", ["missing", "garbage", "names what is gone", "names an old one"])
+@pytest.mark.parametrize("damage", ["missing", "garbage", "no name", "names what is gone", "names an old one"])
 def test_a_latest_json_that_is_not_true_costs_a_line(any_url: str, tmp_path: Path, damage: str) -> None:
     storage = Storage(any_url)
     put(storage, save(tmp_path / "run", 2))
@@ -170,6 +171,8 @@ def test_a_latest_json_that_is_not_true_costs_a_line(any_url: str, tmp_path: Pat
         storage.delete([LATEST])
     elif damage == "garbage":
         storage.replace(LATEST, content[:50], version)
+    elif damage == "no name":
+        storage.replace(LATEST, json.dumps(json.loads(content) | {"object": None}).encode(), version)
     elif damage == "names what is gone":
         storage.delete([newest])
         expected = 4

@@ -41,9 +41,9 @@ def parse_latest(content: bytes) -> Latest | None:
     """Read latest.json; None if it is damaged."""
     try:
         latest = Latest(**json.loads(content))
-    except (ValueError, TypeError):
+        return latest if object_iteration(latest.object) == latest.iteration else None
+    except (ValueError, TypeError, RecursionError):
         return None
-    return latest if object_iteration(latest.object) == latest.iteration else None
 
 
 def object_name(iteration: int, sha256: str) -> str:
