@@ -398,3 +398,13 @@ def test_totals_of_two_ranks_add_up_to_the_true_mean() -> None:
         totals = part if totals.numel() == 0 else totals + part
     together = small.statistics.summarise(totals.tolist())["mean_reward"]
     assert math.isclose(together, (2 * means[0] + 9 * means[1]) / 11, rel_tol=1e-6)
+
+
+def test_a_reset_forgets_the_episode_that_ran() -> None:
+    env = make_env(load_task("Cartpole-Balance").env, num_envs=2)
+    for _ in range(5):
+        env.step(torch.zeros(2, 1))
+    assert env.statistics.episode_steps().tolist() == [5, 5]
+    env.reset(torch.tensor([True, False]))
+    assert env.statistics.episode_steps().tolist() == env.episode_step.tolist() == [0, 5]
+    assert env.statistics.episode_return(next(iter(env.config.rewards)))[0] == 0

@@ -188,6 +188,17 @@ def test_relative_actions_add_up_within_the_range_of_the_actuator() -> None:
     assert torch.allclose(ctrl_rel(env)[~worlds], (expected - home)[~worlds], atol=1e-6)
 
 
+def test_relative_actions_stay_in_range_beside_a_term_with_a_base() -> None:
+    legs = QUADRUPED.actions["legs"]
+    hip = replace(legs, actuators=("FR_hip",), relative=True, scale=1.0)
+    thigh = replace(legs, actuators=("FR_thigh",), from_home=False, base=lambda env: torch.zeros(env.num_envs, 1))
+    env = make_env(replace(QUADRUPED, actions={"hip": hip, "thigh": thigh}))
+    for _ in range(10):
+        env.step(torch.ones(NUM_ENVS, 2))
+    low, high = env.engine.layout.ctrl_range.T
+    assert ((low - 1e-6 <= env.state.ctrl) & (env.state.ctrl <= high + 1e-6)).all()
+
+
 def test_relative_actions_do_not_add_up_their_noise() -> None:
     push = replace(CARTPOLE.actions["push"], relative=True, scale=0.1, noise=0.05)
     env = make_env(replace(CARTPOLE, actions={"push": push}), num_envs=200)

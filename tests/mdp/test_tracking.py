@@ -139,6 +139,20 @@ def test_several_clips_and_loops(tmp_path: Path) -> None:
     assert reference.qpos[-1, 0] == pytest.approx(2 * float(reference.qpos[200, 0]), rel=0.1)
 
 
+def test_a_clip_that_has_ended_is_held_and_the_next_one_does_not_begin(tmp_path: Path) -> None:
+    for name in ("bow", "sit"):
+        (tmp_path / f"{name}.npz").write_bytes((CLIPS / f"{name}.npz").read_bytes())
+    config = exact(tmp_path, sampling="start", clip_weights=(1.0, 0.0))
+    env = make(replace(config, terminations={}, episode_length_s=10.0), 2)
+    seen = []
+    while len(seen) < 165:  # bow has 161 frames
+        env.step(torch.zeros(2, 12))
+        seen.append(tracking.motion_joint_targets(env, command="motion"))
+    assert (env.episode_step == 165).all()
+    assert not torch.equal(seen[150], seen[-1])
+    assert torch.equal(seen[160], seen[-1])
+
+
 @pytest.mark.parametrize("sampling", ["start", "uniform", "adaptive"])
 def test_clips_are_drawn_by_their_weights(tmp_path: Path, sampling: str) -> None:
     for name in ("bow", "paw", "sit"):

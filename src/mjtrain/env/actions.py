@@ -102,6 +102,7 @@ class Actions:
             values = self._offset + change
         else:
             values = torch.where(self._relative, self._target, self._offset) + change
+        if self._relative is not None:
             values = torch.clamp(values, self._least, self._most)
         self._target.copy_(values)
         if self._noise is not None:

@@ -168,6 +168,7 @@ class Env:
         self._commands.held = held | (draws or {})
         try:
             self._begin_episodes(mask)
+            self.statistics.drop_running(mask)
             self._commands.reset(self, mask)
         finally:
             self._commands.held = held
@@ -539,6 +540,10 @@ class Env:
         drawn = call_term(f"commands.{name}.steer", term.steer, self, {}, self._core, controls)
         self._commands.held[name] = drawn
         self._commands.drawn[name].copy_(drawn)
+
+    def is_steered(self, name: str) -> bool:
+        """Whether a command is given by hand, see `steer`."""
+        return name in self._commands.held
 
     def command_error(self, name: str, error: str) -> torch.Tensor:
         """Distance of the worlds from a command, by one of the errors of its term. Shape (num_envs,)."""

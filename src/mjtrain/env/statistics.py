@@ -79,6 +79,11 @@ class EpisodeStatistics:
         """Leave the running episodes out of the totals."""
         self._counted.zero_()
 
+    def drop_running(self, mask: torch.Tensor) -> None:
+        """Forget the running episodes of the masked worlds, which begin new ones. Boolean, shape (num_envs,)."""
+        self._running.masked_fill_(mask[:, None], 0.0)
+        self._counted.logical_or_(mask)
+
     def episode_return(self, reward: str) -> torch.Tensor:
         """Return of a reward term in the running episode so far. Shape (num_envs,)."""
         if reward not in self._rewards:

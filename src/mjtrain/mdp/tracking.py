@@ -433,8 +433,9 @@ def ee_ori_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Te
 
 def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.Tensor:
     """Return the frame of each world, some env steps ahead but not beyond the end of its clip. Shape (num_envs,)."""
-    now = env.command(command)[:, 0].long()
-    return torch.minimum(now + ahead, reference.last[now.clamp(max=len(reference.last) - 1)])
+    now, num_seen = env.command(command).long().unbind(dim=1)
+    begun = now - num_seen.clamp(min=1) + 1  # what follows the last frame of a clip belongs to another one
+    return torch.minimum(now + ahead, reference.last[begun])
 
 
 def _at(values: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
