@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import gymnasium
 import numpy as np
 import pytest
 
@@ -154,3 +155,33 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
     assert words in line
     assert "Traceback" not in said
     assert not (tmp_path / "logs").exists()
+
+
+class Breaks(gymnasium.Env[np.ndarray, np.ndarray]):
+    """It draws, and its first step fails."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 # as Gymnasium wants it
+    observation_space = action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def render(self) -> np.ndarray:
+        return np.zeros((8, 8, 3), np.uint8)
+
+    def step(self, action: np.ndarray) -> Any:
+        raise ValueError("the spring has no length")
+
+
+def test_a_step_that_fails_is_not_said_to_be_about_drawing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gymnasium.register("Breaks-v0", Breaks)
+    flags = ["--policy", "zero", "--gpu-ids", "None", "--num-threads", "1", "--video", str(tmp_path / "a.mp4")]
+    with pytest.raises(SystemExit) as stop:
+        play_command.main(["gymnasium:Breaks-v0", *flags])
+    assert stop.value.code == 1
+    said = capfd.readouterr().err
+    assert "the spring has no length" in said
+    assert "cannot be drawn" not in said

@@ -1,11 +1,15 @@
 """What a viewer shows of the worlds, without a viewer."""
 
+import shutil
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 import mjtrain
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
-from mjtrain.runs.trained_run import make_untrained_run
+from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
 
 
 @pytest.mark.parametrize(
@@ -52,3 +56,29 @@ def test_a_task_without_a_command_is_not_steered() -> None:
     session.push((1.0, 1.0, 1.0))
     session.step()
     assert session.tracked() == []
+
+
+def test_a_chosen_checkpoint_acts_until_the_training_saves_another_one(cartpole_run: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "cartpole_balance" / "2026-01-01_00-00-00"
+    shutil.copytree(cartpole_run / "params", run_dir / "params")
+    for iteration in (10, 20):
+        shutil.copy(cartpole_run / f"model_{iteration}.pt", run_dir)
+    session = PolicySession(Player(mjtrain.RankContext(), find_trained_run(str(run_dir))))
+    session.paused = session.follows = True
+
+    def look() -> int | None:
+        session._last_look = 0.0
+        session.tick(0.1)
+        return session.player.iteration
+
+    assert look() == 20
+    session.post(partial(session.load, run_dir / "model_10.pt"))
+    assert (look(), look()) == (10, 10)
+    shutil.copy(cartpole_run / "model_40.pt", run_dir)
+    assert look() == 40
+    session.post(partial(session.load, run_dir / "model_10.pt"))
+    assert look() == 10
+    session.follows = False
+    assert look() == 10
+    session.follows = True
+    assert look() == 40, "it was asked for again"

@@ -158,6 +158,25 @@ def test_the_command_is_the_one_that_was_given_last() -> None:
         session.tick(0.0)
         session.press("i")
         assert (tick(), manual.value) == ([0.2, 0.0, 0.0], True)
+        session.press("i")
+        session.tick(0.0)
+        send(manual, value=False)  # before the page shows the key
+        panels.refresh()
+        session.tick(0.0)
+        panels.refresh()
+        assert (manual.value, player.env.is_steered("velocity")) == (False, False)
+        session.press("i")
+        session.tick(0.0)
+        send(sliders[0], -0.5)
+        panels.refresh()
+        assert tick() == [-0.5, 0.0, 0.0]
+        send(sliders[0], 0.75)
+        session.press("m")
+        assert tick() == [0.0, 0.0, 0.0]
+        send(manual, value=False)
+        session.tick(0.0)
+        session.press("m")
+        assert (tick(), manual.value) == ([0.0, 0.0, 0.0], True)
     finally:
         server.stop()
 

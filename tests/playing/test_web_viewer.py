@@ -173,8 +173,16 @@ def test_keys_and_a_gamepad_of_the_browser_steer_the_robot(browser: Browser, log
         wait_for(lambda: wanted() == [1.0, 0.0, -0.5])
         page.get_by_text("+1.00 +0.00 -0.50").wait_for()
         wait_for(lambda: view.get_by_role("slider").first.get_attribute("aria-valuenow") == "1")
+        page.evaluate("navigator.getGamepads = () => [null, {axes: [0, 0.02, 0, 0]}]")
+        wait_for(lambda: wanted() == [0.0, 0.0, 0.0])
+        page.evaluate("axis = 0; navigator.getGamepads = () => [{axes: [0, axis = 0.03 - axis, 0, 0]}]")
+        page.locator("p").click()
+        page.keyboard.press("i")
+        wait_for(lambda: wanted() == [0.2, 0.0, 0.0])
+        page.wait_for_timeout(500)  # ten looks at the stick, which trembles
+        assert wanted() == [0.2, 0.0, 0.0]
         refused = page.request.get(f"{address}?sticks=1,x,nan", headers={"X-Mjtrain-Drive": "1"})
-        assert (refused.status, wanted()) == (400, [1.0, 0.0, -0.5])
+        assert (refused.status, wanted()) == (400, [0.2, 0.0, 0.0])
         page.close()
 
 

@@ -46,8 +46,9 @@ _PAGE = """<!doctype html>
   setInterval(async () => {
     const pad = navigator.getGamepads().find(found => found !== null);
     if (!pad || busy) return;
-    const sticks = [1, 0, 2].map(axis => -(pad.axes[axis] || 0)), query = sticks.map(stick => stick.toFixed(2)).join();
-    used ||= sticks.some(stick => Math.abs(stick) > 0.1);  // one that lies there leaves the keys alone
+    const sticks = [1, 0, 2].map(axis => -(pad.axes[axis] || 0)).map(stick => Math.abs(stick) > 0.1 ? stick : 0);
+    const query = sticks.map(stick => stick.toFixed(2)).join();
+    used ||= sticks.some(stick => stick);  // one that lies there, and trembles, leaves the keys alone
     if (!used || query === pushed) return;
     busy = true;  // requests in flight at once could arrive in another order
     try {

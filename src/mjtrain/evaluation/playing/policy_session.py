@@ -1,8 +1,10 @@
 """A policy in its environment, as a viewer shows and steers it."""
 
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +49,12 @@ class PolicySession(ViewerSession):
         steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
         self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
         """The command that keys and gamepads steer, and the values that they have set; "" and None without one."""
+        self._steering_lock = threading.Lock()
         self._returns = torch.zeros(env.num_envs, device=env.device)
         self._last_end = ""
         self._touch = list(self.kinematics.touch_sensors.values())
         self._last_look = 0.0
+        self._newest: Path | None = None
         self._refused: Path | None = None
 
     def step(self) -> None:
@@ -117,18 +121,27 @@ class PolicySession(ViewerSession):
 
     def press(self, key: str) -> None:
         """Steer the command by a key, see `deployment.steering`; any thread may call this."""
-        if self.steering is not None and self.steering.press(key):
-            self.post(self._steer)
+        with self._steering_lock:
+            if self.steering is not None and self.steering.press(key):
+                self._post_command(self.steered, self.steering.values)
 
     def push(self, sticks: Sequence[float]) -> None:
         """Steer the command by the sticks of a gamepad, see `Steering.push`; any thread may call this."""
-        if self.steering is not None:
-            self.steering.push(sticks)
-            self.post(self._steer)
+        with self._steering_lock:
+            if self.steering is not None:
+                self.steering.push(sticks)
+                self._post_command(self.steered, self.steering.values)
 
-    def _steer(self) -> None:
-        assert self.steering is not None
-        self.player.env.steer(self.steered, list(self.steering.values))
+    def steer(self, name: str, values: Sequence[float] | None) -> None:
+        """Give a command, or have it drawn again, see `Env.steer`; any thread may call this."""
+        with self._steering_lock:
+            if values is not None and name == self.steered and self.steering is not None:
+                self.steering.values = list(values)
+            self._post_command(name, values)
+
+    def _post_command(self, name: str, values: Sequence[float] | None) -> None:
+        """Queue a command as it is now; commands take effect in the order in which they were given."""
+        self.post(partial(self.player.env.steer, name, None if values is None else list(values)))
 
     def load(self, checkpoint: Path) -> None:
         """Load other weights; if that fails, set `problem` and keep the current ones."""
@@ -203,12 +216,17 @@ class PolicySession(ViewerSession):
 
     def _before_steps(self) -> None:
         """Load a newer checkpoint of the run, if it is followed and there is one; looks at most once a second."""
+        if not self.follows:
+            self._newest = None
         if not self.follows or time.monotonic() - self._last_look < 1.0:
             return
         self._last_look = time.monotonic()
         current = self.player.checkpoint
-        newest = next(iter(self.checkpoints()), None)
+        seen, newest = self._newest, next(iter(self.checkpoints()), None)
+        self._newest = newest
         if newest is None or current is None or newest in (current, self._refused):
+            return
+        if newest == seen:  # it acted, and somebody has chosen another one since
             return
         if checkpoint_iteration(newest) > (self.player.iteration or 0):
             self.load(newest)

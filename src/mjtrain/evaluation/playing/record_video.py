@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -23,8 +24,8 @@ def check_video(config: PlayConfig) -> None:
         raise RequestError(f"--video {out}: give a name that ends in .mp4")
     if not out.absolute().parent.is_dir():
         raise RequestError(f"--video {out}: the folder {out.parent} does not exist")
-    if not config.video_length_s > 0:
-        raise RequestError(f"--video-length-s {config.video_length_s}: must be more than 0")
+    if problem := MORE_THAN_0.find_problem(config.video_length_s):
+        raise RequestError(f"--video-length-s {problem}")
     drawing_environ("cpu", os.environ)
 
 
@@ -77,15 +78,14 @@ def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -
         fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
         pictures = []
         while len(pictures) < max(2, round(config.video_length_s * fps)):
-            picture = player.env.worlds.picture()
+            try:
+                picture = player.env.worlds.picture()
+            except Exception as error:  # of whatever draws
+                raise RequestError(f"--video {config.video}: {run.task} cannot be drawn here ({error})") from error
             if picture is None or picture.ndim != 3:
                 raise RequestError(f"--video {config.video}: {run.task} draws no pictures (render_mode rgb_array)")
             pictures.append(picture)
             player.step()
-    except RequestError:
-        raise
-    except Exception as error:  # of whatever draws
-        raise RequestError(f"--video {config.video}: {run.task} cannot be drawn here ({error})") from error
     finally:
         player.close()
     out = Path(config.video).absolute()

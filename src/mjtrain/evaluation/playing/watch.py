@@ -25,6 +25,8 @@ def check_viewer(config: PlayConfig) -> None:
 
         check_display()
     if config.viewer == "web":
+        if not 0 <= config.viewer_port <= 65535:
+            raise RequestError(f"--viewer-port {config.viewer_port}: must be from 0 to 65535")
         require("--viewer web:", "viewer", "viser", "mjviser")
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,32 +122,37 @@ class Panels:
     def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
         env = session.player.env
         shown = [slider.value for slider, _ in sliders]
-
-        def steer() -> None:
-            nonlocal shown
-            values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
-            if all(map(np.isfinite, values)):
-                env.steer(name, values if manual.value else None)
-                if name == session.steered and session.steering is not None:
-                    session.steering.values = values
-                    shown = list(values)  # not sent back to the sliders, which may have moved on
+        was_manual = False
+        asked: deque[None] = deque()
 
         def moved(event: Any) -> None:
+            nonlocal shown, was_manual
             if event.client is None:  # set below; steering by it later would undo what was pressed in between
                 return
             if event.target is not manual:
                 manual.value = True
-            session.post(steer)
+            values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
+            if manual.value and not all(map(np.isfinite, values)):
+                return
+            asked.append(None)
+            was_manual = bool(manual.value)
+            session.steer(name, values if was_manual else None)
+            session.post(asked.popleft)
+            if was_manual:
+                shown = values  # not sent back to the sliders, which may have moved on
 
         for handle in (manual, *(slider for slider, _ in sliders)):
             handle.on_update(moved)
 
         def update() -> None:
-            """Show what keys and gamepads have set."""
-            nonlocal shown
+            """Show what keys and gamepads have set, unless a visitor has just moved something."""
+            nonlocal shown, was_manual
+            if asked:
+                return
+            if env.is_steered(name) != was_manual:
+                was_manual = manual.value = env.is_steered(name)
             if name == session.steered and session.steering is not None and session.steering.values != shown:
                 shown = list(session.steering.values)
-                manual.value = True
                 for (slider, _), value in zip(sliders, shown, strict=True):
                     slider.value = value
 
@@ -177,8 +182,15 @@ class Panels:
         def chosen(event: Any) -> None:
             files = {path.name: path for path in session.checkpoints()}
             if event.client is not None and choice.value in files:  # a user, and not update
-                session.post(partial(session.load, files[choice.value]))
+                asked.append(files[choice.value])
+                session.post(go)
 
+        def go() -> None:
+            nonlocal shown
+            session.load(asked.popleft())
+            shown = None  # it may have been refused
+
+        asked: deque[Path] = deque()
         shown = session.player.checkpoint
         offered = tuple(path.name for path in session.checkpoints())
 
@@ -188,7 +200,7 @@ class Panels:
             if names and names != offered:
                 choice.options = offered = names
             acting = session.player.checkpoint
-            if acting != shown and acting is not None and acting.name in names:
+            if not asked and acting != shown and acting is not None and acting.name in names:
                 shown, choice.value = acting, acting.name
 
         choice.on_update(chosen)
