@@ -69,6 +69,14 @@ def test_every_command_ends_without_a_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["runs", "train"])
+def test_help_that_cannot_be_written_is_a_failure(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with lost_stdout("full disk"), pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 1
+    assert "standard output could not be written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_training_of_a_python_program_continues(place: str) -> None:
     with lost_stdout(place), ProgressDisplay(10) as display:

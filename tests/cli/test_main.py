@@ -93,6 +93,7 @@ def test_a_command_ends_without_looking_for_cycles() -> None:
         (["doctor", "--skip", "gpu"], "doctor: --skip gpu: give some of gpus, log-root, "),
         (["doctor", "--timeout-s", "0"], "doctor: --timeout-s 0: must be more than 0"),
         (["doctor", "--json", "nowhere/report.json"], "doctor: --json nowhere/report.json: no such folder"),
+        (["doctor", "--json", "."], "doctor: --json .: is a folder; give a file"),
         (["doctor", "--hostnames", "a", "a"], "doctor: --hostnames a a: a is repeated"),
         (["doctor", "--checkpoint-url", "here"], "doctor: --checkpoint-url here: give a URL that begins with one of "),
         (["completion", "powershell"], "completion: powershell: give a shell, one of bash"),

@@ -33,12 +33,20 @@ def run_command(
     open_missing_streams()
     atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
     with lenient_streams() as find_error:
-        _run(name, body, list(sys.argv[1:] if argv is None else argv))
+        helped: SystemExit | None = None
+        try:
+            _run(name, body, list(sys.argv[1:] if argv is None else argv))
+        except SystemExit as stop:
+            if stop.code:
+                raise
+            helped = stop
         error = find_error()
         if error is not None and error.errno != errno.EPIPE:
             write_to_stderr(f"{name}: standard output could not be written ({error.strerror})")
-            if prints_result:
+            if prints_result or helped is not None:
                 sys.exit(1)
+        if helped is not None:
+            raise helped
 
 
 def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:

@@ -87,6 +87,8 @@ def _main(argv: list[str]) -> None:
     )
     if options.json is not None and not Path(options.json).absolute().parent.is_dir():
         raise RequestError(f"--json {options.json}: no such folder")
+    if options.json is not None and Path(options.json).is_dir():
+        raise RequestError(f"--json {options.json}: is a folder; give a file")
     from mjtrain.tools.doctor.finding import Question
     from mjtrain.tools.doctor.run import has_several_hosts, run_doctor
 
