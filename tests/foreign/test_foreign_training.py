@@ -177,7 +177,7 @@ class Breaks(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 def test_a_step_that_fails_is_not_said_to_be_about_drawing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    gymnasium.register("Breaks-v0", Breaks)
+    gymnasium.register("Breaks-v0", Breaks)  # pyright: ignore[reportArgumentType] # it takes classes too
     flags = ["--policy", "zero", "--gpu-ids", "None", "--num-threads", "1", "--video", str(tmp_path / "a.mp4")]
     with pytest.raises(SystemExit) as stop:
         play_command.main(["gymnasium:Breaks-v0", *flags])
