@@ -69,10 +69,10 @@ def test_every_command_ends_without_a_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["runs", "train"])
+@pytest.mark.parametrize("command", ["runs --help", "train --help", "train --version"])
 def test_help_that_cannot_be_written_is_a_failure(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with lost_stdout("full disk"), pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
+        main(command.split())
     assert stop.value.code == 1
     assert "standard output could not be written" in capsys.readouterr().err
 

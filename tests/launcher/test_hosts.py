@@ -216,12 +216,12 @@ def test_messages_that_arrive_together_are_all_heard() -> None:
 
 def test_a_node_that_was_given_up_hears_of_it() -> None:
     with node_pair() as (server, client):
-        before = len(list(Path("/proc/self/fd").iterdir()))
-        server._clients[1].connection.lost = True
+        given_up = server._clients[1]
+        given_up.connection.lost = True
         assert server._await_clients([], 1.0) == []
         with pytest.raises(ConnectionError, match="closed its connection"):
             client._wait_for("start", "over")
-        wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) < before, "its descriptors are closed")
+        assert given_up.errors.closed
 
 
 def test_a_node_that_calls_again_replaces_the_one_that_was_lost() -> None:
@@ -246,31 +246,30 @@ def sleep_long(_: RankContext) -> None:
 
 def test_a_stop_behind_the_start_is_not_lost() -> None:
     """The agent reads both at once where it was still importing."""
-    handle = open_handle("localhost", ssh_config_file=None, transport="ssh")
     plan = make_plan(LaunchConfig(gpu_ids=None))
-    payload = pickle_function(LaunchRequest(plan=plan, fn=sleep_long))
-    job = Job(plan=plan, payload=payload, preload=())
+    job = Job(plan=plan, payload=pickle_function(LaunchRequest(plan=plan, fn=sleep_long)), preload=())
     environ = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    handle.connection.send("start", pickle.dumps(job), environ=environ, host="localhost", log_dir=None)
-    handle.connection.send("stop", signum=signal.SIGINT)
-    heard: list[str] = []
+    with contextlib.closing(open_handle("localhost", ssh_config_file=None, transport="ssh")) as handle:
+        handle.connection.send("start", pickle.dumps(job), environ=environ, host="localhost", log_dir=None)
+        handle.connection.send("stop", signum=signal.SIGINT)
+        heard: list[str] = []
 
-    def has_ended() -> bool:
-        handle.connection.beat()
-        if select.select([handle.connection], [], [], 0.0)[0]:
-            heard.extend(message["kind"] for message, _ in handle.connection.receive())
-        return "gone" in heard or handle.connection.lost
+        def has_ended() -> bool:
+            handle.connection.beat()
+            if select.select([handle.connection], [], [], 0.0)[0]:
+                heard.extend(message["kind"] for message, _ in handle.connection.receive())
+            return "gone" in heard or handle.connection.lost
 
-    wait_until(has_ended, "the agent has ended its rank", 20.0)
-    assert "gone" in heard, handle.explain_end()
-    handle.close()
+        wait_until(has_ended, "the agent has ended its rank", 20.0)
+        assert "gone" in heard, handle.explain_end()
 
 
 def test_ssh_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that has been started already does not stay."""
     monkeypatch.setenv("PATH", "/nowhere")
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
-    before = children.read_text()
-    with pytest.raises(RequestError, match=r"--hostnames: ssh reaches elsewhere, and cannot be started .*No such file"):
+    before = children.read_text().split()
+    words = r"--hostnames: ssh, which reaches elsewhere, cannot be started .*No such file"
+    with pytest.raises(RequestError, match=words):
         probe_hosts(["localhost", "elsewhere"], LaunchConfig(hostnames=("localhost", "elsewhere")), None)
-    assert children.read_text() == before
+    assert set(children.read_text().split()) <= set(before)

@@ -24,7 +24,7 @@ def run_command(
 
     Args:
         prints_result: Whether the command fails if standard output cannot be written, as on a full disk. Otherwise its
-            files have the result.
+            files have the result. Help and the version are always results.
 
     Raises:
         SystemExit: With status 1 if the command failed while running, 2 if the request was wrong, and 128 plus the
@@ -33,27 +33,27 @@ def run_command(
     open_missing_streams()
     atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
     with lenient_streams() as find_error:
-        helped: SystemExit | None = None
+        told: SystemExit | None = None
         try:
             _run(name, body, list(sys.argv[1:] if argv is None else argv))
         except SystemExit as stop:
             if stop.code:
                 raise
-            helped = stop
+            told = stop
         error = find_error()
         if error is not None and error.errno != errno.EPIPE:
             write_to_stderr(f"{name}: standard output could not be written ({error.strerror})")
-            if prints_result or helped is not None:
+            if prints_result or told is not None:
                 sys.exit(1)
-        if helped is not None:
-            raise helped
+        if told is not None:
+            raise told
 
 
 def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
     try:
         if args == ["--version"]:
             print(f"mjtrain {version('mjtrain')}")
-            return
+            sys.exit(0)
         body(args)
     except RequestError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):

@@ -167,8 +167,8 @@ class Env:
         held = self._commands.held
         self._commands.held = held | (draws or {})
         try:
-            self._begin_episodes(mask)
             self.statistics.drop_running(mask)
+            self._begin_episodes(mask)
             self._commands.reset(self, mask)
         finally:
             self._commands.held = held

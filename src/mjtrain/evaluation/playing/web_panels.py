@@ -1,5 +1,6 @@
 """Buttons, sliders and plots of the browser viewer."""
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -124,22 +125,25 @@ class Panels:
         shown = [slider.value for slider, _ in sliders]
         was_manual = False
         asked: deque[None] = deque()
+        lock = threading.Lock()
 
         def moved(event: Any) -> None:
+            """Take what a visitor has set; viser calls this in one of many threads."""
             nonlocal shown, was_manual
             if event.client is None:  # set below; steering by it later would undo what was pressed in between
                 return
-            if event.target is not manual:
-                manual.value = True
-            values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
-            if manual.value and not all(map(np.isfinite, values)):
-                return
-            asked.append(None)
-            was_manual = bool(manual.value)
-            session.steer(name, values if was_manual else None)
-            session.post(asked.popleft)
-            if was_manual:
-                shown = values  # not sent back to the sliders, which may have moved on
+            with lock:
+                if event.target is not manual:
+                    manual.value = True
+                values = [float(np.clip(slider.value, low, high)) for slider, (low, high) in sliders]
+                was_manual = bool(manual.value)
+                if was_manual and not all(map(np.isfinite, values)):
+                    return
+                asked.append(None)
+                session.steer(name, values if was_manual else None)
+                session.post(asked.popleft)
+                if was_manual:
+                    shown = values  # not sent back to the sliders, which may have moved on
 
         for handle in (manual, *(slider for slider, _ in sliders)):
             handle.on_update(moved)
@@ -147,14 +151,15 @@ class Panels:
         def update() -> None:
             """Show what keys and gamepads have set, unless a visitor has just moved something."""
             nonlocal shown, was_manual
-            if asked:
-                return
-            if env.is_steered(name) != was_manual:
-                was_manual = manual.value = env.is_steered(name)
-            if name == session.steered and session.steering is not None and session.steering.values != shown:
-                shown = list(session.steering.values)
-                for (slider, _), value in zip(sliders, shown, strict=True):
-                    slider.value = value
+            with lock:
+                if asked:
+                    return
+                if env.is_steered(name) != was_manual:
+                    was_manual = manual.value = env.is_steered(name)
+                if name == session.steered and session.steering is not None and session.steering.values != shown:
+                    shown = list(session.steering.values)
+                    for (slider, _), value in zip(sliders, shown, strict=True):
+                        slider.value = value
 
         self._updates.append(update)
 

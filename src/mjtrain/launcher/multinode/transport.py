@@ -126,10 +126,12 @@ def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport)
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
         )
-    except OSError as error:
+    except BaseException as error:
         errors.close()
+        if command is python or not isinstance(error, FileNotFoundError | PermissionError):
+            raise
         raise RequestError(
-            f"--hostnames: {command[0]} reaches {host}, and cannot be started on this machine ({error.strerror})"
+            f"--hostnames: {command[0]}, which reaches {host}, cannot be started on this machine ({error.strerror})"
         ) from error
     assert process.stdin is not None
     assert process.stdout is not None
