@@ -33,9 +33,10 @@ def run_command(
     open_missing_streams()
     atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
     with lenient_streams() as find_error:
+        args = list(sys.argv[1:] if argv is None else argv)
         told: SystemExit | None = None
         try:
-            _run(name, body, list(sys.argv[1:] if argv is None else argv))
+            _run(name, body, args)
         except SystemExit as stop:
             if stop.code:
                 raise
@@ -43,7 +44,7 @@ def run_command(
         error = find_error()
         if error is not None and error.errno != errno.EPIPE:
             write_to_stderr(f"{name}: standard output could not be written ({error.strerror})")
-            if prints_result or told is not None:
+            if prints_result or told is not None or args == ["--version"]:
                 sys.exit(1)
         if told is not None:
             raise told
@@ -53,7 +54,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
     try:
         if args == ["--version"]:
             print(f"mjtrain {version('mjtrain')}")
-            sys.exit(0)
+            return
         body(args)
     except RequestError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):
