@@ -31,7 +31,8 @@ from support.browser import (
 from support.vision import make_vision_task, train_vision
 
 DRAW_IMAGE = """
-image => {
+async image => {
+    while (!image.complete || image.naturalWidth === 0) await new Promise(then => setTimeout(then, 10));
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
     canvas.getContext("2d").drawImage(image, 0, 0);
@@ -227,8 +228,8 @@ def test_panels_show_what_the_cameras_see(browser: Browser, tmp_path: Path) -> N
         def look_at_panels() -> list[np.ndarray]:
             return [decode_picture(base64.b64decode(panel.evaluate(DRAW_IMAGE))) for panel in panels.all()]
 
+        wait_for(lambda: all(drawn(picture) > 100 for picture in look_at_panels()))  # each shows the pole
         first = look_at_panels()
-        assert all(drawn(picture) > 100 for picture in first), "each shows the pole"
         wait_for(lambda: all(differing(a, b) > 20 for a, b in zip(first, look_at_panels(), strict=True)))
 
         page.get_by_role("button", name="Pause").click()
