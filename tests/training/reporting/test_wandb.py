@@ -173,7 +173,7 @@ def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=ENVIRON
         | {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-        | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        | {"PYTHONPATH": str(Path(__file__).parents[2])},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from mjtrain.runtime.worker import Stream, derive_seed
 from support.commands import run
 
 TASK = Path(__file__).with_name("task.py")
-ENVIRON = {**os.environ, "PYTHONPATH": str(TASK.parents[1]), "CUDA_VISIBLE_DEVICES": ""}
+ENVIRON = {**os.environ, "PYTHONPATH": str(TASK.parents[2]), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def train(task: str | Path, log_root: Path, *flags: str, status: int = 0) -> str:

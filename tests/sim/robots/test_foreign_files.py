@@ -134,7 +134,7 @@ def step_mujoco(model: mujoco.MjModel, actions: np.ndarray, num_substeps: int) -
 
 
 def test_files_are_in_the_table_of_the_docs() -> None:
-    page = Path(__file__).parents[2] / "docs/robots.md"
+    page = Path(__file__).parents[3] / "docs/robots.md"
     begin, end = "<!-- foreign files -->\n", "<!-- end of foreign files -->"
     before, rest = page.read_text().split(begin)
     table, after = rest.split(end)

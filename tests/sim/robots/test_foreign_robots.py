@@ -11,7 +11,7 @@ from mjtrain.env.env import Env
 from mjtrain.sim.engines import make_engine
 from mjtrain.training.request import resolve_training
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = ("ant", "cheetah", "hopper", "reacher")
 
 
