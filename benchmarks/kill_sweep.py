@@ -29,7 +29,7 @@ MODULES = (
     "mjtrain.cli.train",
     "mjtrain.launcher.job.reaper",
     "mjtrain.launcher.job.spawner",
-    "mjtrain.tools.sweep.start_trial",
+    "mjtrain.tools.start_train",
 )
 
 

@@ -229,3 +229,8 @@ def test_a_recorded_file_that_is_there_and_another_is_another_task(tmp_path: Pat
     assert is_same_task(f"{one}:make", f"{other}:make"), "it was copied"
     one.unlink()
     assert is_same_task(f"{one}:make", f"{other}:make"), "it may have been moved"
+
+
+def test_a_recorded_file_that_cannot_be_looked_at_counts_as_moved() -> None:
+    """`Path.is_file` raises for a name that is too long, as it does for a folder that this user may not enter."""
+    assert is_same_task(f"/{'a' * 300}/task.py:make", "task.py:make")

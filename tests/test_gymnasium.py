@@ -32,7 +32,7 @@ ID = "mjtrain/Cartpole-Balance"
 
 
 def make(num_envs: int = 4, **options) -> TaskVectorEnv:
-    return mjtrain.make_vec("Cartpole-Balance", num_envs, num_threads=1, **options)
+    return mjtrain.make_vec("Cartpole-Balance", num_envs, **{"num_threads": 1, **options})
 
 
 @pytest.fixture
@@ -231,7 +231,11 @@ def test_groups_and_images_are_a_dictionary() -> None:
         ({"output": "jax"}, "output='jax': give one of 'numpy', 'torch'"),
         ({"render_mode": "human"}, "render_mode='human': give one of None, 'rgb_array'"),
         ({"autoreset_mode": "Disabled"}, "autoreset_mode='Disabled': give 'SameStep' or 'NextStep'"),
-        ({"num_envs": 0}, "num_envs 0: must be at least 1"),
+        ({"num_envs": 0}, "num_envs 0: must be a whole number, at least 1"),
+        ({"num_envs": 2.5}, "num_envs 2.5: must be a whole number, at least 1"),
+        ({"num_threads": 0}, "num_threads 0: must be a whole number, at least 1"),
+        ({"engine": "Native"}, "--engine Native: give auto, native or warp"),
+        ({"device": "gpu"}, "device gpu: "),
     ],
 )
 def test_what_cannot_be_is_said(options: dict, words: str) -> None:

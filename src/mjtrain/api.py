@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from mjtrain.config import (
     EngineName,
@@ -228,12 +229,23 @@ def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_thr
     from mjtrain.training.train_rank import make_env as make_worlds
 
     size = default_num_envs(config, device) if num_envs is None else num_envs
-    if size < 1:
-        raise RequestError(f"num_envs {size}: must be at least 1")
+    threads = count_cores() if num_threads is None else num_threads
+    for name, number in (("num_envs", size), ("num_threads", threads)):
+        if not isinstance(number, SupportsIndex) or index(number) < 1:
+            raise RequestError(f"{name} {number}: must be a whole number, at least 1")
+    _check_device(device)
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=size))
     check_seed("seed", seed)
-    threads = count_cores() if num_threads is None else num_threads
     return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
+        raise RequestError(f"device {device}: {str(error).splitlines()[0]}") from error
 
 
 def make_vec(

@@ -54,6 +54,7 @@ def test_a_flag_may_be_repeated_or_have_several_values() -> None:
         [flag, "a", flag, "b", "--x", "1"],
         [flag, "a", "b", "--x", "1"],
         ["--x", "1", f"{flag}=a", flag, "b"],
+        ["--x", "1", "--inject_fault", "a", "--inject_fault=b"],
     ):
         assert join_repeated(args, flag) == ["--x", "1", flag, "a", "b"]
     assert join_repeated(["--x", "1"], flag) == ["--x", "1"]

@@ -42,6 +42,7 @@ def test_names_follow_the_project(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("args", "words"),
     [
         (["3d-robots"], "3d-robots: give a name of letters"),
+        (["my_arm_"], "my_arm_: give a name of letters"),
         (["my robots"], "my robots: give a name of letters"),
         (["class"], "class: give a name of letters"),
         (["mjtrain"], "mjtrain: is the name of a package of mjtrain"),

@@ -55,6 +55,28 @@ def test_a_command_does_all_of_its_work(place: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == said
 
 
+@contextlib.contextmanager
+def ascii_stdout(file: Path) -> Iterator[None]:
+    """Make standard output a stream of ASCII, as with PYTHONIOENCODING=ascii."""
+    before = sys.stdout
+    sys.stdout = io.TextIOWrapper(io.FileIO(file, "w"), encoding="ascii", write_through=True)
+    try:
+        yield
+    finally:
+        sys.stdout.close()
+        sys.stdout = before
+
+
+def test_what_a_console_cannot_show_is_escaped(tmp_path: Path) -> None:
+    with ascii_stdout(tmp_path / "out"):
+        run_command("runs", lambda _: print("läufe …"), [])  # noqa: T201
+    assert (tmp_path / "out").read_text() == "l\\xe4ufe \\u2026\n"
+    with ascii_stdout(tmp_path / "out"):  # from Python there is no command
+        with ProgressDisplay(4) as display:
+            display.tell("läufe …")
+        assert (tmp_path / "out").read_text().startswith("l\\xe4ufe \\u2026\n")
+
+
 COMMANDS = [["--help"], ["sweep", "--help"], ["list-tasks"], ["runs", "--log-root", "."]]
 
 

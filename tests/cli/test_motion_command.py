@@ -54,17 +54,32 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("convert", PAW, "out.npz", "--fps", "1"), "1 frames per second"),
         (("convert", PAW, "out.npz", "--cycles", "0"), "0 cycles"),
         (("convert", PAW, "out.npz", "--blend-s", "9"), "9 s"),
+        (("convert", PAW, "out.npz", "--lift-m", "nan"), "out.npz: not written; the motion root_pos is not finite"),
+        (("record", "Quadruped-Track", "out.npz", "--values", "1", "0"), "--values 1 0: needs --command"),
+        (("record", "Quadruped-Track", "out.csv"), "out.csv: motions are written as NPZ"),
+        (
+            ("record", "Quadruped-Track", "nowhere/out.npz"),
+            "nowhere/out.npz: the folder nowhere does not",
+        ),
         (("play", PAW), "--robot"),
         (("play", PAW, "--viewer", "gl"), "--viewer gl"),
     ],
 )
-def test_requests_that_cannot_work(args: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_cannot_work(
+    args: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         run(*args)
     assert ended.value.code == 2
     message = capsys.readouterr().err
     assert says in message
     assert message.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_of_clips_are_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,10 @@ CASES = [
     ("Cartpole-Balance --gpu-ids None --num-envs many", "--num-envs many: give a whole number or None"),
     ("Cartpole-Balance --gpu-ids None --max-iterations 0", "--max-iterations 0: must be at least 1"),
     ("Cartpole-Balance --gpu-ids None --profile 5 --max-iterations 9", "--profile 5: needs 11 iterations"),
+    (
+        "Cartpole-Balance --gpu-ids None --profile 5 --num-envs 100 --total-env-steps 12000",
+        "--profile 5: needs 11 iterations, and --total-env-steps 12000 gives 5",
+    ),
     ("Cartpole-Balance --gpu-ids None --eval-interval -1", "--eval-interval -1: must be at least 0"),
     ("Cartpole-Balance --gpu-ids None --stop-when kl>x", "--stop-when kl>x: give a metric, one of >= > <= <, and"),
     ("Cartpole-Balance --gpu-ids None --stop-when success/up>0", "unknown metric success/up; there are iteration, env"),
@@ -134,3 +138,9 @@ def test_one_line_and_status_2(
     assert [path.name for path in tmp_path.iterdir()] == ["broken.py"]
     # what could only be found out by starting comes after the run's header; nothing else is printed
     assert all(line.startswith((f"{command.split()[0]}: ", "each rank: ", "run directory: ")) for line in header)
+
+
+def test_env_steps_are_enough_for_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--profile", "60", "--num-envs", "100", "--total-env-steps", "1000000", "--log-root", str(tmp_path)]
+    main(["Cartpole-Balance", "--gpu-ids", "None", *flags, "--dry-run"])
+    assert "--profile" not in capsys.readouterr().err

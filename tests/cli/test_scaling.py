@@ -1,6 +1,8 @@
 """The command scaling, with real trainings."""
 
 import json
+import os
+import signal
 import statistics
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 
 from mjtrain.cli.scaling import main
 from mjtrain.runs.metrics import parse_metrics
-from support.commands import BIN, run
+from mjtrain.runtime.processes import list_descendants
+from support.commands import BIN, run, start
+from support.machine import patience, read_proc, wait_until
 
 
 def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
@@ -53,6 +57,25 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
     assert 0 not in seeds
 
 
+def _is_alive(pid: int) -> bool:
+    return read_proc(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
+
+
+def test_a_signal_ends_its_trainings(tmp_path: Path) -> None:
+    """What a module in the current folder is called does not matter to them."""
+    (tmp_path / "numpy.py").write_text("raise SystemExit('imported')")
+    sizes = ["--num-envs", "8", "--max-iterations", "1000000", "--out", str(tmp_path / "out")]
+    command = [BIN / "scaling", "Cartpole-Balance", "--mode", "apart", "--ranks", "2", *sizes]
+    with (tmp_path / "console.txt").open("wb") as console:
+        job = start(command, cwd=tmp_path, environ=os.environ, stdout=console, stderr=console)
+    wait_until(lambda: len(list(tmp_path.glob("out/*/*/*/*/metrics.jsonl"))) == 2 or job.poll() is not None, "two runs")
+    trainings = list_descendants(job.pid)
+    assert len(trainings) >= 2, (tmp_path / "console.txt").read_text()
+    os.kill(job.pid, signal.SIGTERM)
+    assert job.wait(patience(60)) == 128 + signal.SIGTERM
+    wait_until(lambda: not any(map(_is_alive, trainings)), "the trainings and what they had started are gone")
+
+
 def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["Cartpole-Balance", "--mode", "apart", "--num-envs", "64", "--max-iterations", "8", "--out", str(tmp_path)])
     rows = [line.split(" | ")[:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| apart")]
@@ -74,9 +97,13 @@ def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("--ranks 1", "the task comes first"),
         ("Cartpole-Balence", "did you mean Cartpole-Balance"),
         ("Cartpole-Balance --ranks 0 1", "--ranks 0 1: give numbers from 1 up"),
+        ("Cartpole-Balance --ranks", "--ranks: give numbers from 1 up"),
+        ("Cartpole-Balance --mode", "--mode: give some of weak, strong, apart"),
+        ("Cartpole-Balance --num-envs -2", "--num-envs -2: must be at least 1"),
         ("Cartpole-Balance --ranks 1 3 --num-envs 64 --mode strong", "cannot split it over 3 ranks"),
         ("Cartpole-Balance -- --num-envs 3", "-- --num-envs: is decided by scaling"),
         ("Cartpole-Balance -- --num-envs=3", "-- --num-envs: is decided by scaling"),
+        ("Cartpole-Balance -- --resume auto", "-- --resume: is decided by scaling"),
         ("Cartpole-Balance -- --max_iterations 3", "-- --max-iterations: is decided by scaling"),
         ("Cartpole-Balance --mode sideways", "--mode sideways: choose from weak, strong, apart"),
         ("Cartpole-Balance --ranks 1 --max-iterations 0", "--max-iterations 0: must be at least 1"),

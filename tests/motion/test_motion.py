@@ -1,6 +1,8 @@
 """Motions as data: files there and back, what is refused, kinematics and edits."""
 
 import json
+import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,44 @@ def test_resampling_follows_the_formulas(skeleton: Skeleton, motion: Motion) -> 
     assert np.abs(resample(resample(motion, 200), 50).joint_pos - motion.joint_pos).max() < 1e-9
 
 
+def test_the_mirror_image_of_a_contact_is_that_of_its_body(skeleton: Skeleton, motion: Motion) -> None:
+    touches = np.arange(motion.num_frames)[:, None] % 3 == 0
+    one_sided = motion.replace(contacts=touches, contact_bodies=("FR_calf",))
+    mirrored = skeleton.mirror(one_sided)
+    assert mirrored.contact_bodies == ("FL_calf",)
+    assert mirrored.contacts is not None
+    assert np.array_equal(mirrored.contacts, touches)
+    with pytest.raises(RequestError, match="contact_bodies wing: the robot has no such bodies"):
+        skeleton.mirror(motion.replace(contacts=touches, contact_bodies=("wing",)))
+
+
+def test_a_file_without_contact_bodies_is_read_again(tmp_path: Path, motion: Motion) -> None:
+    write_motion(tmp_path / "a.npz", motion.replace(contacts=np.zeros((motion.num_frames, 0), bool)))
+    assert read_motion(tmp_path / "a.npz").contact_bodies == ()
+
+
+def test_an_edit_that_could_not_be_read_again_is_not_written(tmp_path: Path, motion: Motion) -> None:
+    jump = motion.root_pos + np.where(np.arange(motion.num_frames) > 9, 50.0, 0.0)[:, None]
+    write_motion(tmp_path / "a.npz", motion)
+    with pytest.raises(RequestError, match=r"a\.npz: not written; the motion has a gap"):
+        write_motion(tmp_path / "a.npz", motion.replace(root_pos=jump))
+    assert read_motion(tmp_path / "a.npz").num_frames == motion.num_frames
+
+
+def test_a_robot_that_touches_nothing_has_no_lowest_point(motion: Motion, tmp_path: Path) -> None:
+    geom = '<geom size="0.1" contype="0" conaffinity="0"/>'
+    joint = f'<body><joint name="j" axis="0 1 0"/>{geom}</body>'
+    file = tmp_path / "robot.xml"
+    file.write_text(
+        f'<mujoco><worldbody><body name="b"><freejoint name="root"/>{geom}{joint}</body></worldbody></mujoco>'
+    )
+    skeleton = load_skeleton(RobotConfig(file=str(file)))
+    report = report_motion(motion.replace(joint_pos=motion.joint_pos[:, :1], joints=("j",)), skeleton)
+    assert report.lowest_m is None
+    assert ("lowest point", "-") in report.rows()
+    assert json.dumps(asdict(report), allow_nan=False)
+
+
 def test_a_mirror_twice_is_none(skeleton: Skeleton, motion: Motion) -> None:
     mirrored = skeleton.mirror(motion)
     assert mirrored.root_pos[:, 1] == pytest.approx(-motion.root_pos[:, 1])
@@ -242,11 +282,29 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, motion: Motion, skele
     assert "\n" not in str(raised.value)
 
 
+def test_damage_is_said(tmp_path: Path, motion: Motion) -> None:
+    write_motion(path := tmp_path / "a.npz", motion)
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("joint_pos.npy")
+        extra = int.from_bytes(content[member.header_offset + 28 : member.header_offset + 30], "little")
+    content[member.header_offset + 30 + len("joint_pos.npy") + extra] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(RequestError, match=r"a\.npz: is not an NPZ file"):
+        read_motion(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("fps.npy", b"fifty")
+    with pytest.raises(RequestError, match=r"a\.npz: fps is not an array"):
+        read_motion(path)
+
+
 def test_files_that_are_no_motions(tmp_path: Path, skeleton: Skeleton, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = {
         "a.npz": ("text", "not an NPZ"),
         "a.csv": ("1,2,3\n", "3 columns"),
         "b.csv": ("a,b\n", "line 1"),
+        "c.csv": ('"' + "1\n" * 70_000, "line 1"),
+        "d.json": ('{"Frames": [[1' + "0" * 400 + "]]}", "Frames"),
         "a.json": ("{", "JSON"),
         "b.json": ('{"Frames": [[1, 2], [3]]}', "Frames"),
         "c.json": ('{"Frames": [[1, 2], [3, 4]]}', "2 numbers"),

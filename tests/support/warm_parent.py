@@ -69,7 +69,7 @@ MAX_DESCRIPTORS = 16
 
 _REAPER = "mjtrain.launcher.job.reaper"
 _SPAWNER = ["-P", "-m", "mjtrain.launcher.job.spawner"]
-_TRIAL = ["-P", "-m", "mjtrain.tools.sweep.start_trial"]
+_TRIAL = ["-P", "-m", "mjtrain.tools.start_train"]
 
 _PR_SET_PDEATHSIG = 1
 

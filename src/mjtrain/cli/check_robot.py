@@ -33,7 +33,8 @@ def _main(argv: list[str]) -> None:
     )
     from mjtrain.tools.check_robot import check_robot, check_urdf, is_urdf
 
-    lines = check_urdf(Path(file)) if is_urdf(Path(file)) else check_robot(Path(file), keyframe=options.keyframe)
+    check = check_urdf if is_urdf(Path(file)) else check_robot
+    lines = check(Path(file), keyframe=options.keyframe)
     print(file)
     for line in lines:
         print(f"  {line}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import check_writable, saying_where, write_whole
 from mjtrain.runtime.standard_streams import printable
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ def _main(argv: list[str]) -> None:
         "kernels, rendering, folders, storage, limits, and the network between the ranks. Give the launch flags of "
         "train, or start it as train is started (torchrun, srun). Nothing is left behind. Status 1: a run would fail.",
     )
-    if options.json is not None and not Path(options.json).absolute().parent.is_dir():
-        raise RequestError(f"--json {options.json}: no such folder")
-    if options.json is not None and Path(options.json).is_dir():
-        raise RequestError(f"--json {options.json}: is a folder; give a file")
+    if options.json is not None:
+        check_writable("--json", Path(options.json))
     from mjtrain.tools.doctor.finding import Question
     from mjtrain.tools.doctor.run import has_several_hosts, run_doctor
 
@@ -117,7 +115,8 @@ def _main(argv: list[str]) -> None:
         if found:  # not by a process whose findings the one that leads has
             print("\n" + "\n".join([*(_count_hidden(found) if in_short else []), *format_advice(found)]))
     if options.json is not None and leads:
-        Path(options.json).write_text(json.dumps(to_plain(found), indent=2) + "\n")
+        with saying_where("--json", options.json):
+            write_whole(Path(options.json), json.dumps(to_plain(found), indent=2) + "\n")
     if _would_fail(found):
         sys.exit(1)
 

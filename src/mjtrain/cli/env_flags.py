@@ -51,7 +51,7 @@ def join_repeated(args: Sequence[str], flag: str) -> list[str]:
         name, equals, value = arg.partition("=")
         is_flag = arg.startswith("-")
         if is_flag:
-            taking = name == flag
+            taking = name.replace("_", "-") == flag
             if taking and equals:
                 values.append(value)
         elif taking:

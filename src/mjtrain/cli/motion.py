@@ -256,11 +256,14 @@ def _play(args: list[str]) -> None:
 
 def _record(args: list[str]) -> None:
     files, options = _parse(RecordOptions, "record", "RUN OUT", args)
+    if options.values and not options.command:
+        raise RequestError(f"--values {' '.join(f'{value:g}' for value in options.values)}: needs --command")
     from mjtrain.evaluation.playing.evaluate import find_run_to_play
     from mjtrain.evaluation.playing.record_motion import record_motion
     from mjtrain.launcher import launch
-    from mjtrain.motion.files import write_motion
+    from mjtrain.motion.files import check_out, write_motion
 
+    check_out(files[1])
     config = PlayConfig(
         checkpoint=options.checkpoint, log_root=options.log_root, seed=options.seed, trust_run=options.trust_run
     )

@@ -50,7 +50,7 @@ def _main(argv: list[str]) -> None:
         task = resolve_task_name(task)  # other names may be those of folders, and of tasks that are gone
     log_root = Path(options.log_root)
     if not log_root.is_dir():
-        raise RequestError(f"--log-root {options.log_root}: no such folder")
+        raise RequestError(f"--log-root {options.log_root}: {'is a file' if log_root.exists() else 'no such folder'}")
     runs = list_runs(log_root, task)
     for run in runs:
         if run.broken_lines:

@@ -1,5 +1,6 @@
 """The command scaling."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,12 @@ def _main(argv: list[str]) -> None:
         "env steps. Flags after -- go to every run of train.",
     )
     if not options.ranks or min(options.ranks) < 1:
-        raise RequestError(f"--ranks {' '.join(map(str, options.ranks))}: give numbers from 1 up, such as 1 2 4")
+        given = "".join(f" {count}" for count in options.ranks)
+        raise RequestError(f"--ranks{given}: give numbers from 1 up, such as 1 2 4")
+    if not options.mode:
+        raise RequestError("--mode: give some of weak, strong, apart")
+    if options.num_envs < 1:
+        raise RequestError(f"--num-envs {options.num_envs}: must be at least 1")
     from mjtrain.env.catalog import resolve_task_name
     from mjtrain.tools.scaling import ScalingStudy, run_study, write_results
 
@@ -71,6 +77,8 @@ def _make_folder(name: str) -> Path:
     folder = Path(name).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise RequestError(f"--out {name}: cannot be written ({error.strerror})") from error
     return folder

@@ -9,6 +9,7 @@ import torch
 
 from mjtrain.config import NanGuardConfig
 from mjtrain.env.core import EnvCore
+from mjtrain.runtime.files import replacing
 from mjtrain.sim.engines.base import MAX_VALUE, State
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
@@ -122,16 +123,18 @@ class NanGuard:
                 continue
             rows = torch.arange(oldest, step + 1, device=self._ring.device) % self._ring.shape[0]
             seconds = self._ring[rows, world].cpu().split(self._widths, dim=1)
-            folder.mkdir(parents=True, exist_ok=True)
-            files.append(folder / f"{name}_world_{world}.npz")
-            np.savez(
-                files[-1],
-                allow_pickle=False,
-                **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
-                step_dt=self._step_dt,
-                world=world,
-                robot=self._robot,
-            )
+            folder.mkdir(exist_ok=True)  # a run directory that is missing is not made again
+            path = folder / f"{name}_world_{world}.npz"
+            with replacing(path) as file:
+                np.savez(
+                    file,
+                    allow_pickle=False,
+                    **{field: values.numpy() for field, values in zip(_FIELDS, seconds, strict=True)},
+                    step_dt=self._step_dt,
+                    world=world,
+                    robot=self._robot,
+                )
+            files.append(path)
             self._dumps_left -= 1
         return files
 

@@ -3,12 +3,12 @@
 import io
 from pathlib import Path
 
-from mjtrain.motion.motion import Motion
+from mjtrain.motion.motion import Motion, check_motion
 from mjtrain.motion.npz import read_npz, write_mjlab, write_npz
 from mjtrain.motion.skeleton import Skeleton
 from mjtrain.motion.text_formats import read_csv, read_json
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import check_writable, write_whole
 
 SUFFIXES = (".npz", ".csv", ".json", ".txt")
 """How names of files of motions end."""
@@ -33,6 +33,8 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
             motion = read_csv(path, skeleton, fps)
         elif path.suffix in (".json", ".txt"):
             motion = read_json(path, skeleton)
+        elif not path.exists():
+            raise FileNotFoundError
         else:
             raise RequestError("is not a motion; give a file that ends in .npz, .csv, .json or .txt")
         if skeleton is not None:
@@ -46,11 +48,21 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
     return motion
 
 
+def check_out(path: str | Path) -> None:
+    """Check, before any work, that a motion can be written; raises a RequestError that begins with the file."""
+    if Path(path).suffix != ".npz":
+        raise RequestError(f"{path}: motions are written as NPZ; give a name that ends in .npz")
+    check_writable("", Path(path))
+
+
 def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = None, *, mjlab: bool = False) -> None:
     """Write a motion as NPZ: ours, or mjlab's, which needs the robot."""
     path = Path(path)
-    if path.suffix != ".npz":
-        raise RequestError(f"{path}: motions are written as NPZ; give a name that ends in .npz")
+    check_out(path)
+    try:
+        check_motion(motion)
+    except RequestError as error:
+        raise RequestError(f"{path}: not written; the motion {error}") from error
     content = io.BytesIO()
     if not mjlab:
         write_npz(content, motion)

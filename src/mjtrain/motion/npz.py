@@ -6,6 +6,7 @@ body_ang_vel_w, without any name.
 """
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -47,7 +48,9 @@ def read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
 
 def write_npz(file: IO[bytes], motion: Motion) -> None:
     """Write our format."""
-    contacts = {} if motion.contacts is None else {"contacts": motion.contacts, "contact_bodies": motion.contact_bodies}
+    contacts = {}
+    if motion.contacts is not None:
+        contacts = {"contacts": motion.contacts, "contact_bodies": np.array(motion.contact_bodies, dtype=np.str_)}
     np.savez_compressed(
         file,
         fps=motion.fps,
@@ -82,14 +85,18 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         if size > MAX_MIB << 20:
             raise RequestError(f"unpacks to {size >> 20} MiB; a motion has at most {MAX_MIB}")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except zipfile.BadZipFile as error:
+            arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:  # damaged, or not understood
         raise RequestError("is not an NPZ file") from error
     except ValueError as error:
         why = (
             "has pickled objects, which are never read" if "allow_pickle" in str(error) else f"cannot be read: {error}"
         )
         raise RequestError(why) from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member that is not an array
+            raise RequestError(f"{name} is not an array")
+    return arrays
 
 
 def _require(arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> dict[str, np.ndarray]:

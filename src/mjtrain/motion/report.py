@@ -46,13 +46,13 @@ class MotionReport:
             ("mean speed", f"{self.speed:.2f} m/s"),
             ("jerk of the joints", f"{self.jerk:.0f} rad/s^3"),
         ]
-        if self.lowest_m is None:
+        if self.limit_overrun_rad is None:
             return rows
         where = f" ({self.limit_overrun_joint})" if self.limit_overrun_joint else ""
         return [
             *rows,
-            ("lowest point", f"{self.lowest_m:.3f} m"),
-            ("lowest point, mean", f"{self.lowest_in_mean_m:.3f} m"),
+            ("lowest point", "-" if self.lowest_m is None else f"{self.lowest_m:.3f} m"),
+            ("lowest point, mean", "-" if self.lowest_in_mean_m is None else f"{self.lowest_in_mean_m:.3f} m"),
             ("beyond joint limits", f"{self.limit_overrun_rad:.3f} rad{where}"),
             ("foot slip", "-" if self.foot_slip is None else f"{self.foot_slip:.3f} m/s"),
         ]
@@ -73,6 +73,7 @@ def report_motion(motion: Motion, skeleton: Skeleton | None) -> MotionReport:
     if skeleton is None:
         return MotionReport(**report)
     heights = lowest_points(motion, skeleton)
+    lowest = heights.min(axis=1, initial=np.inf)
     overruns = [
         (float(np.maximum(low - column, column - high).max()), name)
         for name, column in zip(motion.joints, motion.joint_pos.T, strict=True)
@@ -81,8 +82,8 @@ def report_motion(motion: Motion, skeleton: Skeleton | None) -> MotionReport:
     overrun, joint = max(overruns, default=(0.0, ""))
     return MotionReport(
         **report,
-        lowest_m=float(heights.min()),
-        lowest_in_mean_m=float(heights.min(axis=1).mean()),
+        lowest_m=float(lowest.min()) if np.isfinite(lowest).all() else None,
+        lowest_in_mean_m=float(lowest.mean()) if np.isfinite(lowest).all() else None,
         limit_overrun_rad=max(overrun, 0.0),
         limit_overrun_joint=joint if overrun > 0 else "",
         foot_slip=_foot_slip(motion, skeleton, heights),

@@ -92,9 +92,10 @@ class Skeleton:
         mirrored = self.from_qpos(self.qpos(motion).numpy() @ found.qpos.T, motion.fps)
         if motion.contacts is None:
             return mirrored
-        images = [found.bodies[name] for name in motion.contact_bodies]
-        order = [motion.contact_bodies.index(name) for name in images]
-        return mirrored.replace(contacts=motion.contacts[:, order], contact_bodies=motion.contact_bodies)
+        if foreign := [name for name in motion.contact_bodies if name not in found.bodies]:
+            raise RequestError(f"contact_bodies {', '.join(foreign)}: the robot has no such bodies")
+        images = tuple(found.bodies[name] for name in motion.contact_bodies)
+        return mirrored.replace(contacts=motion.contacts, contact_bodies=images)
 
 
 def load_skeleton(robot: RobotConfig) -> Skeleton:

@@ -1,6 +1,5 @@
 """Motions as text: Unitree's CSV, and JSON as DeepMimic's successors write it."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,9 @@ def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion
         raise RequestError("a CSV file has no frame rate; give it with --input-fps (Unitree's have 30)")
     width = 7 + len(skeleton.joints)
     rows = []
-    for number, row in enumerate(csv.reader(_text(path).splitlines()), 1):
-        if not row:
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        row = line.split(",")
+        if not line.strip():
             continue
         try:
             values = [float(cell) for cell in row]
@@ -73,7 +73,7 @@ def read_json(path: Path, skeleton: Skeleton | None) -> Motion:
     frames = content.get("Frames") if isinstance(content, dict) else None
     try:
         table = np.array(frames, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RequestError("Frames must be a list of lists of numbers of equal length") from error
     if table.ndim != 2 or not len(table):
         raise RequestError("has no Frames, a list of lists of numbers")

@@ -219,7 +219,11 @@ def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
 def _read_zip(file: str | io.BytesIO, label: str) -> Read:
     try:
         archive = zipfile.ZipFile(file)
-    except (OSError, zipfile.BadZipFile) as error:
+    except FileNotFoundError as error:
+        raise BundleError(f"{label}: no such file") from error
+    except OSError as error:
+        raise BundleError(f"{label}: cannot be read ({error.strerror or error})") from error
+    except zipfile.BadZipFile as error:
         raise BundleError(f"{label}: is not a .zip file ({error})") from error
 
     def read(name: str, size: int) -> bytes:

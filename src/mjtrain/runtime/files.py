@@ -7,9 +7,12 @@ import os
 import re
 import secrets
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
+
+from mjtrain.runtime.errors import OutsideError, RequestError
 
 full: set[Path] = set()
 """Files whose next replacement finds the disk full, as --inject-fault kind=disk-full asks for."""
@@ -75,6 +78,33 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Replace a file by this content, as `replacing` does; text is UTF-8."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def check_writable(flag: str, path: Path) -> None:
+    """Check, before any work, that a file can be written.
+
+    Raises:
+        RequestError: It cannot be; the message begins with the flag that names it.
+    """
+    words = f"{flag} {path}".strip()
+    if path.is_dir():
+        raise RequestError(f"{words}: is a folder; give a file")
+    if not path.absolute().parent.is_dir():
+        raise RequestError(f"{words}: the folder {path.parent} does not exist")
+    try:
+        with tempfile.TemporaryFile(dir=path.resolve().parent):
+            pass
+    except OSError as error:
+        raise RequestError(f"{words}: cannot be written ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def saying_where(flag: str, path: str | Path) -> Iterator[None]:
+    """Turn an OSError of the with block into an `OutsideError` that begins with the flag that names a file."""
+    try:
+        yield
+    except OSError as error:
+        raise OutsideError(f"{flag} {path}: cannot be written ({error.strerror or error})") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -48,7 +48,8 @@ def count_gpus() -> int:
 
 def nearest_existing(folder: Path) -> Path:
     """Return the folder, or the first above it that exists: a run creates the rest."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    # Path.exists raises where this user may not look.
+    return next(place for place in (folder, *folder.parents) if os.path.exists(place))  # noqa: PTH110
 
 
 def is_writable(folder: Path) -> bool:

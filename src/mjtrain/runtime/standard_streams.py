@@ -65,7 +65,7 @@ def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
         lenient = io.TextIOWrapper(
             io.BufferedWriter(files[name]),
             encoding=stream.encoding,
-            errors=stream.errors,
+            errors="backslashreplace" if stream.errors == "strict" else stream.errors,
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )

@@ -51,11 +51,11 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
     return [*lines, _hold(config, facts), *(doubts or ["nothing doubtful was found"])]
 
 
-def check_urdf(file: Path) -> list[str]:
-    """Check a URDF as `import-robot` would write it; returns and raises as `check_robot` and `import_urdf`."""
+def check_urdf(file: Path, *, keyframe: str = "") -> list[str]:
+    """Check a URDF as `import-robot` would write it; takes, returns and raises as `check_robot` and `import_urdf`."""
     with tempfile.TemporaryDirectory() as folder:
         robot, notes = import_urdf(file, ImportConfig(out=folder))
-        return [*notes, *check_robot(robot)]
+        return [*notes, *check_robot(robot, keyframe=keyframe)]
 
 
 def _hold(config: EnvConfig, facts: RobotFacts) -> str:

@@ -24,8 +24,11 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
         The project's folder, absolute, and the name of its task.
     """
     package = name.lower().replace("-", "_")
-    if re.fullmatch(r"[a-z][a-z0-9_]*", package) is None or keyword.iskeyword(package):
-        raise RequestError(f"{name}: give a name of letters, digits, - and _ that begins with a letter, like my_robots")
+    if re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", package) is None or keyword.iskeyword(package):
+        raise RequestError(
+            f"{name}: give a name of letters, digits, - and _ that begins with a letter, and ends with one or with a "
+            "digit, like my_robots"
+        )
     if package in ("mjtrain", "mjtrain_tasks"):
         raise RequestError(f"{name}: is the name of a package of mjtrain; give another")
     folder = parent.absolute() / name

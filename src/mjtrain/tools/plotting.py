@@ -17,7 +17,7 @@ from mjtrain.runs.search import RunSearch
 from mjtrain.runs.search import find_runs as find_task_runs
 from mjtrain.runtime.errors import RequestError, require, suggest
 from mjtrain.runtime.event_log import METRICS_FILE, read_lines
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.files import check_writable, replacing, saying_where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -222,8 +222,7 @@ def check_out(out: Path) -> None:
     require("plot", "plot", "matplotlib")
     if out.suffix not in SUFFIXES:
         raise RequestError(f"--out {out}: give a name that ends in {' or '.join(SUFFIXES)}")
-    if not out.absolute().parent.is_dir():
-        raise RequestError(f"--out {out}: the folder {out.parent} does not exist")
+    check_writable("--out", out)
 
 
 def draw_curves(
@@ -231,7 +230,7 @@ def draw_curves(
 ) -> None:
     """Write what `make_figure` returns to a PNG or SVG file."""
     figure = make_figure(groups, metrics, axis, title=title)
-    with replacing(out.resolve()) as file:  # a link to a picture stays one
+    with saying_where("--out", out), replacing(out.resolve()) as file:  # a link to a picture stays one
         figure.savefig(file, format=out.suffix[1:], dpi=100)
 
 

@@ -1,19 +1,22 @@
 """Measure how a task scales over ranks, by running the command train."""
 
 import json
+import os
 import statistics
 import subprocess
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mjtrain.launcher.ipc.signals import StopSignals, leave
+from mjtrain.launcher.spawn import module_path
 from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
 from mjtrain.tools import name_flags
 from mjtrain.tools.plotting import LABELS, XAxis, x_values
+from mjtrain.tools.start_train import become_train
 
 Mode = Literal["weak", "strong", "apart"]
 
@@ -86,7 +89,7 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         RuntimeError: A run failed; the message is its standard error.
     """
     given = name_flags(study.train_flags)
-    for flag in ("dry-run", "log-root", "gpu-ids", "num-workers", "num-envs", "max-iterations"):
+    for flag in ("dry-run", "resume", "log-root", "gpu-ids", "num-workers", "num-envs", "max-iterations"):
         if flag in given:
             raise RequestError(f"-- --{flag}: is decided by scaling")
     require("scaling", "plot", "matplotlib")
@@ -133,19 +136,19 @@ def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) ->
     """Run the command train with a number of environments per rank, several times at once, and return their metrics."""
     runs = study.out_dir / f"{num_jobs}_jobs_of_{num_ranks}_x_{num_envs}"
     before = set(runs.glob("*/*/*"))
-    with ExitStack() as started:
+    environ = {**os.environ, "PYTHONPATH": module_path()}
+    with StopSignals(leave), ExitStack() as started:
         processes = []
         for job in range(num_jobs):
             log_root = runs / str(job)
             log_root.mkdir(parents=True, exist_ok=True)
             gpus = [str(job * num_ranks + rank) for rank in range(num_ranks)]
             where = ["--gpu-ids", *gpus] if study.on_gpus else ["--gpu-ids", "None", "--num-workers", str(num_ranks)]
-            command = [sys.executable, "-m", "mjtrain.cli.train", study.task, *where, "--logger", "none"]
-            command += [] if study.on_gpus else ["--num-threads", "1"]
-            command += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
-            command += ["--log-root", str(log_root), *study.train_flags]
-            console = started.enter_context((log_root / "console.txt").open("w"))
-            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=console))
+            words = [study.task, *where, "--logger", "none", *([] if study.on_gpus else ["--num-threads", "1"])]
+            words += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
+            words += ["--log-root", str(log_root), *study.train_flags]
+            write_whole(console := log_root / "console.txt", "")
+            processes.append(subprocess.Popen(become_train(words, os.devnull, str(console)), env=environ))
             started.callback(processes[-1].wait)
             started.callback(processes[-1].terminate)  # which does nothing to one that has ended
         for process in processes:

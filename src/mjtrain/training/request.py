@@ -222,7 +222,15 @@ def _check_run(draft: Draft) -> Iterable[str]:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(draft.config.env.robot)
-    return ()
+    return _find_short_training(run)
+
+
+def _find_short_training(run: RunConfig) -> Iterable[str]:
+    """Yield why a profile cannot be complete."""
+    if run.profile is not None and run.max_iterations <= 2 * run.profile:
+        steps = run.total_env_steps
+        given = "--max-iterations is" if steps is None else f"--total-env-steps {steps} gives"
+        yield f"--profile {run.profile}: needs {1 + 2 * run.profile} iterations, and {given} {run.max_iterations}"
 
 
 def _check_learner(draft: Draft) -> Iterable[str]:

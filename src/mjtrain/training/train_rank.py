@@ -162,13 +162,15 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
 
 
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
-    """Load what --load asks for, or the run's newest valid checkpoint if it is resumed or was restarted."""
-    if config.run.load is not None:
+    """Load the run's newest valid checkpoint if it is resumed or was restarted, or else what --load asks for."""
+    continues = run.resume is not None or context.restarts > 0
+    path, lines = _find_checkpoint(config, run) if continues and context.is_main else (None, [])
+    has_own = continues and learner.agree(path is not None or not context.is_main)
+    if config.run.load is not None and not has_own:  # its file may be gone by now
         critic = config.run.load_critic
         learner.load_weights(Path(config.run.load), None if critic is None else Path(critic))
-    if run.resume is None and context.restarts == 0:
+    if not continues:
         return []
-    path, lines = _find_checkpoint(config, run) if context.is_main else (None, [])
     lost = learner.resume(path, config.task)
     return lines if lost is None else [*lines, lost]
 

@@ -1,5 +1,6 @@
 """A robot of somebody else is completed by its config; its file stays as it is."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -698,6 +699,70 @@ def test_locked_joints_leave_the_robot_in_its_default_pose_with_fewer_joints(ven
         mujoco.mj_forward(model, data)
         ends.append(np.concatenate([data.geom(name).xpos for name in ("left_leg", "left_foot", "right_leg")]))
     assert ends[1] == pytest.approx(ends[0], abs=1e-9)
+
+
+SHOULDER = """
+<mujoco>
+  <worldbody>
+    <body name="base" euler="10 20 30">
+      <body name="arm" pos="0.1 0.2 0.3" euler="40 0 20">
+        <joint name="first" axis="1 0 0" pos="0 0.02 0"/>
+        <joint name="second" axis="0 1 0" pos="0.01 0 0"/>
+        <joint name="third" type="slide" axis="0 1 1"/>
+        <joint name="fourth" axis="0 0 1" pos="0 0 0.03"/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0.1" size="0.02"/>
+        <body name="hand" pos="0.3 0 0.1">
+          <joint name="fifth" axis="0 1 0"/>
+          <geom type="box" size="0.05 0.02 0.01"/>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <keyframe><key name="home" qpos="0 1 0.1 0 0"/></keyframe>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize("locked", [("second", "third"), ("first", "fourth"), ("second",)], ids="-".join)
+def test_joints_beside_locked_ones_of_the_same_body_turn_as_before(tmp_path: Path, locked: tuple[str, ...]) -> None:
+    file = tmp_path / "arm.xml"
+    file.write_text(SHOULDER)
+    full, fewer = load(file), load(file, locked_joints=locked)
+    assert fewer.nq == full.nq - len(locked)
+    pose = {"first": 0.7, "second": -0.4, "third": 0.2, "fourth": 0.3, "fifth": -0.5}
+    pose |= {name: full.key("home").qpos[full.joint(name).qposadr[0]] for name in locked}
+    states = []
+    for model in (full, fewer):
+        data = mujoco.MjData(model)
+        for joint in range(model.njnt):
+            data.qpos[model.jnt_qposadr[joint]] = pose[model.joint(joint).name]
+        mujoco.mj_kinematics(model, data)
+        states.append(np.hstack([data.geom_xpos, data.geom_xmat]))
+    assert states[1] == pytest.approx(states[0], abs=1e-9)
+
+
+def test_keyframes_without_names_keep_their_poses(vendor: Path) -> None:
+    file = vendor.with_name("nameless.xml")
+    file.write_text(re.sub(r'<key name="[^"]*"', "<key", vendor.read_text()))
+    before = load(file)
+    assert before.nkey > 1
+    motors = {".*": ActuatorConfig(joints=(".*",), kp=30.0)}
+    assert load(file, actuators=motors).key_qpos == pytest.approx(before.key_qpos)
+    locked = load(file, locked_joints=("left_knee_joint",))
+    columns = np.delete(np.arange(before.nq), before.joint("left_knee_joint").qposadr[0])
+    assert locked.key_qpos == pytest.approx(before.key_qpos[:, columns])
+
+
+def test_the_ground_has_no_defaults_of_the_robot(tmp_path: Path) -> None:
+    file = tmp_path / "raised.xml"
+    default = '<default><geom group="3" pos="0 0 0.5" quat="1 1 0 0"/></default>'
+    body = '<body><joint type="slide"/><geom size="1"/></body>'
+    file.write_text(f"<mujoco>{default}<worldbody>{body}</worldbody></mujoco>")
+    model, _ = load_model(env_of(RobotConfig(file=str(file)), terrain=TerrainConfig(kind="flat")))
+    ground = model.geom("ground")
+    assert ground.group[0] == 0
+    assert ground.pos == pytest.approx([0, 0, 0])
+    assert ground.quat == pytest.approx([1, 0, 0, 0])
 
 
 def test_locked_joints_that_are_not_there_are_named(vendor: Path) -> None:

@@ -167,6 +167,23 @@ def test_what_is_not_symmetric_is_named(change: tuple[str, str], words: str) -> 
         find(ROBOT.replace(*change))
 
 
+def test_sensors_that_no_name_pairs_are_not_their_own_images() -> None:
+    touch = '<touch name="touch_l" site="left_sole"/><touch name="touch_r" site="right_sole"/></sensor>'
+    xml = ROBOT.replace("</sensor>", touch).replace('"left_place"', '"place_l"').replace('"right_place"', '"place_r"')
+    _, mirror = find(xml)
+    for name in ("touch_l", "touch_r", "place_l", "place_r"):
+        assert mirror.unknown[name] == "its image is on another part"
+    _, mirror = find(xml, names={**NAMES, "(touch|place)_l": r"\1_r"})
+    assert list(mirror.unknown) == ["compass"]
+
+
+@pytest.mark.parametrize(("pattern", "image"), [("(", "x"), ("left_hip", r"\2")])
+def test_an_expression_that_is_wrong_is_named(pattern: str, image: str) -> None:
+    with pytest.raises(RequestError) as error:
+        find(names={pattern: image})
+    assert str(error.value).startswith(f"--env.robot.mirror.names {pattern} {image}: ")
+
+
 def test_without_names_every_part_would_be_its_own_image() -> None:
     with pytest.raises(RequestError, match="joint left_hip is not where the image of joint left_hip is"):
         find(names={})

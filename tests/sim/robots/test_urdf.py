@@ -149,14 +149,35 @@ def test_a_fixed_base_and_a_chosen_pose(tmp_path: Path) -> None:
         (LEG[:300], {}, "XML"),
         (LEG, {"home": {"knee": 3.0}}, "--home knee 3"),
         (LEG, {"home": {"elbow": 3.0}}, "elbow"),
+        (LEG, {"home": {"follower": 0.3}}, "--home follower 0.3: joint follower mimics "),
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
     ],
-    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "folder"],
+    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "mimic", "folder"],
 )
 def test_what_cannot_be_imported_is_one_line(text: str, options: dict, words: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=words):
         import_leg(tmp_path, text, **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_chain_of_mimics_starts_where_the_last_one_leads(tmp_path: Path) -> None:
+    shape = '<sphere radius="0.02"/>'
+    bar = f'<link name="{{0}}"><collision><geometry>{shape}</geometry></collision></link>'
+    joint = (
+        '<joint name="j{0}" type="revolute"><parent link="l{0}"/><child link="l{1}"/><origin xyz="0 0 0.1"/>'
+        '<axis xyz="0 1 0"/><limit lower="-1" upper="1" effort="9" velocity="9"/>{2}</joint>'
+    )
+    text = '<robot name="chain">' + "".join(bar.format(f"l{number}") for number in range(4))
+    for number, mimic in enumerate(("j1", "j2", "")):
+        text += joint.format(number, number + 1, f'<mimic joint="{mimic}" multiplier="0.5"/>' if mimic else "")
+    model, _ = import_leg(tmp_path, text + "</robot>", fixed_base=True, home={"j2": 0.8})
+    assert model.key("home").qpos == pytest.approx([0.2, 0.4, 0.8])
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(RequestError, match=r"--out \S*out: cannot be written \(File exists\)"):
+        import_leg(tmp_path)
 
 
 def test_unreadable_collision_meshes_are_left_out_by_flag(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_descriptors(limit: int, num_ranks: int, world_size: int, result: str) -
         (8, None, 9, None, "start at most 8 ranks here"),
         (8, 2.0, 1, None, ""),  # train divides the quota by itself
         (8, 2.0, 1, 8, "give --num-threads 2:"),
+        (4, 0.5, 1, None, ""),
         (8, 2.0, 4, None, "start at most 2 ranks here"),
         (8, None, 2, 8, "give --num-threads 4:"),
     ],

@@ -17,6 +17,10 @@ CASES = [
     (f"Cartpole-Balance {RATE} --trials 0", "--trials 0: must be at least 1"),
     (f"Cartpole-Balance {RATE} --sampler cma", "--sampler cma: choose from tpe, random, grid"),
     (f"Cartpole-Balance {RATE} --sampler grid", "--sampler grid: agent.algorithm.learning-rate log has no finite"),
+    (
+        "Cartpole-Balance --param agent.num-steps-per-env int 1 1000000000000 --sampler grid",
+        "--sampler grid: 1,000,000,000,000 combinations; give fewer values, or --sampler random",
+    ),
     (f"Cartpole-Balance {RATE} --seeds-per-trial 0", "--seeds-per-trial 0: must be at least 1"),
     (f"Cartpole-Balance {RATE} --stall-timeout-s 0", "--stall-timeout-s 0: must be more than 0"),
     (f"Cartpole-Balance {RATE} --stall-timeout-s nan", "--stall-timeout-s nan: must be more than 0"),
@@ -82,3 +86,14 @@ def test_one_line_and_status_2(
     assert line.startswith("sweep: ")
     assert words in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_lock_file_that_cannot_be_opened_is_not_a_missing_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "claims" / "sweep.lock").mkdir(parents=True)
+    with pytest.raises(SystemExit) as stop:
+        main(f"Cartpole-Balance {RATE} --sweep-dir {tmp_path} {SMALL}".split())
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"sweep: --sweep-dir {tmp_path}: cannot be written (Is a directory)\n"

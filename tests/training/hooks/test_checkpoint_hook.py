@@ -1,5 +1,6 @@
 """Checkpoints of a run whose directory goes away while it trains."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,20 @@ def unmounting(env):
         globals()["run_dir_name"] = run_dir()
     return torch.ones(env.num_envs)
 
+def blocking(env):
+    global STEPS
+    STEPS += env.num_envs > 2
+    if STEPS == 1:
+        (run_dir() / "nan").touch()  # where the folder of broken worlds would be
+    return torch.ones(env.num_envs)
+
+def losing(env):
+    global STEPS
+    STEPS += env.num_envs > 2
+    if STEPS == 30:
+        Path("loaded.pt").unlink(missing_ok=True)
+    return torch.ones(env.num_envs)
+
 def make(func):
     task = load_task("Cartpole-Balance")
     agent = replace(task.agent, save_interval=1)
@@ -48,10 +63,16 @@ def make_deleting():
 
 def make_unmounting():
     return make(unmounting)
+
+def make_blocking():
+    return make(blocking)
+
+def make_losing():
+    return make(losing)
 """
 
 
-def train(folder: Path, factory: str) -> subprocess.CompletedProcess[str]:
+def train(folder: Path, factory: str, *flags: str) -> subprocess.CompletedProcess[str]:
     (folder / "mine.py").write_text(TASK)
     command = [
         str(Path(sys.executable).parent / "train"),
@@ -60,6 +81,7 @@ def train(folder: Path, factory: str) -> subprocess.CompletedProcess[str]:
         "None",
         "--num-threads",
         "1",
+        *flags,
     ]
     return run(command, cwd=folder, environ={"CUDA_VISIBLE_DEVICES": ""})
 
@@ -83,3 +105,30 @@ def test_a_run_directory_that_comes_back_is_used_again(tmp_path: Path) -> None:
     (run_dir,) = tmp_path.glob("logs/*/*")
     assert sorted(path.name for path in run_dir.glob("*.pt")) == ["model_1.pt", "model_5.pt", "model_6.pt"]
     assert (run_dir / "metrics.jsonl").read_text().count('"iteration"') == 6
+
+
+def test_broken_worlds_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    fault = "kind=nan,phase=rollout,iteration=2"
+    done = train(tmp_path, "make_blocking", "--inject-fault", fault, "--env.nan-guard.max-fraction", "1")
+    assert done.returncode == 0, done.stderr
+    assert "could not be written to" in done.stdout
+    assert "/nan (File exists; training continues)" in done.stdout.replace("\n", "")
+
+
+def test_a_best_one_that_was_not_saved_is_not_the_best(tmp_path: Path) -> None:
+    fault = "kind=disk-full,phase=save,iteration=1"
+    done = train(tmp_path, "make_losing", "--inject-fault", fault, "--best-metric=-iteration")
+    assert done.returncode == 0, done.stderr
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    assert sorted(path.name for path in run_dir.glob("*.pt")) == [f"model_{number}.pt" for number in range(2, 7)]
+    assert json.loads((run_dir / "best.json").read_text())["iteration"] == 2
+
+
+def test_a_restart_needs_what_was_loaded_only_without_an_own_checkpoint(tmp_path: Path) -> None:
+    assert train(tmp_path, "make_losing", "--max-iterations", "1").returncode == 0
+    (tmp_path / "loaded.pt").write_bytes(next(tmp_path.glob("logs/*/*/model_1.pt")).read_bytes())
+    flags = ["--load", "loaded.pt", "--max-restarts", "1", "--log-root", "again"]
+    done = train(tmp_path, "make_losing", *flags, "--inject-fault", "kind=raise,phase=rollout,iteration=4")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "loaded.pt").exists()
+    assert "from iteration 3" in done.stderr

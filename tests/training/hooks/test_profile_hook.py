@@ -2,8 +2,11 @@
 
 import gzip
 import json
+import tempfile
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import mjtrain
 
@@ -27,3 +30,14 @@ def test_a_profile_has_every_phase_and_changes_nothing(tmp_path: Path) -> None:
     ranges = Counter(event["name"] for event in trace["traceEvents"] if event.get("cat") == "user_annotation")
     assert {name: ranges[name] for name in TRACED} == TRACED
     assert any(event["name"] == "aten::addmm" for event in trace["traceEvents"])
+
+
+def test_without_a_temporary_folder_the_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
+    where = {"log_root": str(tmp_path), "logger": "none", "launch": mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)}
+    run = mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=4, profile=1, **where)
+    assert run.metrics["iteration"] == 4
+    said = " ".join(capsys.readouterr().out.split())
+    assert "iterations_3_to_3.json.gz could not be written (No such file or directory); training continues" in said

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -108,6 +109,20 @@ def test_what_the_process_says_before_it_ends_is_the_reason(tmp_path: Path) -> N
     finally:
         renderer.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_may_be_larger_than_the_buffer_of_the_file(tmp_path: Path) -> None:
+    """`<global offwidth>` is about MuJoCo's own tools."""
+    visual = '<visual><global offwidth="64" offheight="48"/></visual>'
+    slides = '<joint type="slide"/><joint type="slide" axis="1 0 0"/>'
+    xml = f'<mujoco>{visual}<worldbody><body>{slides}<geom size="1"/></body></worldbody></mujoco>'
+    mujoco.mj_saveModel(mujoco.MjModel.from_xml_string(xml), str(tmp_path / "model.mjb"))
+    renderer = VideoRenderer(tmp_path / "model.mjb", {"MUJOCO_GL": "egl"}, hurry=True)
+    try:
+        draw(renderer, tmp_path / "out.mp4")
+    finally:
+        renderer.close()
+    assert decode(tmp_path / "out.mp4").shape == (2, 240, 320, 3)
 
 
 def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from mjtrain.runtime.event_log import write_event
 from mjtrain.training.reporting import writers
 from mjtrain.training.reporting.writers import JsonlWriter, TensorBoardWriter
 from support.machine import wait_until
@@ -51,6 +52,26 @@ def test_tensorboard_comes_back_when_there_is_room_again(
     events.Reload()
     assert [event.step for event in events.Scalars("metric_3")][-1] == 301
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_metrics_go_on_in_a_file_that_has_replaced_theirs(tmp_path: Path) -> None:
+    """As `sed -i`, an editor or rsync replace it; and an event may have made the file again after it was deleted."""
+    path = tmp_path / "metrics.jsonl"
+    writer = JsonlWriter(path, 0)
+    for iteration in (1, 2):
+        writer.write({"iteration": iteration, "loss": 0.5})
+    edited = tmp_path / "edited"
+    edited.write_text(path.read_text().partition("\n")[0].replace("0.5", "0.7") + "\n")
+    edited.replace(path)
+    writer.write({"iteration": 3, "loss": 0.5})
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["iteration"], row["loss"]) for row in rows] == [(1, 0.7), (2, 0.5), (3, 0.5)]
+    path.unlink()
+    write_event(tmp_path, "uploaded")
+    writer.write({"iteration": 4, "loss": 0.5})
+    writer.close()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row.get("iteration", "event") for row in rows] == [1, 2, 3, "event", 4]
 
 
 def test_metrics_that_were_deleted_are_written_again(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.sim.robots.robot import save_model
 
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"--out {out}: is a file; give a folder")
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
     partial = partial_path(out)

@@ -8,6 +8,7 @@ from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import check_writable
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.drawing.backend import drawing_environ
 
@@ -22,8 +23,7 @@ def check_video(config: PlayConfig) -> None:
     out = Path(config.video or "")
     if out.suffix != ".mp4":
         raise RequestError(f"--video {out}: give a name that ends in .mp4")
-    if not out.absolute().parent.is_dir():
-        raise RequestError(f"--video {out}: the folder {out.parent} does not exist")
+    check_writable("--video", out)
     if problem := MORE_THAN_0.find_problem(config.video_length_s):
         raise RequestError(f"--video-length-s {problem}")
     drawing_environ("cpu", os.environ)

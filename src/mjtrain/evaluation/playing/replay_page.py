@@ -14,7 +14,7 @@ from mjtrain.evaluation.names import UNFINISHED
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import check_writable, write_whole
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.drawing.scene import Scene, body_poses, make_grounds, make_scene
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -31,8 +31,7 @@ def check_page(config: PlayConfig) -> None:
     out = Path(config.html or "")
     if out.suffix not in (".html", ".htm"):
         raise RequestError(f"--html {out}: give a name that ends in .html")
-    if not out.absolute().parent.is_dir():
-        raise RequestError(f"--html {out}: the folder {out.parent} does not exist")
+    check_writable("--html", out)
     if config.html_episodes < 1:
         raise RequestError(f"--html-episodes {config.html_episodes}: must be at least 1")
     if not config.html_length_s > 0:

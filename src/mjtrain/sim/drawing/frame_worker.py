@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.runtime.processes import die_with_parent
-from mjtrain.sim.drawing.scene import draw_pose
+from mjtrain.sim.drawing.scene import draw_pose, enlarge_buffer
 
 
 def main() -> None:
@@ -22,8 +22,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is not a picture
     model = mujoco.MjModel.from_binary_path(model_file)
     Path(model_file).unlink()
-    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
-    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
+    enlarge_buffer(model, width, height)
     data = mujoco.MjData(model)
     with mujoco.Renderer(model, height, width) as renderer:
         while len(row := sys.stdin.buffer.read(8 * model.nq)) == 8 * model.nq:

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.ghost import GhostGeoms
-from mjtrain.sim.drawing.scene import crop_ground, draw_pose
+from mjtrain.sim.drawing.scene import crop_ground, draw_pose, enlarge_buffer
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
 
 GIF_STRIDE = 2
@@ -64,6 +64,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
     out = Path(job["out"])
     frames = []
+    enlarge_buffer(model, job["width"], job["height"])
     model.vis.quality.offsamples = 4 if job["shadows"] else 0
     with (
         mujoco.Renderer(model, job["height"], job["width"]) as renderer,

@@ -142,6 +142,12 @@ def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
     return model
 
 
+def enlarge_buffer(model: mujoco.MjModel, width: int, height: int) -> None:
+    """Make the off-screen buffer of a model at least as large as a picture; a file may set a smaller one."""
+    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
+    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
+
+
 def draw_pose(renderer: mujoco.Renderer, data: mujoco.MjData, qpos: np.ndarray) -> None:
     """Put a pose into the scene of a renderer, as the first camera of the model sees it if there is one."""
     data.qpos[:] = qpos

@@ -105,7 +105,7 @@ def _name(model: mujoco.MjModel, part: int, kind: int) -> str | None:
 def find_sensor_body(model: mujoco.MjModel, sensor: str) -> int | None:
     """Return the body that a sensor is on; None for one that measures something else."""
     index = model.sensor(sensor).id
-    return _find_body(model, int(model.sensor_objid[index]), int(model.sensor_objtype[index]))
+    return find_body(model, int(model.sensor_objid[index]), int(model.sensor_objtype[index]))
 
 
 def are_in_line(model: mujoco.MjModel, body: int, other: int) -> bool:
@@ -120,7 +120,8 @@ def hangs_on(model: mujoco.MjModel, body: int, ancestor: int) -> bool:
     return body == ancestor
 
 
-def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
+def find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
+    """Return the body of a site, geom or body, by the number of its `mujoco.mjtObj`; None for parts of other types."""
     if kind == int(mujoco.mjtObj.mjOBJ_SITE):
         return int(model.site_bodyid[part])
     if kind == int(mujoco.mjtObj.mjOBJ_GEOM):
@@ -130,7 +131,7 @@ def _find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
 
 def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:
     """Whether a body, site or geom is part of a body with a free joint."""
-    body = _find_body(model, part, kind)
+    body = find_body(model, part, kind)
     if body is None:
         return False
     joint = int(model.body_jntadr[body])

@@ -16,6 +16,7 @@ import numpy as np
 from mjtrain.config import MirrorConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout
+from mjtrain.sim.robots.measured import find_body
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
 
 _SAME_M = 2e-3
@@ -150,9 +151,12 @@ class _Finder:
         partners = list(range(number))
         for index, name in enumerate(names):
             for pattern, image in self._config.names.items():
-                if not name or re.fullmatch(pattern, name) is None:
-                    continue
-                wanted = re.sub(pattern, image, name, count=1)
+                try:
+                    if not name or re.fullmatch(pattern, name) is None:
+                        continue
+                    wanted = re.sub(pattern, image, name, count=1)
+                except (re.error, IndexError) as error:
+                    raise RequestError(f"--env.robot.mirror.names {pattern} {image}: {error}") from error
                 if wanted not in names:
                     raise RequestError(
                         f"--env.robot.mirror.names {pattern}: the image of {word} {name} would be {wanted}, and the "
@@ -272,6 +276,8 @@ class _Finder:
             )
         if kind in _ACTUATOR_SENSORS:
             return signs[image, part].reshape(1, 1) or "its image is of another actuator"
+        if not self._is_on_image(sensor, partner):
+            return "its image is on another part"
         if kind in _SIZES or (kind == "CONTACT" and model.sensor_intprm[sensor, 0] == _CONTACT_FOUND):
             return np.eye(int(model.sensor_dim[sensor]))
         if kind in _WORLD_POLAR:
@@ -297,6 +303,37 @@ class _Finder:
             sign = frame[axis, axis]
             return sign * reference.T if abs(abs(sign) - 1.0) < _SAME else "the axes of its image are others"
         return f"the mirror image of a sensor of type {kind.lower()} is not known"
+
+    def _is_on_image(self, sensor: int, partner: int) -> bool:
+        """Whether the image of a sensor measures the images of its parts; those of a contact may change places."""
+        model = self._model
+        (one, two), (image, other) = (
+            [
+                (int(kind[index]), int(part[index]))
+                for kind, part in (
+                    (model.sensor_objtype, model.sensor_objid),
+                    (model.sensor_reftype, model.sensor_refid),
+                )
+            ]
+            for index in (sensor, partner)
+        )
+        if self._are_images(one, image) and self._are_images(two, other):
+            return True
+        is_contact = model.sensor_type[sensor] == mujoco.mjtSensor.mjSENS_CONTACT
+        return bool(is_contact and self._are_images(one, other) and self._are_images(two, image))
+
+    def _are_images(self, one: tuple[int, int], two: tuple[int, int]) -> bool:
+        """Whether a part, as its type and number, is where the image of another one is, or on its body's image."""
+        (kind, part), (other_kind, image) = one, two
+        if kind != other_kind or (part < 0) != (image < 0):
+            return False
+        body, other = find_body(self._model, part, kind), find_body(self._model, image, kind)
+        if part < 0 or body is None or other is None or self._partners[mujoco.mjtObj.mjOBJ_BODY][body] == other:
+            return True
+        data = self._data
+        of_kind = {mujoco.mjtObj.mjOBJ_SITE: data.site_xpos, mujoco.mjtObj.mjOBJ_GEOM: data.geom_xpos}
+        places = of_kind.get(mujoco.mjtObj(kind), data.xpos)
+        return bool(np.abs(self._reflection @ places[part] - places[image]).max() < _SAME_M)
 
     def _part_frame(self, kind: mujoco.mjtObj, part: int, image: int) -> np.ndarray:
         """Return P of a part, see `_local`."""

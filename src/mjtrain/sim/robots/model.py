@@ -113,7 +113,8 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
         name=free_name("ground", spec.geoms), material=material.name, friction=[config.friction, 0.005, 0.0001]
     )
     ground.contype = ground.conaffinity = 1  # whatever the robot's own defaults are
-    ground.rgba = [1, 1, 1, 1]
+    ground.group, ground.rgba = 0, [1, 1, 1, 1]
+    ground.pos, ground.quat = [0, 0, 0], [1, 0, 0, 0]
     if height_field is None:
         ground.type = mujoco.mjtGeom.mjGEOM_PLANE
         ground.size = [0, 0, 0.05]

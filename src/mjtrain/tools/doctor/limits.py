@@ -95,7 +95,7 @@ def check_cores(usable: int, quota: float | None, num_ranks: int, num_threads: i
     has = min(usable, quota or usable)
     words = f"{usable} usable, {os.cpu_count()} in the machine"
     words += f", of whose time a cgroup allows {quota:g}" if quota is not None and quota < usable else ""
-    if num_ranks > has:
+    if num_ranks > max(1, has):
         advice = f"start at most {max(1, int(has))} ranks here: --num-workers {max(1, int(has))}"
         return warning("cores", f"{words}; for {num_ranks} ranks", advice)
     threads = num_ranks * (num_threads or max(1, int(has) // num_ranks))

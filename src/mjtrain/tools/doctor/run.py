@@ -26,6 +26,9 @@ _NEEDED = ("host", "python", "packages", "descriptors", "processes", "memory", "
 _START_S = 60.0
 """Time that hosts and ranks have to begin, beside the limit of each check."""
 
+_LONGEST_S = 1_000_000
+"""Largest --timeout-s; longer waits overflow the clocks of locks and sockets."""
+
 _LEAVE_S = 10.0
 """Time that a check which hangs may take to end."""
 
@@ -93,8 +96,8 @@ def run_doctor(question: Question, on_finding: OnFinding) -> bool:
 def _check(question: Question) -> tuple[Question, LaunchPlan]:
     """Check the flags without asking a driver, which may hang."""
     launch, url, timeout_s, ids = question.launch, question.checkpoint_url, question.timeout_s, question.launch.gpu_ids
-    if not timeout_s > 0:
-        raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0")
+    if not 0 < timeout_s <= _LONGEST_S:
+        raise RequestError(f"--timeout-s {timeout_s:g}: must be more than 0 and at most {_LONGEST_S:,}")
     for name in question.skip:
         if name not in (*SLOW_CHECKS, "ranks"):
             raise RequestError(f"--skip {name}: give some of {', '.join(SLOW_CHECKS)}, ranks")

@@ -53,6 +53,9 @@ START_TIMEOUT_S = 1800.0
 REDUCTION_FACTOR = 4
 """With asha, one of this many trials continues from each rung, and rungs are this factor of iterations apart."""
 
+_MOST_ON_A_GRID = 100_000
+"""Combinations of a grid. Optuna lists all of them for each suggestion, which takes half a second for so many."""
+
 MAX_JOBS_ON_CPU = 8
 """Trials side by side without GPUs, unless the user chooses: a search learns little from trials begun too early."""
 
@@ -163,7 +166,9 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     """Check a sweep against the task, the flags of `train` and this machine; writes nothing but fetched motions."""
     _check_options(options)
     if options.sampler == "grid":
-        options = replace(options, trials=min(options.trials, count_grid(options.space)))
+        if (number := count_grid(options.space)) > _MOST_ON_A_GRID:
+            raise RequestError(f"--sampler grid: {number:,} combinations; give fewer values, or --sampler random")
+        options = replace(options, trials=min(options.trials, number))
     gpus = () if options.gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
     slots = resolve_slots(options, _choose_cores(), gpus)
     fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])

@@ -1,6 +1,7 @@
 """The loop of a sweep: ask for trials, run them in their slots, tell how they ended."""
 
 import errno
+import os
 import signal
 import socket
 import time
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.signals import leave
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.file_locks import open_lock_file
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
 from mjtrain.tools.sweep.plan import Slot, SweepPlan
@@ -59,6 +61,7 @@ def _claim_folder(plan: SweepPlan) -> Iterator[Claims]:
         for folder in (plan.log_root, plan.folder / "output"):
             folder.mkdir(parents=True, exist_ok=True)
         claims = Claims(plan.folder / "claims", needs_locks=shared)
+        os.close(open_lock_file(plan.folder / "claims" / "sweep.lock"))  # what fails below is its lock
     except OSError as error:
         raise RequestError(f"{flag}: cannot be written ({error.strerror})") from error
     try:

@@ -50,7 +50,7 @@ class TrialProcess:
         with self._stderr.open("ab", buffering=0) as log:
             self._began = log.tell()
             self._scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
-            command = ["mjtrain.tools.sweep.start_trial", *places, *arguments]
+            command = ["mjtrain.tools.start_train", *places, *arguments]
             self._tree = ProcessTree(self._scratch, environ, log, command, inherited=[inherited])
         loop.watch(self._tree.control, self._read)
         self._is_to_stop = False

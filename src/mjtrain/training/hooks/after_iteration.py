@@ -8,6 +8,7 @@ from mjtrain.evaluation.episodes import sum_over_ranks
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runs.best_checkpoint import read_best
 from mjtrain.runtime import heartbeat
+from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.hooks.checkpoints import is_save_due
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition
@@ -47,13 +48,19 @@ class BestHook(Hook):
         self._ranking = ranking
         self._save_interval = context.config.agent.save_interval
         self._best = _read_value(context, ranking)
+        self._last: tuple[IterationResult, float | None] | None = None
+        """The last one that was marked, and the best value before it."""
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare; all ranks have the same metrics, so all of them save."""
+        if self._last is not None and not self._last[0].is_best:  # it could not be saved
+            self._best = self._last[1]
+        self._last = None
         if not (is_save_due(result, self._save_interval) or "eval/return" in result.metrics):
             return
         value = result.metrics.get(self._ranking.metric)
         if self._ranking.is_better(value, self._best):
+            self._last = result, self._best
             self._best, result.is_best = value, True
 
 
@@ -87,8 +94,16 @@ class NanHook(Hook):
         if result.metrics["nan_resets"]:
             cause = self._env.explain_broken_worlds()
             self._tell(result)
-            self._env.dump_broken_worlds(self._folder, f"iteration_{result.iteration}_rank_{self._rank}")
+            self._dump(f"iteration_{result.iteration}_rank_{self._rank}")
             check_nan_resets(result.metrics, self._config, cause)
+
+    def _dump(self, name: str) -> None:
+        try:
+            self._env.dump_broken_worlds(self._folder, name)
+        except OSError as error:
+            warn = write_to_stderr if self._report is None else self._report.warn
+            why = f"{error.strerror or error}; training continues"
+            warn(f"the last seconds of broken worlds could not be written to {self._folder} ({why})")
 
     def _tell(self, result: IterationResult) -> None:
         """Say the first time that worlds broke, and where their last seconds are."""

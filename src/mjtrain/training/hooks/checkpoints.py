@@ -52,7 +52,9 @@ class CheckpointHook(Hook):
         """
         if is_save_due(result, self._interval):
             heartbeat.beat("save")
-            is_saved = self._save(checkpoint_path(self._run_dir, result.iteration), result)
+            is_saved, is_recorded = self._save(checkpoint_path(self._run_dir, result.iteration), result)
+            if result.is_best and not result.is_last:
+                result.is_best = self._learner.agree(is_recorded)
             if result.pause_requested and not result.is_last:
                 self._context.is_paused = self._learner.agree(is_saved)
         if self._uploader is not None:
@@ -75,13 +77,14 @@ class CheckpointHook(Hook):
         if self._uploader is not None:
             self._uploader.close()
 
-    def _save(self, path: Path, result: IterationResult) -> bool:
-        """Save, and tell whether that was done, as far as this rank knows."""
+    def _save(self, path: Path, result: IterationResult) -> tuple[bool, bool]:
+        """Save, and tell whether that was done and recorded if it is the best one, as far as this rank knows."""
         try:
             self._learner.save(path, self._infos)
         except OSError as error:
             self._handle_failed_save(path, error, is_last=result.is_last)
-            return False
+            return False, False
+        is_best = True
         if self._report is not None:
             self._report.add_checkpoint(path)
             is_best = self._record_best(result, self._report)
@@ -89,7 +92,7 @@ class CheckpointHook(Hook):
             prune_checkpoints(self._run_dir, self._keep, None if best is None else best.iteration, result.iteration)
             if self._uploader is not None:
                 self._uploader.submit(path, is_best=is_best)
-        return True
+        return True, is_best
 
     def _record_best(self, result: IterationResult, report: RunReport) -> bool:
         """Record that a checkpoint which was just saved is the best, if it is, and return whether that was done."""

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ class ProfileHook(Hook):
             lines.append("each phase waits for the GPU here, so an iteration takes longer than without --profile")
         for line in lines:
             self._report.tell(line)
-        self._write(iteration, "txt", "".join(f"{line}\n" for line in lines).encode())
+        self._write(iteration, "txt", "".join(f"{line}\n" for line in lines).encode)
         self._timer.is_tracing = True
         heartbeat.beat("report", warming_up=True)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports its begin and end as errors
@@ -137,21 +137,26 @@ class ProfileHook(Hook):
         heartbeat.beat("report", warming_up=True)
         self._profiler.__exit__(None, None, None)
         self._timer.unwatch()
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "trace.json")
-            self._profiler.export_chrome_trace(str(file))
-            self._profiler = None
-            self._write(iteration, "json.gz", gzip.compress(file.read_bytes(), compresslevel=5))
+        trace, self._profiler = self._profiler, None
+        self._write(iteration, "json.gz", partial(_to_json, trace))
 
-    def _write(self, iteration: int, ending: str, content: bytes) -> None:
+    def _write(self, iteration: int, ending: str, make: Callable[[], bytes]) -> None:
         path = self._folder / f"iterations_{iteration + 1 - self._num_iterations}_to_{iteration}.{ending}"
         try:
             self._folder.mkdir(exist_ok=True)
-            write_whole(path, content)
+            write_whole(path, make())
         except OSError as error:
             self._report.warn(f"--profile: {path} could not be written ({error.strerror}); training continues")
         else:
             self._report.tell(f"profile: {path}")
+
+
+def _to_json(trace: profile) -> bytes:
+    """Return a trace as gzipped JSON; an OSError is about the folder for temporary files."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        trace.export_chrome_trace(str(file))
+        return gzip.compress(file.read_bytes(), compresslevel=5)
 
 
 def make_table(spent_s: dict[tuple[str, ...], float], total_s: float, num_iterations: int) -> list[str]:

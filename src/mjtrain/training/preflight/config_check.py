@@ -35,11 +35,6 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if config.run.resume is not None and config.run.load is not None:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
     problems += _find_unused_critic(config)
-    if config.run.profile is not None and config.run.max_iterations <= 2 * config.run.profile:
-        problems += [
-            f"--profile {config.run.profile}: needs {1 + 2 * config.run.profile} iterations, and --max-iterations is "
-            f"{config.run.max_iterations}"
-        ]
     if own is not None:
         problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]

@@ -33,24 +33,26 @@ class Display:
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UnicodeError):
                 self._live.start()
                 self._console.show_cursor(True)  # a process that is killed cannot bring a hidden one back
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._live is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UnicodeError):
                 self._live.stop()
 
     def refresh(self) -> bool:
         """Render the status again; return whether there is a terminal for it."""
         if self._live is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UnicodeError):
                 self._live.refresh()
         return self._live is not None
 
     def tell(self, line: str | Text) -> None:
         """Print a line above the status."""
+        text, encoding = str(line), self._console.encoding
+        escaped = text.encode(encoding, "backslashreplace").decode(encoding)
         with contextlib.suppress(OSError):
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line if escaped == text else escaped, soft_wrap=True)

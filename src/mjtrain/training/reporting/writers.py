@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -47,17 +48,32 @@ class JsonlWriter(Writer):
         append_line(self._file, finite)
 
     def _restore(self) -> None:
-        """Write the file again if it was deleted. If its folder is missing too, the run directory may come back."""
-        if self._path.exists() or not self._path.parent.is_dir():
+        """Continue in the file of this name, with the lines that it lacks if it was deleted or replaced.
+
+        If its folder is missing too, the run directory may come back.
+        """
+        there = self._path.stat() if self._path.exists() else None
+        is_same = there is not None and os.path.samestat(there, os.fstat(self._file.fileno()))
+        if is_same or not self._path.parent.is_dir():
             return
         self._file.seek(0)
-        write_whole(self._path, self._file.read())
+        lines = self._file.read().splitlines()
+        if there is not None:
+            theirs = {_key(line): line for line in self._path.read_bytes().splitlines()}
+            lines = [theirs.pop(_key(line), line) for line in lines] + list(theirs.values())
+        write_whole(self._path, b"".join(line + b"\n" for line in lines))
         self._file.close()
         self._file = self._path.open("a+b", buffering=0)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _key(line: bytes) -> int | bytes:
+    """Return the iteration of a line; an event, or what is not one of ours, is its own key."""
+    row = parse_line(line)
+    return line if row is None or "event" in row else row["iteration"]
 
 
 REOPEN_S = 30.0

@@ -13,6 +13,7 @@ from mjtrain.sim.robots.completion.parts import (
     add_sites,
     change_geoms,
     exclude_self_collision,
+    free_name,
     set_options,
 )
 from mjtrain.sim.robots.completion.sensors import add_sensors
@@ -34,6 +35,9 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
         exclude_self_collision(spec)
     add_sites(spec, config.sites)
     controls: Controls = {}
+    if config.actuators or config.locked_joints:  # which tell keyframes apart by their names
+        for number, key in enumerate(spec.keys):
+            key.name = key.name or free_name(f"key_{number}", spec.keys)
     if config.actuators:
         controls = forget_controls(spec)
         replaced = replace_actuators(spec, config.actuators)

@@ -58,6 +58,28 @@ def _place_bodies(model: Any, joints: list[Any]) -> None:
         mujoco.mju_mulQuat(place, inverse, data.xquat[index])
         body.pos = turn @ (data.xpos[index] - data.xpos[parent])
         body.quat, body.alt.type = place, mujoco.mjtOrientation.mjORIENTATION_QUAT
+        kept = [part for part in body.joints if part.name not in {part.name for part in joints}]
+        _turn_back(data, index, kept)
+
+
+def _turn_back(data: Any, body: int, kept: list[Any]) -> None:
+    """Keep joints of a body where they are in the world, although locked ones have turned the body's frame."""
+    model, turn = data.model, data.xmat[body].reshape(3, 3).T
+    for joint in kept:
+        index = next(
+            index
+            for index in range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body])
+            if model.joint(index).name == joint.name
+        )
+        axis, place = turn @ data.xaxis[index], turn @ (data.xanchor[index] - data.xpos[body])
+        if np.allclose(axis, model.jnt_axis[index]) and np.allclose(place, model.jnt_pos[index]):
+            continue
+        if joint.frame is not None:
+            raise RequestError(
+                f"--env.robot.locked-joints: joint {joint.name} of body {model.body(body).name}, which locked joints "
+                "turn, is in a <frame>"
+            )
+        joint.axis, joint.pos = axis, place
 
 
 def _shorten_keyframes(model: Any, joints: set[str], actuators: set[str]) -> dict[str, tuple[np.ndarray, ...]]:

@@ -48,9 +48,12 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
         if isinstance(error, RequestError):
             raise
         raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
-    for path, content in files.items():
-        (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out.parent / path, content)
+    try:
+        for path, content in files.items():
+            (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(out.parent / path, content)
+    except OSError as error:
+        raise RequestError(f"--out {out.parent}: cannot be written ({error.strerror or error})") from error
     return out, notes
 
 
@@ -153,17 +156,24 @@ def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarra
         if model.jnt_limited[joint] and not low <= 0 <= high:
             pose[model.jnt_qposadr[joint]] = (low + high) / 2
             moved.append(name)
+    mimics = followers(model)
     for pattern, value in config.home.items():
-        for name in match_names((pattern,), names, "joint"):
+        matched = match_names((pattern,), names, "joint")
+        own = [name for name in matched if names[name] not in mimics]
+        if not own:
+            leader = model.joint(mimics[names[matched[0]]][0]).name
+            raise RequestError(f"--home {pattern} {value:g}: joint {matched[0]} mimics {leader}; set that one")
+        for name in own:
             low, high = model.jnt_range[names[name]]
             if model.jnt_limited[names[name]] and not low <= value <= high:
                 raise RequestError(
                     f"--home {pattern} {value:g}: outside the range of joint {name}, {low:g} to {high:g}"
                 )
             pose[model.jnt_qposadr[names[name]]] = value
-    for follower, (leader, coefficients) in followers(model).items():
-        lead = pose[model.jnt_qposadr[leader]]
-        pose[model.jnt_qposadr[follower]] = np.polynomial.polynomial.polyval(lead, coefficients)
+    for _ in mimics:  # one may mimic another, whose place in this order is not known
+        for follower, (leader, coefficients) in mimics.items():
+            lead = pose[model.jnt_qposadr[leader]]
+            pose[model.jnt_qposadr[follower]] = np.polynomial.polynomial.polyval(lead, coefficients)
     given = "as given by --home, and " if config.home else ""
     notes = [f"home: {given}joints at 0" + (f"; at the middle of its range: {', '.join(moved)}" if moved else "")]
     if not config.home:

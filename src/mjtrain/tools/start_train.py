@@ -1,12 +1,19 @@
-"""The first process of a run below its reaper: goes to its cores, opens its output, and becomes the command train.
+"""Trainings that a tool starts: the process goes to its cores, opens its output, and becomes the command train.
 
-Run as `python -m mjtrain.tools.sweep.start_trial CORES STDOUT STDERR ARGUMENT... REAPER_PID`, with CORES as in 0,1.
+Run as `python -m mjtrain.tools.start_train CORES STDOUT STDERR ARGUMENT... PARENT_PID`, with CORES as in 0,1.
 """
 
 import os
 import sys
 
 from mjtrain.runtime.processes import die_with_parent
+
+
+def become_train(arguments: list[str], stdout: str, stderr: str) -> list[str]:
+    """Return the command of a child of this process, which the kernel ends with it, on the cores of this process."""
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    python = [sys.executable, "-P", "-m", "mjtrain.tools.start_train"]
+    return [*python, cores, stdout, stderr, *arguments, str(os.getpid())]
 
 
 def main() -> None:
