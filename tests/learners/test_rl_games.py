@@ -193,6 +193,12 @@ def test_what_follows_from_the_agents_config() -> None:
         ("", "gamma: 0.9", "--learner-config gamma: rl_games takes network, config; the rest"),
         ("", "config: {multi_gpu: true}", "--learner-config config.multi_gpu: rl_games takes learning_rate, "),
         ("", "config: {minibatch_size: 7}", "--learner-config config.minibatch_size 7: must divide the 192 samples"),
+        ("", "config: {mini_epochs: 0}", "--learner-config config.mini_epochs 0: must be at least 1"),
+        (
+            "",
+            "config: {central_value_config: {mini_epochs: 0}}",
+            "--learner-config config.central_value_config.mini_epochs 0: must be at least 1",
+        ),
         ("", "config: {schedule_type: new}", "config.schedule_type new: choose from legacy, standard"),
         (
             "",

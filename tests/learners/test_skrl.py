@@ -18,6 +18,7 @@ from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, Learne
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
 from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 from mjtrain_learners.skrl_settings import translate
@@ -97,6 +98,21 @@ def test_the_policy_that_is_played_is_the_one_that_was_trained(tmp_path: Path) -
     observations, expected = mjtrain.launch(mean_actions, launch=CPU)
     policy = mjtrain.load_policy(done)
     assert torch.equal(policy({"actor": observations}), expected)
+
+
+def test_a_checkpoint_with_a_normaliser_needs_one() -> None:
+    def move(context: RankContext) -> str:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        plain = replace(config.agent, actor=replace(config.agent.actor, obs_normalization=False))
+        env = make_env(context, config)
+        saved: Any = make_learner(context, env, config.agent, LearnerConfig(name="skrl"))
+        other: Any = make_learner(context, env, plain, LearnerConfig(name="skrl"))
+        with pytest.raises(RequestError) as error:
+            other._algorithm.load_weights(saved._algorithm.state_dict(), Path("model_1.pt"))
+        return str(error.value)
+
+    words = "has the part observation_preprocessor, which this run does not have"
+    assert words in mjtrain.launch(move, launch=CPU)
 
 
 def test_what_follows_a_truncation_is_the_value_before_it(tmp_path: Path) -> None:
@@ -195,6 +211,14 @@ def test_what_follows_from_the_agents_config() -> None:
         ("--agent.torch-compile-mode default", "", "--agent.torch-compile-mode default: is not used with skrl"),
         ("", "gamma: 0.9", "--learner-config gamma: skrl takes learning_epochs, "),
         ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
+        (
+            "--load pretrained:Quadruped-Velocity-Flat",
+            "",
+            "is a shared policy, which has no critic, and --learner",
+        ),
+        ("", "learning_epochs: 0", "--learner-config learning_epochs 0: must be at least 1"),
+        ("", "mini_batches: 0", "--learner-config mini_batches 0: must be at least 1"),
+        ("", "mini_batches: 1000", "--learner-config mini_batches 1000: a rollout of 8 environments has 192 samples"),
         ("", "policy: {clip: 1}", "--learner-config policy.clip: skrl takes clip_log_std, "),
         ("", "value_preprocessor: eval", "--learner-config value_preprocessor eval: give RunningStandardScaler"),
         (

@@ -112,6 +112,21 @@ def test_torch_gives_the_actions_of_flax(activation: str) -> None:
     torch.testing.assert_close(actions, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_checkpoint_with_a_normaliser_needs_one() -> None:
+    def move(context: RankContext) -> str:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        plain = replace(config.agent, actor=replace(config.agent.actor, obs_normalization=False))
+        env = make_env(context, config)
+        saved: Any = make_learner(context, env, config.agent, LearnerConfig(name="skrl_jax"))
+        other: Any = make_learner(context, env, plain, LearnerConfig(name="skrl_jax"))
+        with pytest.raises(RequestError) as error:
+            other._algorithm.load_weights(saved._algorithm.state_dict(), Path("model_1.pt"))
+        return str(error.value)
+
+    words = "has the part observation_preprocessor, which this run does not have"
+    assert words in mjtrain.launch(move, launch=CPU)
+
+
 def test_what_follows_a_truncation_is_the_value_before_it() -> None:
     """And to skrl the episode is over, so that no return runs on into the next one."""
     config = small_config()
@@ -193,6 +208,8 @@ def test_two_ranks_learn_from_all_samples() -> None:
         ("--agent.actor.class-name CNNModel", "", "--agent.actor.class-name CNNModel: skrl has MLPModel here"),
         ("--agent.algorithm.use-mixed-precision", "", "--agent.algorithm.use-mixed-precision: skrl on JAX has single"),
         ("", "mixed_precision: true", "--learner-config mixed_precision: skrl on JAX takes learning_epochs, "),
+        ("", "learning_epochs: 0", "--learner-config learning_epochs 0: must be at least 1"),
+        ("", "mini_batches: 1000", "--learner-config mini_batches 1000: a rollout of 8 environments has 192 samples"),
         ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
     ],
 )

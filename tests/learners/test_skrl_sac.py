@@ -1,6 +1,7 @@
 """skrl's SAC under the training loop: ranks stay the same, it resumes with its memory, and what is refused."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from mjtrain.api import make_train_config
 from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
 from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 from mjtrain_learners.skrl_sac import translate
@@ -88,6 +90,29 @@ def test_a_memory_of_another_size_begins_empty() -> None:
         return sizes
 
     assert mjtrain.launch(move, launch=CPU) == [0, 4 * 40, 0]
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_the_entropy_of_a_checkpoint_must_be_learned_as_before(*, learned: bool) -> None:
+    def move(context: RankContext) -> str:
+        (_, learner), (_, other) = (
+            make(context, {**SETTINGS, "learn_entropy": is_so}) for is_so in (learned, not learned)
+        )
+        with pytest.raises(RequestError) as error:
+            other._algorithm.load_state_dict(learner._algorithm.state_dict(), Path("model_1.pt"))
+        return str(error.value)
+
+    words = f"was trained with learn_entropy {str(learned).lower()}, and this run has {str(not learned).lower()}"
+    assert words in mjtrain.launch(move, launch=CPU)
+
+
+def test_the_deviation_of_actions_is_the_one_that_is_used() -> None:
+    def report(context: RankContext) -> float:
+        _, learner = make(context, {**SETTINGS, "policy": {"max_log_std": -1.0}})
+        (result,) = learner.iterate(1)
+        return float(result.metrics["action_std"])
+
+    assert mjtrain.launch(report, launch=CPU) <= math.exp(-1.0) + 1e-6
 
 
 def test_what_follows_a_truncation_is_valued_before_it() -> None:

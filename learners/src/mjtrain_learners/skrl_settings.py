@@ -76,8 +76,11 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
     return merge_settings(translated, settings)
 
 
-def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) -> None:
+def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
     """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`.
+
+    Args:
+        num_envs: Environments of a rank.
 
     Raises:
         RequestError: There is such a setting.
@@ -90,6 +93,15 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], world_size: int) 
     if settings.get("value_preprocessor", SCALER) != SCALER:
         raise RequestError(f"--learner-config value_preprocessor {settings['value_preprocessor']}: give {SCALER}")
     translated = translate(agent, settings)
+    for name in ("learning_epochs", "mini_batches"):
+        if translated[name] < 1:
+            raise RequestError(f"--learner-config {name} {translated[name]}: must be at least 1")
+    samples = num_envs * agent.num_steps_per_env
+    if translated["mini_batches"] > samples:
+        raise RequestError(
+            f"--learner-config mini_batches {translated['mini_batches']}: a rollout of {num_envs} environments has "
+            f"{samples} samples; give at most as many"
+        )
     for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")

@@ -1,6 +1,6 @@
 """What was learned: out of the checkpoints of each library, and into all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,25 @@ def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], p
     Raises:
         RequestError: They do not fit; the message names the first tensor that differs.
     """
+    check_normalisers(modules, content, path)
     for part, module in modules.items():
         check_shapes(module.state_dict(), content, part, path)
     for part, module in modules.items():
         module.load_state_dict(content[part])
+
+
+def check_normalisers(ours: Collection[str], content: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint of skrl with a normaliser that this run lacks: its networks expect what that gives.
+
+    Args:
+        ours: Names of this run's modules.
+
+    Raises:
+        RequestError: There is one.
+    """
+    for part in ("observation_preprocessor", "state_preprocessor", "value_preprocessor"):
+        if part in content and part not in ours:
+            raise RequestError(f"checkpoint {path}: has the part {part}, which this run does not have")
 
 
 def check_shapes(ours: Mapping[str, Any], content: Mapping[str, Any], part: str, path: Path) -> None:

@@ -202,6 +202,8 @@ def _find_wrong_settings(config: TrainConfig) -> Iterator[str]:
                 choices = ("linear", "constant")
             if name in settings and settings[name] not in choices:
                 yield f"--learner-config {prefix}{name} {settings[name]}: choose from {', '.join(choices)}"
+        if settings.get("mini_epochs", 1) < 1:
+            yield f"--learner-config {prefix}mini_epochs {settings['mini_epochs']}: must be at least 1"
         size = settings.get("minibatch_size", samples)
         if size < 1 or samples % size:
             yield f"--learner-config {prefix}minibatch_size {size}: must divide the {samples} samples of a rollout"

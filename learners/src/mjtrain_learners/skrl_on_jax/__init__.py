@@ -43,7 +43,8 @@ class SkrlOnJax(MlpLibrary):
         """Refuse what skrl on JAX has no counterpart for."""
         notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, _SETTINGS, "skrl on JAX")
-        check_own(config.agent, config.learner.settings, world_size=1)  # divergences are those of all ranks
+        # Divergences are those of all ranks, so these end their epochs together.
+        check_own(config.agent, config.learner.settings, config.num_envs, world_size=1)
         algorithm = config.agent.algorithm
         if isinstance(algorithm, PpoConfig) and algorithm.use_mixed_precision:
             raise RequestError("--agent.algorithm.use-mixed-precision: skrl on JAX has single precision; use skrl")

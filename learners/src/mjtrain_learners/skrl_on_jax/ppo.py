@@ -30,7 +30,7 @@ from mjtrain.learning import (
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic, JobScaler, from_named, to_jax, to_named, to_torch
 from mjtrain_learners.skrl_settings import translate
-from mjtrain_learners.weights import check_shapes
+from mjtrain_learners.weights import check_normalisers, check_shapes
 
 
 class JobPpo(PPO):
@@ -248,6 +248,7 @@ class SkrlJaxAlgorithm:
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the models and normalisers of a checkpoint; nothing changes if they do not fit."""
         learned = self._learned()
+        check_normalisers(learned, content, path)
         for name, tree in learned.items():
             check_shapes(to_named(tree), content, name, path)
         for name, tree in learned.items():

@@ -40,7 +40,7 @@ class SkrlOnTorch(SkrlLibrary):
         """Refuse what skrl has no counterpart for."""
         notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
-        check_own(config.agent, config.learner.settings, world_size)
+        check_own(config.agent, config.learner.settings, config.num_envs, world_size)
         return notes
 
 

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from skrl.agents.torch.sac import SAC, SAC_CFG
 from skrl.memories.torch import RandomMemory
 
-from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
+from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, RequestError, TaskEnv, TrainingLoop
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_sac import translate
@@ -117,7 +117,10 @@ class SacAlgorithm(SkrlBase):
     def pop_means(self) -> dict[str, torch.Tensor | float | None]:
         """Return the standard deviation of actions."""
         _, outputs = self._sac.policy.compute({"observations": self._last_rollout("observations")[-1]})
-        return {"kl": None, "action_std": outputs["log_std"].detach().exp().mean()}
+        policy, log_std = self._sac.policy, outputs["log_std"].detach()
+        if policy._g_clip_log_std:
+            log_std = log_std.clamp(policy._g_min_log_std, policy._g_max_log_std)
+        return {"kl": None, "action_std": log_std.exp().mean()}
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield all parameters by name."""
@@ -141,8 +144,13 @@ class SacAlgorithm(SkrlBase):
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
+        sac, theirs = self._sac, "log_entropy_coefficient" in content
+        if theirs != sac.cfg.learn_entropy:
+            raise RequestError(
+                f"checkpoint {path}: was trained with learn_entropy {str(theirs).lower()}, and this run has "
+                f"{str(not theirs).lower()}; give the same --learner-config"
+            )
         self.load_weights(content, path)
-        sac = self._sac
         for name in self._optimizers():
             sac.checkpoint_modules[name].load_state_dict(content[name])
         sac.scaler.load_state_dict(content["scaler"])

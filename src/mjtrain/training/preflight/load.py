@@ -28,6 +28,11 @@ def resolve_load(config: TrainConfig) -> TrainConfig:
         for field, flag, place in (("load", "load", run.load), ("load_critic", "load-critic", run.load_critic))
         if place is not None
     }
+    if Path(files.get("load", "")).name == WEIGHTS and config.learner.name != DEFAULT_LEARNER:
+        raise RequestError(
+            f"--load {run.load}: is a shared policy, which has no critic, and --learner {config.learner.name} needs "
+            f"one; give a run, or use --learner {DEFAULT_LEARNER}"
+        )
     return replace(config, run=replace(run, **files)) if files else config
 
 
