@@ -105,3 +105,25 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, wo
     for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
+
+
+def update_ppo(ppo: Any, now: Mapping[str, int]) -> tuple[dict[str, float], float]:
+    """Have skrl's PPO learn from its memory, on PyTorch or JAX.
+
+    Args:
+        now: What skrl asks for of the progress of a training.
+
+    Returns:
+        The losses, without their weights in the sum, and the standard deviation of actions.
+    """
+    ppo.enable_models_training_mode(True)
+    ppo.update(**now)
+    ppo.enable_models_training_mode(False)
+    tracked = {name: values[-1] for name, values in ppo.tracking_data.items()}
+    ppo.tracking_data.clear()
+    losses = {"surrogate": tracked["Loss / Policy loss"]}
+    if ppo.cfg.value_loss_scale:
+        losses["value"] = tracked["Loss / Value loss"] / ppo.cfg.value_loss_scale
+    if ppo.cfg.entropy_loss_scale:
+        losses["entropy"] = -tracked["Loss / Entropy loss"] / ppo.cfg.entropy_loss_scale
+    return losses, tracked["Policy / Standard deviation"]

@@ -31,7 +31,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.sim.engines import make_engine, resolve_engine
-from mjtrain.training.hooks import HOOKS, HookContext
+from mjtrain.training.hooks import HookContext, make_hooks
 from mjtrain.training.preflight.run_size import fit_to_ranks
 from mjtrain.training.reporting.report import RunReport
 
@@ -100,7 +100,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             last_iteration=last_iteration,
             report=report,
         )
-        hooks = [stack.enter_context(make_hook(hook_context)) for make_hook in HOOKS]
+        hooks = [stack.enter_context(hook) for hook in make_hooks(hook_context)]
         for result in learner.iterate(last_iteration):
             metrics = result.metrics
             for hook in hooks:

@@ -23,7 +23,8 @@ from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
-from mjtrain_tasks.quadruped_track import CLIPS, make_agent
+from mjtrain_tasks.imitation import make_agent
+from mjtrain_tasks.quadruped_track import CLIPS
 from mjtrain_tasks.quadruped_track import make_env as make_task_env
 from support.envs import actions_for, make_env
 

@@ -15,7 +15,7 @@ from skrl.resources.schedulers.torch import KLAdaptiveLR
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop, normalise
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
-from mjtrain_learners.skrl_settings import translate
+from mjtrain_learners.skrl_settings import translate, update_ppo
 
 
 class NotedKlAdaptiveLr(KLAdaptiveLR):
@@ -114,18 +114,7 @@ class SkrlAlgorithm(SkrlBase):
 
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the losses, without their weights in the sum."""
-        ppo = self._ppo
-        ppo.enable_models_training_mode(True)
-        ppo.update(**NOW)
-        ppo.enable_models_training_mode(False)
-        tracked = {name: values[-1] for name, values in ppo.tracking_data.items()}
-        ppo.tracking_data.clear()
-        self._action_std = tracked["Policy / Standard deviation"]
-        losses = {"surrogate": tracked["Loss / Policy loss"]}
-        if ppo.cfg.value_loss_scale:
-            losses["value"] = tracked["Loss / Value loss"] / ppo.cfg.value_loss_scale
-        if ppo.cfg.entropy_loss_scale:
-            losses["entropy"] = -tracked["Loss / Entropy loss"] / ppo.cfg.entropy_loss_scale
+        losses, self._action_std = update_ppo(self._ppo, NOW)
         return losses
 
     def pop_means(self) -> dict[str, torch.Tensor | float | None]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mjtrain import AgentConfig, EnvConfig, RobotConfig, TaskConfig
+from mjtrain import EnvConfig, RobotConfig, TaskConfig
 from mjtrain_tasks import imitation
 from mjtrain_tasks.models import QUADRUPED
 from mjtrain_tasks.quadruped_velocity import JOINTS, MIRROR
@@ -33,14 +33,9 @@ def make_task() -> TaskConfig:
 
     Trains in: about 4.5 minutes beside other work, on two CPU cores.
     """
-    return TaskConfig(env=make_env(), agent=make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=200)
+    return TaskConfig(env=make_env(), agent=imitation.make_agent(), num_envs=256, num_envs_gpu=4096, max_iterations=200)
 
 
 def make_env(file: Path = CLIPS / "trot.npz") -> EnvConfig:
     """The MDP: 50 env steps per second, until the end of the clip or for 10 s."""
     return imitation.make_env(IMITATOR, file)
-
-
-def make_agent() -> AgentConfig:
-    """PPO, see `mjtrain_tasks.imitation.make_agent`."""
-    return imitation.make_agent()
