@@ -82,6 +82,15 @@ def test_a_command_ends_without_looking_for_cycles() -> None:
     assert done.stdout == f"mjtrain {version('mjtrain')}\nTrue\n"
 
 
+def test_an_end_with_triton_is_silent() -> None:
+    """PyTorch's exporter imports it. Without a last collection its nanobind would print a page about leaks."""
+    program = "from mjtrain.cli.command import run_command; run_command('export', lambda _: __import__('triton'), [])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60), check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("args", "line"),
     [

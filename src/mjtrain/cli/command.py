@@ -31,7 +31,7 @@ def run_command(
             number of the signal if a signal stopped it. SIGPIPE counts, if the reader of standard output has ended.
     """
     open_missing_streams()
-    atexit.register(gc.freeze)  # else Python spends half a second at its end on cycles among all the modules
+    atexit.register(_skip_last_collection)
     with lenient_streams() as find_error:
         args = list(sys.argv[1:] if argv is None else argv)
         told: SystemExit | None = None
@@ -48,6 +48,12 @@ def run_command(
                 sys.exit(1)
         if told is not None:
             raise told
+
+
+def _skip_last_collection() -> None:
+    """Save the half second that Python spends at its end on cycles among all the modules."""
+    if "triton" not in sys.modules:  # whose nanobind would report all of them as leaks
+        gc.freeze()
 
 
 def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
